@@ -1,0 +1,45 @@
+"""Certify classifiers by randomized smoothing.
+
+This file is the index of the public names and nothing else; each name is loaded from its room when first used,
+so that ``import buckler`` stays quick and loads neither torch nor numba nor matplotlib.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from buckler.certify.methods import certify_counts as certify_counts
+    from buckler.errors import BucklerError as BucklerError
+    from buckler.errors import InvalidInput as InvalidInput
+    from buckler.errors import UnsoundMethod as UnsoundMethod
+    from buckler.records import Certificate as Certificate
+    from buckler.records import Counts as Counts
+    from buckler.records import MarginBound as MarginBound
+    from buckler.records import Scores as Scores
+    from buckler.runs.smoothed import Smoothed as Smoothed
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "BucklerError": "errors",
+    "Certificate": "records",
+    "Counts": "records",
+    "InvalidInput": "errors",
+    "MarginBound": "records",
+    "Scores": "records",
+    "Smoothed": "runs.smoothed",
+    "UnsoundMethod": "errors",
+    "certify_counts": "certify.methods",
+}
+
+__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'buckler' has no attribute {name!r}")
+    return getattr(import_module(f"buckler.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

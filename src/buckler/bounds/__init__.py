@@ -1,0 +1,10 @@
+"""Numbers -> one confidence limit. Knows no classes, no models and no sigma.
+
+Call shapes, all vectorised and all returning float64:
+
+- ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``.
+
+Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the
+wrong side of the exact limit. The side is in the name. May import: the root modules, NumPy, ``scipy.special``,
+``scipy.optimize``, numba.
+"""

@@ -1,0 +1,7 @@
+"""Many certificates -> statements about a classifier or about a method.
+
+- ``curves.certified_accuracy(certificates, labels, radii)``: accuracy against radius with its confidence band.
+- ``audit.audit_discrete(bound, margin, num_classes, n, alpha)``: the exact worst miss probability of a bound.
+
+May import: the root modules, ``bounds`` and ``certify``; torch only in ``attacks``.
+"""

@@ -1,0 +1,1 @@
+"""Evidence and certificates on disk. The only package that imports pyarrow."""

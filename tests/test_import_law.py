@@ -1,0 +1,104 @@
+"""The import law: which room may import which, and which third parties live where."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[1] / "src" / "buckler"
+ROOT = {"types", "errors", "records"}
+MAY_SEE = {
+    "types": set[str](),
+    "errors": {"types"},
+    "records": {"types", "errors"},
+    "bounds": ROOT,
+    "certify": ROOT | {"bounds"},
+    "evaluate": ROOT | {"bounds", "certify"},
+    "report": ROOT | {"bounds", "certify", "evaluate"},
+    "sampling": ROOT,
+    "training": ROOT | {"sampling"},
+    "runs": ROOT | {"sampling", "certify"},
+    "cli": ROOT | {"bounds", "certify", "evaluate", "report", "sampling", "training", "runs"},
+}
+ONLY_IN = {
+    "torch": ("sampling/", "training/", "evaluate/attacks.py"),
+    "safetensors": ("sampling/", "training/"),
+    "onnxruntime": ("sampling/",),
+    "sklearn": ("sampling/", "training/"),
+    "numba": ("bounds/",),
+    "pyarrow": ("runs/store",),
+    "ray": ("runs/executors.py",),
+    "matplotlib": ("report/",),
+    "jinja2": ("report/",),
+    "altair": ("report/",),
+    "typer": ("cli/",),
+    "PIL": ("sampling/", "report/"),
+}
+FORBIDDEN = {"pickle", "marshal", "shelve", "torchvision", "timm"}
+
+
+def imports(source: str) -> Iterator[str]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide the room"
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def breaches(path: str, source: str) -> list[str]:
+    room = path.split("/")[0].removesuffix(".py")
+    found = []
+    for name in imports(source):
+        head, *rest = name.split(".")
+        if head == "buckler":
+            target = rest[0] if rest else ""
+            if target not in MAY_SEE | {"__version__": None} and target != room:
+                found.append(f"{path}: {name} is not a room")
+            elif target not in MAY_SEE[room] | {room, "__version__"}:
+                found.append(f"{path}: {room} must not see {target} ({name})")
+        elif head in FORBIDDEN:
+            found.append(f"{path}: {head} is not welcome anywhere")
+        elif head in ONLY_IN and not path.startswith(ONLY_IN[head]):
+            found.append(f"{path}: {head} belongs in {ONLY_IN[head]}")
+        elif name.startswith("scipy.stats"):
+            found.append(f"{path}: scipy.stats is slow to import; use scipy.special")
+        elif head in {"importlib", "builtins"} and rest and rest[0] in {"eval", "exec"}:
+            found.append(f"{path}: {name}")
+    return found
+
+
+MODULES = sorted(p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.name != "__init__.py")
+
+
+@pytest.mark.parametrize("path", MODULES)
+def test_law_holds(path: str) -> None:
+    assert breaches(path, (SOURCE / path).read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("bounds/binomial.py", "from buckler.certify import budget"),
+        ("sampling/engine.py", "import buckler.certify.methods"),
+        ("certify/methods.py", "from buckler.runs.store import evidence"),
+        ("report/plots.py", "import torch"),
+        ("certify/margins.py", "import numba"),
+        ("runs/spec.py", "import pyarrow as pa"),
+        ("runs/executors.py", "import pickle"),
+        ("certify/radii.py", "from scipy.stats import norm"),
+        ("certify/radii.py", "from buckler.utils import helper"),
+    ],
+)
+def test_breach_is_found(path: str, source: str) -> None:
+    assert len(breaches(path, source)) == 1
+
+
+def test_every_room_opens_with_a_page() -> None:
+    for room in sorted(MAY_SEE.keys() - ROOT):
+        page = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8")))
+        assert page is not None, room
+        assert 3 <= len(page.splitlines()) <= 60, room
+        assert "May import" in page, room
