@@ -14,7 +14,7 @@ from buckler.types import ArrayLike, FloatArray, IntArray
 SLACK = 1e-9
 """Relative share of alpha given up to floating error: 200 times the error of SciPy's forward tail."""
 
-_ROUNDING = 4.0 * np.finfo(np.float64).eps
+_EPS = np.finfo(np.float64).eps
 
 
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
@@ -31,12 +31,13 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     successes, draws, level = _validated(k, n, alpha)
     lower = np.zeros(successes.shape)
     every = successes == draws
-    lower[every] = np.exp(np.log(level) / draws[every]) * (1.0 - _ROUNDING)
+    exponent = np.log(level) / draws[every]
+    lower[every] = np.exp(exponent) * (1.0 - _exponential_error(exponent))
     inner = (successes > 0) & ~every
     a, b = successes[inner].astype(np.float64), (draws - successes)[inner] + 1.0
     target = level * (1.0 - SLACK)
     guess = np.asarray(betaincinv(a, b, target), dtype=np.float64)
-    step = np.finfo(np.float64).eps
+    step = _EPS
     limit = guess
     while (over := betainc(a, b, limit) > target).any():
         limit = np.where(over, guess * max(0.0, 1.0 - step), limit)
@@ -59,18 +60,24 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     successes, draws, level = _validated(k, n, alpha)
     upper = np.ones(successes.shape)
     none = successes == 0
-    upper[none] = np.minimum(1.0, -np.expm1(np.log(level) / draws[none]) * (1.0 + _ROUNDING))
+    exponent = np.log(level) / draws[none]
+    upper[none] = np.minimum(1.0, -np.expm1(exponent) * (1.0 + _exponential_error(exponent)))
     inner = (successes < draws) & ~none
     a, b = successes[inner] + 1.0, (draws - successes)[inner].astype(np.float64)
     target = level * (1.0 - SLACK)
     guess = np.asarray(betainccinv(a, b, target), dtype=np.float64)
-    step = np.finfo(np.float64).eps
+    step = _EPS
     limit = guess
     while (over := betaincc(a, b, limit) > target).any():
         limit = np.where(over, np.minimum(1.0, guess * (1.0 + step)), limit)
         step *= 2.0
     upper[inner] = limit
     return upper
+
+
+def _exponential_error(exponent: FloatArray) -> FloatArray:
+    """Return a relative error that covers exp (or expm1) of an exponent itself known to two roundings."""
+    return 4.0 * _EPS * (1.0 + np.abs(exponent))
 
 
 def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntArray, float]:
