@@ -36,7 +36,7 @@ def test_sparsemax_agrees_with_a_quadratic_programme() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         z = rng.normal(size=6) * rng.choice([0.1, 1.0, 3.0])
-        found = minimize(
+        found = minimize(  # type: ignore[call-overload]
             lambda p, z: 0.5 * np.sum((p - z) ** 2),
             np.full(6, 1 / 6),
             args=(z,),
