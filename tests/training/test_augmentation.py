@@ -1,5 +1,7 @@
 """Batches made on the device: crops are windows, mirrors are mirrors, the noise has its sigma."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from buckler.training.augmentation import crop_and_flip, noisy  # noqa: E402
 from buckler.training.averaging import WeightAverage, recompute_statistics  # noqa: E402
 
 
-def generator() -> "torch.Generator":
+def generator() -> Any:
     return torch.Generator().manual_seed(0)
 
 

@@ -72,6 +72,7 @@ def test_refuses_paths(tmp_path: Path) -> None:
     np.savez(tmp_path / "part.npz", x_train=np.zeros(3))
     with pytest.raises(InvalidInput, match="must hold the arrays x_train, y_train"):
         read_images("cifar10", tmp_path / "part.npz")
-    np.savez(tmp_path / "object.npz", **dict.fromkeys(PARTS, np.array([{}])))
+    objects: dict[str, Any] = dict.fromkeys(PARTS, np.array([{}]))
+    np.savez(tmp_path / "object.npz", **objects)
     with pytest.raises(InvalidInput, match="not readable"):
         read_images("cifar10", tmp_path / "object.npz")

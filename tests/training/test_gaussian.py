@@ -195,7 +195,7 @@ def test_weights_of_others_are_refused(tmp_path: Path) -> None:
     save_file({"a": torch.zeros(2)}, tmp_path / "plain.safetensors")
     with pytest.raises(InvalidInput, match="must name its architecture"):
         load_network(tmp_path / "plain.safetensors")
-    header = {"architecture": "small_conv", "num_classes": "3"}
+    header = {"buckler": '{"architecture": "small_conv", "num_classes": 3}'}
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors", metadata=header)
     with pytest.raises(InvalidInput, match="does not hold the weights of small_conv"):
         load_network(tmp_path / "other.safetensors")

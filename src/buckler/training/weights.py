@@ -1,6 +1,7 @@
 """Networks on disk: float16 safetensors, with what is needed to rebuild the network in the header."""
 
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,9 @@ from torch import Tensor, nn
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra
 from buckler.training.architectures import Network, build
+
+HEADER = "buckler"
+"""The entry of the file's metadata that says, as JSON, which network the weights belong to."""
 
 
 def round_to_half(network: nn.Module) -> None:
@@ -27,7 +31,8 @@ def save_network(path: Path, network: nn.Module, *, architecture: str, num_class
         from safetensors.torch import save
     except ImportError:
         raise MissingExtra("safetensors", "torch") from None
-    header = {"format": "pt", "architecture": architecture, "num_classes": str(num_classes), "sigma": repr(sigma)}
+    # One entry, since safetensors writes several in random order: the same weights must give the same checksum.
+    header = {HEADER: json.dumps({"architecture": architecture, "num_classes": num_classes, "sigma": sigma})}
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(save({name: _half(value) for name, value in network.state_dict().items()}, metadata=header))
     os.replace(partial, path)  # noqa: PTH105  (the atomic rename, by its plain name)
@@ -44,13 +49,13 @@ def load_network(path: Path | str) -> Network:
         raise InvalidInput(f"path must be a .safetensors file; nothing is at {path}")
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
-    except (SafetensorError, OSError) as error:
+    except (SafetensorError, OSError, ValueError) as error:
         raise InvalidInput(f"{path} is not readable as safetensors: {error}") from None
-    if "architecture" not in header or not header.get("num_classes", "").isdecimal():
+    if not isinstance(header, dict) or not {"architecture", "num_classes"} <= header.keys():
         raise InvalidInput(f"{path} must name its architecture and num_classes in the header; it was not written here")
-    network = build(header["architecture"], int(header["num_classes"]))
+    network = build(header["architecture"], header["num_classes"])
     try:
         network.load_state_dict(weights)
     except RuntimeError:
