@@ -33,6 +33,10 @@ here: an accuracy under noise is an estimate of the base classifier, not a bound
 
 ## Recipe
 
+Stochastic gradient descent with Nesterov momentum; the learning rate rises in a straight line over the warm-up, then
+falls along half a cosine. Images are shifted by up to an eighth of their size and, with flip, mirrored at random. The
+weights are a running average over the last steps, with the statistics of batch normalisation measured anew for it.
+
 {recipe}
 
     {command}
