@@ -16,9 +16,9 @@ import numpy as np
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import curve_point, mixture, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
-from buckler.bounds.trinomial import compiled
+from buckler.bounds.trinomial import Region, compiled, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
-from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, MarginKind
 
 AIM = 1e-6
 """The search aims at ``alpha (1 - AIM)``: the room in which the proof closes. It costs about ``AIM / sqrt(n)`` of margin."""
@@ -29,33 +29,33 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 @compiled
 def log_at(
-    kind: int, L: float, t: float, n: int, c: IntArray, strict: IntArray, weight: float, drop: float
+    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float
 ) -> float:
     """Return the log of the probability at one point of the curve."""
     q1, q2 = curve_point(kind, L, t)
-    return log(max(mixture(n, q1, q2, c, strict, weight, drop), 1e-300))
+    return log(max(mixture(region, strict, weight, q1, q2, drop), 1e-300))
 
 
 @compiled
 def margin_at(
-    kind: int, L: float, t: float, n: int, c: IntArray, strict: IntArray, weight: float, alpha: float
+    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
 ) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
     goal = log(alpha)
-    step = 0.5 / sqrt(n)
+    step = 0.5 / sqrt(region.n)
     low = high = min(max(L, -limit), limit)
-    f_low = f_high = log_at(kind, low, t, n, c, strict, weight, drop) - goal
+    f_low = f_high = log_at(kind, low, t, region, strict, weight, drop) - goal
     while f_low > 0.0 and low > -limit:
         high, f_high = low, f_low
         low = max(low - step, -limit)
-        f_low = log_at(kind, low, t, n, c, strict, weight, drop) - goal
+        f_low = log_at(kind, low, t, region, strict, weight, drop) - goal
         step *= 2.0
     while f_high <= 0.0 and high < limit:
         low, f_low = high, f_high
         high = min(high + step, limit)
-        f_high = log_at(kind, high, t, n, c, strict, weight, drop) - goal
+        f_high = log_at(kind, high, t, region, strict, weight, drop) - goal
         step *= 2.0
     if f_high <= 0.0 or f_low > 0.0:
         return high if f_high <= 0.0 else low
@@ -71,7 +71,7 @@ def margin_at(
             width = high - low
         if not low < x < high:
             break
-        f = log_at(kind, x, t, n, c, strict, weight, drop) - goal
+        f = log_at(kind, x, t, region, strict, weight, drop) - goal
         if f > 0.0:
             high, g_high = x, f
             if side == 1:
@@ -89,7 +89,7 @@ def margin_at(
 
 @compiled
 def climb(
-    kind: int, L: float, t: float, reach: float, n: int, c: IntArray, strict: IntArray, weight: float, drop: float
+    kind: int, L: float, t: float, reach: float, region: Region, strict: Region, weight: float, drop: float
 ) -> float:
     """Return a local maximiser along the curve, by golden section within ``reach`` of ``t``."""
     top = 1.0 if kind == PROBABILITY else 0.0
@@ -98,41 +98,41 @@ def climb(
         low = max(low, 0.0)
     golden = 0.6180339887498949
     x, y = high - golden * (high - low), low + golden * (high - low)
-    f, g = log_at(kind, L, x, n, c, strict, weight, drop), log_at(kind, L, y, n, c, strict, weight, drop)
+    f, g = log_at(kind, L, x, region, strict, weight, drop), log_at(kind, L, y, region, strict, weight, drop)
     while high - low > 1e-5 * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - golden * (high - low)
-            f = log_at(kind, L, x, n, c, strict, weight, drop)
+            f = log_at(kind, L, x, region, strict, weight, drop)
         else:
             low, x, f = x, y, g
             y = low + golden * (high - low)
-            g = log_at(kind, L, y, n, c, strict, weight, drop)
+            g = log_at(kind, L, y, region, strict, weight, drop)
     best = 0.5 * (low + high)
-    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, n, c, strict, weight, drop) >= max(f, g):
+    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, region, strict, weight, drop) >= max(f, g):
         best = 0.0
-    if high >= top and log_at(kind, L, top, n, c, strict, weight, drop) >= max(f, g):
+    if high >= top and log_at(kind, L, top, region, strict, weight, drop) >= max(f, g):
         best = top
     return best
 
 
 @compiled
 def scan(
-    kind: int, L: float, n: int, c: IntArray, strict: IntArray, weight: float, alpha: float
+    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
 ) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
-    drop = 1e-12 * alpha
+    n, drop = region.n, 1e-12 * alpha
     top = 1.0 if kind == PROBABILITY else 0.0
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
     best, where, reach = -inf, top, 0.3 / n
     t = top
     step = 0.3 / n
     while True:
-        f = log_at(kind, L, t, n, c, strict, weight, drop)
+        f = log_at(kind, L, t, region, strict, weight, drop)
         if f > best:
             best, where, reach = f, t, step
         q1, q2 = curve_point(kind, L, t)
-        if mixture(n, q1, rest, c, strict, weight, drop) <= alpha:
+        if mixture(region, strict, weight, q1, rest, drop) <= alpha:
             return where, reach
         if kind == PROBABILITY:
             step = min(1.5 * step, 0.04, 0.3 * t)
@@ -145,21 +145,21 @@ def scan(
 
 @compiled
 def invert(
-    kind: int, hint: float, n: int, c: IntArray, strict: IntArray, weight: float, alpha: float
+    kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float
 ) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf, or -1, if none is found."""
-    drop = 1e-12 * alpha
+    n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
     L = hint
-    t, reach = scan(kind, L, n, c, strict, weight, alpha)
-    L = margin_at(kind, L, t, n, c, strict, weight, goal)
-    t, reach = scan(kind, L, n, c, strict, weight, alpha)
+    t, reach = scan(kind, L, region, strict, weight, alpha)
+    L = margin_at(kind, L, t, region, strict, weight, goal)
+    t, reach = scan(kind, L, region, strict, weight, alpha)
     retreat = 0.0
     for attempt in range(100):
         for _ in range(12):
-            t = climb(kind, L, t, 2.0 * reach, n, c, strict, weight, drop)
-            after = margin_at(kind, L, t, n, c, strict, weight, goal)
+            t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
+            after = margin_at(kind, L, t, region, strict, weight, goal)
             done = abs(after - L) <= 1e-13
             L = min(after, L) if attempt > 0 else after
             if done:
@@ -167,7 +167,7 @@ def invert(
         L -= retreat
         if bottom >= L:
             return nothing
-        proved, t = supremum_at_most(kind, L, n, c, strict, weight, alpha)
+        proved, t = supremum_at_most(kind, L, region, strict, weight, alpha)
         if proved:
             return L
         reach = 0.2 / sqrt(n) if kind == QUANTILE else 0.05 / sqrt(n)
@@ -215,8 +215,10 @@ def buehler_lower(
         if kind == QUANTILE:
             return -inf
         hint = min(hint, -0.01)
-    strict = c if uniform is None else ordering.region(x1, x2, n, alpha, margin, ties=False)[0]
-    return float(invert(kind, hint, n, c, strict, weight, alpha))
+    region = strict = make_region(n, c)
+    if uniform is not None:
+        strict = make_region(n, ordering.region(x1, x2, n, alpha, margin, ties=False)[0])
+    return float(invert(kind, hint, region, strict, weight, alpha))
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -24,8 +24,8 @@ from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
 import numpy as np
 
 from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
-from buckler.bounds.trinomial import RELATIVE_ERROR, compiled, region_probability
-from buckler.types import FloatArray, IntArray
+from buckler.bounds.trinomial import RELATIVE_ERROR, Region, compiled, region_probability
+from buckler.types import FloatArray
 
 INTERPOLATION = 1e-7
 """Relative error of an analytic piece, counted against alpha."""
@@ -44,11 +44,11 @@ def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
 
 
 @compiled
-def mixture(n: int, q1: float, q2: float, c: IntArray, strict: IntArray, weight: float, drop: float) -> float:
-    """Return ``weight P(c) + (1 - weight) P(strict)``: both regions are up-closed, so the mixture is monotone too."""
-    total = region_probability(n, q1, q2, c, drop)
+def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
+    """Return ``weight P(region) + (1 - weight) P(strict)``: both regions are up-closed, so the mixture is monotone too."""
+    total = region_probability(region, q1, q2, drop)
     if weight < 1.0:
-        total = weight * total + (1.0 - weight) * region_probability(n, q1, q2, strict, drop)
+        total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)
     return total
 
 
@@ -60,7 +60,8 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
     exp(v^2 / 2)``, so with ``E = exp(u^2 / 2)``, ``|q1| <= E q1``, ``|q2| <= E q2`` and, integrating along the segment
     that joins the two ends, ``|q3| <= E q3 sqrt(1 + u^2 / t^2)``. Where ``q1`` is near 1 a finer bound of ``|q1| =
     |1 - w|`` helps: ``|1 - w| <= 1 - Re w + (Im w)^2 / (2 - 2 Re w)``, ``|Im w| <= u E phi``, and ``Re w >= w0
-    (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``.
+    (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``. Where ``q3`` is near 1, the same
+    with ``w = q1 + q2``.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
@@ -80,6 +81,14 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
     # q3 is the Gaussian mass of an interval of length 2|t|: at most 2|t| times the density's maximum, and at most w0.
     slant = E * min(INV_SQRT_TWO_PI * exp(-0.5 * near * near) * u * u / -b, 0.5 * w0 * u * u / (b * b))
     coarse = 0.5 * u * u + slant / E
+    v_top = b - 0.5 * L
+    small1, small2 = 0.5 * erfc(-x_high * SQRT_HALF), 0.5 * erfc(-v_top * SQRT_HALF)
+    if (small1 + small2) * E < 0.5:
+        both = small1 * (1.0 + max(x_low * x_low, x_high * x_high)) + small2 * (1.0 + max(v_low * v_low, v_top * v_top))
+        nearest2 = 0.0 if v_low < 0.0 < v_top else min(abs(v_low), abs(v_top))
+        density = phi + INV_SQRT_TWO_PI * exp(-0.5 * nearest2 * nearest2)
+        fine = 0.5 * both * u * u * E + (small1 + small2) * (E - 1.0)
+        return min(coarse, fine + 0.5 * (density * u * E) ** 2 / (1.0 - (small1 + small2) * E))
     if w0 * E >= 0.5:
         return coarse
     x_far = max(abs(x_low), abs(x_high))
@@ -133,14 +142,14 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 @compiled
 def supremum_at_most(
-    kind: int, L: float, n: int, c: IntArray, strict: IntArray, weight: float, alpha: float
+    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
 ) -> tuple[bool, float]:
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR`` and ``INTERPOLATION`` are counted against alpha.
     """
-    drop = 1e-12 * alpha
+    n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top = 1.0 if kind == PROBABILITY else 0.0
     bottom = 0.0 if kind == PROBABILITY else -inf
@@ -149,13 +158,13 @@ def supremum_at_most(
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     while True:
         q1, q2 = curve_point(kind, L, b)
-        if b <= bottom or mixture(n, q1, rest, c, strict, weight, drop) <= goal:
+        if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
             return True, b
         if b - bottom < 1e-20:
             return False, b
         if half < 0.25 * cell or skip == 0:
             a = max(b - cell, bottom)
-            if mixture(n, q1, curve_point(kind, L, a)[1], c, strict, weight, drop) <= goal:
+            if mixture(region, strict, weight, q1, curve_point(kind, L, a)[1], drop) <= goal:
                 b = a
                 cell *= 1.6
                 continue
@@ -179,7 +188,7 @@ def supremum_at_most(
         for k in range(m + 1):
             t = middle + half * cosines[k]
             q1, q2 = curve_point(kind, L, t)
-            values[k] = mixture(n, q1, q2, c, strict, weight, drop)
+            values[k] = mixture(region, strict, weight, q1, q2, drop)
             if values[k] > goal:
                 return False, t
         for k in range(m + 1):

@@ -1,19 +1,19 @@
 """Probability that a trinomial count falls in an up-closed region ``{x1 >= c(x2)}``.
 
-A region is held as an int64 array ``c``: column ``j`` (that is, ``x2 = j``) holds the outcomes with ``x1 >= c[j]``.
+A region's boundary is an int64 array ``c``: column ``j`` (that is, ``x2 = j``) holds the outcomes with ``x1 >= c[j]``.
 ``c`` is nondecreasing, columns ``0 .. len(c) - 1`` are the nonempty ones (``c[j] <= n - j``), all later ones are
 empty. Every region of a statistic that rises with ``x1`` and falls with ``x2`` has this form.
 """
 
 from collections.abc import Callable
 from math import exp, floor, log, sqrt
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 from numba import njit
 from scipy.special import betainc, gammaln, xlogy
 
-from buckler.types import IntArray
+from buckler.types import FloatArray, IntArray
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -98,8 +98,37 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
     return log_pmf(n, start, j, q1, q2, q3), total
 
 
+class Region(NamedTuple):
+    """An up-closed region: its boundary, and the ratios of neighbouring outcomes that do not depend on q."""
+
+    n: int
+    c: IntArray
+    column: FloatArray
+    """``j / (n - j + 1)``: from ``x2 = j`` to ``j - 1``."""
+    across: FloatArray
+    """``j / (x3 + 1)`` at ``(c[j] - 1, j)``: from there to ``(c[j] - 1, j - 1)``."""
+    down: FloatArray
+    """``x1 / (x3 + 1)`` for each ``x1`` below the boundary of a column: from there to ``(x1 - 1, x2)``."""
+
+
 @compiled
-def region_probability(n: int, q1: float, q2: float, c: IntArray, drop: float) -> float:
+def fill_down(n: int, c: IntArray, down: FloatArray) -> None:
+    """Fill the ratios along the boundary's rises, each in the column where the boundary passes it."""
+    for j in range(c.size - 1):
+        for x1 in range(c[j], c[j + 1]):
+            down[x1] = x1 / (n - j - x1 + 1.0)
+
+
+def make_region(n: int, c: IntArray) -> Region:
+    """Return the region with boundary ``c``."""
+    j = np.arange(c.size, dtype=np.float64)
+    down = np.zeros(int(c[-1]) + 1 if c.size else 1)
+    fill_down(n, c, down)
+    return Region(n, c, j / (n - j + 1.0), j / (n - j - c + 2.0), down)
+
+
+@compiled
+def region_probability(region: Region, q1: float, q2: float, drop: float) -> float:
     """Return ``P(x1 >= c[x2])`` for a trinomial ``(n, q1, q2)``, too large by at most ``2 * drop``.
 
     Columns are taken from high ``x2`` to low. With ``H(j) = P(x1 >= c[j], x2 = j)``, ``g`` the probability of the
@@ -112,6 +141,7 @@ def region_probability(n: int, q1: float, q2: float, c: IntArray, drop: float) -
     Columns above a Bernstein limit, and below the point where a geometric series bounds the rest, hold at most
     ``drop`` each; that mass is added. Probabilities that would underflow are carried with a common scale.
     """
+    n, c, column, across, down = region
     if c.size == 0:
         return 0.0
     q1 = max(q1, TINY)
@@ -125,15 +155,13 @@ def region_probability(n: int, q1: float, q2: float, c: IntArray, drop: float) -
     j = c.size - 1
     outside = 0.0
     if top < j:
-        j = int(top) + 1
+        j = int(top)
         outside = drop
-    j = min(j, c.size - 1)
     log_f = log_pmf(n, 0, j, TINY, q2, d)
     if log_f < -690.0:
         return outside + drop
     f = exp(log_f)
     level = c[j]
-    r = q1 / d
     scale, h = column_sum(n, level, j, q1, q2, q3)
     g = 0.0
     if level > 0:
@@ -143,26 +171,28 @@ def region_probability(n: int, q1: float, q2: float, c: IntArray, drop: float) -
         g = exp(log_g - base)
         scale = base
     total = h
+    r, odds_column, odds_across, odds_down = q1 / d, d / q2, q3 / q2, q3 / q1
     big = 2.0**RESCALE
     while j > 0:
-        ratio = j * d / ((n - j + 1) * q2)
+        ratio = column[j] * odds_column
         if ratio < 0.99 and f * ratio < drop * (1.0 - ratio):
             outside += f * ratio / (1.0 - ratio)
             break
         h = (h + r * g) * ratio
         f *= ratio
-        g *= j * q3 / ((n - j - level + 2) * q2)
+        g *= across[j] * odds_across
         j -= 1
-        while level > c[j]:
+        bound = c[j]
+        while level > bound:
             h += g
             level -= 1
-            g *= level * q3 / ((n - j - level + 1) * q1)
+            g *= down[level] * odds_down
+            if h > big:
+                h /= big
+                g /= big
+                total /= big
+                scale += RESCALE * log(2.0)
         total += h
-        if h > big or g > big:
-            h /= big
-            g /= big
-            total /= big
-            scale += RESCALE * log(2.0)
     return min(total * exp(scale) + outside, 1.0)
 
 
