@@ -70,20 +70,20 @@ def margin_at(
                 x = 0.5 * (low + high)
             width = high - low
         if not low < x < high:
-            break
+            return low if abs(f_low) < abs(f_high) else high
         f = log_at(kind, x, t, region, strict, weight, drop) - goal
+        if abs(f) < 1e-13:
+            return x
         if f > 0.0:
-            high, g_high = x, f
+            high, f_high, g_high = x, f, f
             if side == 1:
                 g_low *= 0.5
             side = 1
         else:
-            low, g_low = x, f
+            low, f_low, g_low = x, f, f
             if side == -1:
                 g_high *= 0.5
             side = -1
-        if abs(f) < 1e-13:
-            break
     return low
 
 
@@ -160,7 +160,7 @@ def invert(
         for _ in range(12):
             t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
             after = margin_at(kind, L, t, region, strict, weight, goal)
-            done = abs(after - L) <= 1e-13
+            done = abs(after - L) <= 1e-11
             L = min(after, L) if attempt > 0 else after
             if done:
                 break

@@ -1,8 +1,10 @@
 """The signed-root likelihood-ratio ordering of trinomial outcomes: profile deviance, value and region boundary.
 
-With 1/2 added to each count, ``a = y + 1/2`` and ``N = n + 3/2``, the profile deviance of a margin ``L`` is
-``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and ``y`` *reaches* ``L`` when ``D(y; L) >= z^2`` and
-its estimate ``theta(a / N)`` lies above ``L``. The value of an outcome is the largest margin it reaches.
+With 1/2 added to each count (for the quantile margin to the second and third only: 1/2 more of a rare first class
+would rank one lucky draw above outcomes that Clopper-Pearson ranks higher), ``a`` the counts so raised and ``N`` their
+sum, the profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and
+``y`` *reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an
+outcome is the largest margin it reaches.
 
 Monotone: at the minimising ``q`` the multiplier rule reads ``a1/q1 - a3/q3 = lam d1``, ``a2/q2 - a3/q3 = lam d2``
 with ``d1 > 0 > d2`` the slopes of theta, and ``lam > 0`` below the estimate. So ``a1/q1 > a3/q3 > a2/q2``: moving a
@@ -70,7 +72,8 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float) -> flo
 @compiled
 def profile(kind: int, y1: float, y2: float, n: int, L: float, start: float) -> tuple[float, float, float, float]:
     """Return ``(D, slope of D in y1, excess of a1 over its fit, fitted parameter)`` at the margin ``L``."""
-    a1, a2, a3, total = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5, n + 1.5
+    a1, a2, a3 = y1 + (0.0 if kind == QUANTILE else 0.5), y2 + 0.5, n - y1 - y2 + 0.5
+    total = a1 + a2 + a3
     if kind == QUANTILE:
         t = quantile_fit(a1, a2, a3, L, start)
         u, v = t + 0.5 * L, t - 0.5 * L
@@ -91,6 +94,8 @@ def profile(kind: int, y1: float, y2: float, n: int, L: float, start: float) -> 
 @compiled
 def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
     """Decide from the fixed start whether ``y`` reaches the margin ``k * STEP``."""
+    if kind == QUANTILE and y1 == 0:
+        return False
     deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD)
     return excess > 0.0 and deviance >= zz
 
@@ -142,8 +147,12 @@ def first_reaching(
 
 @compiled
 def fill_boundary(kind: int, n: int, k: int, zz: float, c: IntArray) -> int:
-    """Fill ``c`` with the boundary of ``R_k``, column by column, and return how many columns are nonempty."""
-    t, last, rise = COLD, 0, 0
+    """Fill ``c`` with the boundary of ``R_k``, column by column, and return how many columns are nonempty.
+
+    For the quantile margin outcomes with ``x1 = 0`` are ordered below all others: no limit but -inf holds there, and
+    kept out of every other region they cost those nothing.
+    """
+    t, last, rise = COLD, 1 if kind == QUANTILE else 0, 0
     for j in range(n + 1):
         level, t = first_reaching(kind, j, n, k, zz, last, last + rise, t)
         if level > n - j:

@@ -32,7 +32,7 @@ class Ordering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodRatio:
-    """Signed-root likelihood ratio, 1/2 added to each count; the default.
+    """Signed-root likelihood ratio, 1/2 added to the counts (see ``likelihood_ratio``); the default.
 
     T is the largest margin below the estimate whose profile deviance reaches ``z^2``, ``z = Phi^-1(1 - alpha)``, on a
     grid of ``2^-30`` (see ``likelihood_ratio`` for the proof that T is monotone and its regions nest). Its regions
@@ -47,7 +47,9 @@ class LikelihoodRatio:
         kind = PROBABILITY if margin == "probability" else QUANTILE
         zz = max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
         k = value(kind, x1, x2, n, zz)
-        c = np.empty(n + 1, dtype=np.int64)
+        c = np.zeros(n + 1, dtype=np.int64)
+        if x1 == 0 and margin == "quantile" and ties:
+            return c, k * STEP
         return c[: fill_boundary(kind, n, k if ties else k + 1, zz, c)], k * STEP
 
 
