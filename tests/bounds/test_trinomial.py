@@ -9,6 +9,7 @@ from buckler.bounds.margin_curve import curve_point
 from buckler.bounds.orderings import DEFAULT
 from buckler.bounds.trinomial import (
     RELATIVE_ERROR,
+    at_most_one,
     log_pmf,
     make_region,
     region_probability,
@@ -86,3 +87,16 @@ def test_pmf_sums_to_one() -> None:
     n = 30
     total = sum(np.exp(log_pmf(n, a, b, 0.5, 0.2, 0.3)) for a in range(n + 1) for b in range(n + 1 - a))
     assert total == pytest.approx(1.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("q2", [1e-10, 1e-20, 1e-40, 1e-300])
+def test_a_rival_that_hardly_exists_hides_nothing(q2: float) -> None:
+    """Columns above the mean underflow one after the other; the column that holds the mass must still be counted."""
+    c = np.ones(1000, dtype=np.int64)
+    assert region_probability(make_region(1000, c), 1e-3, q2, 1e-15) == pytest.approx(0.6323045752290359, rel=1e-11)
+
+
+def test_no_number_proves_nothing() -> None:
+    assert at_most_one(float("nan")) == 1.0
+    assert at_most_one(float("inf")) == 1.0
+    assert at_most_one(0.5) == 0.5

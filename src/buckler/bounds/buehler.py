@@ -28,18 +28,14 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
-def log_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float
-) -> float:
+def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float) -> float:
     """Return the log of the probability at one point of the curve."""
     q1, q2 = curve_point(kind, L, t)
     return log(max(mixture(region, strict, weight, q1, q2, drop), 1e-300))
 
 
 @compiled
-def margin_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
@@ -117,9 +113,7 @@ def climb(
 
 
 @compiled
-def scan(
-    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
-) -> tuple[float, float]:
+def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
     n, drop = region.n, 1e-12 * alpha
     top = 1.0 if kind == PROBABILITY else 0.0
@@ -144,9 +138,7 @@ def scan(
 
 
 @compiled
-def invert(
-    kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf, or -1, if none is found."""
     n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - AIM)

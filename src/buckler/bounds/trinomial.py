@@ -98,6 +98,12 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
     return log_pmf(n, start, j, q1, q2, q3), total
 
 
+@compiled
+def at_most_one(total: float) -> float:
+    """Return the sum as a probability; 1, which proves nothing, if it overflowed or is no number."""
+    return min(1.0, total)
+
+
 class Region(NamedTuple):
     """An up-closed region: its boundary, and the ratios of neighbouring outcomes that do not depend on q."""
 
@@ -149,7 +155,7 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
     q3 = max((d - q1) + ((1.0 - d) - q2), TINY)
     if q2 <= 0.0:
         scale, total = column_sum(n, c[0], 0, q1, 0.0, q3)
-        return min(exp(scale) * total, 1.0)
+        return at_most_one(exp(scale) * total)
     spread = -log(drop)
     top = n * q2 + sqrt(2.0 * spread * n * q2 * d) + spread
     j = c.size - 1
@@ -158,6 +164,12 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
         j = int(top)
         outside = drop
     log_f = log_pmf(n, 0, j, TINY, q2, d)
+    # Columns that would underflow: above the mean they are left out, as their sum is far below drop, and lower ones
+    # are looked for; below the mean all lower ones are smaller still, and nothing is left.
+    while log_f < -690.0 and j > n * q2:
+        j -= 1
+        outside = drop
+        log_f = log_pmf(n, 0, j, TINY, q2, d)
     if log_f < -690.0:
         return outside + drop
     f = exp(log_f)
@@ -193,7 +205,7 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
                 total /= big
                 scale += RESCALE * log(2.0)
         total += h
-    return min(total * exp(scale) + outside, 1.0)
+    return at_most_one(total * exp(scale) + outside)
 
 
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
