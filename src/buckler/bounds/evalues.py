@@ -34,8 +34,8 @@ REACH = 2.5
 SPACING = 0.25
 RATIO = 0.8
 STEPS = 30
-STEP_DECAY = 0.5
-RAY_DECAY = 0.5
+STEP_DECAY = 0.6
+RAY_DECAY = 1.0
 """The grid: spacing of rays in t; points on a ray, geometric in ``1 - sqrt(1 - lambda/lambda_max)``; their weights."""
 
 
@@ -65,7 +65,7 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
     at *any* t of slope ``exp(-L t) <= c`` lies above the curve, so t is rounded towards 0 and its own slope used.
 
     >>> print(null_supremum([1.5, 0.25, 0.75], 1.0))
-    1.0759024598...
+    1.1143280765...
     """
     a1, a2, a3 = np.moveaxis(_check_three("a", a), -1, 0)
     L = _check_margin(L)
@@ -146,32 +146,54 @@ def tangent_mixture(L: float) -> Mixture:
     return Mixture(L, log_factors(np.maximum(a, 0.0).reshape(-1, 3), L), np.log(weights.ravel()))
 
 
+def _divergence_to_curve(p: FloatArray, L: float, low: FloatArray, high: FloatArray) -> FloatArray:
+    """Return ``min of KL(p || q(t)) over low <= t <= high`` by zooming into a grid around its best point."""
+    grid = np.linspace(0.0, 1.0, 65)
+    for _ in range(5):
+        t = low[..., None] + (high - low)[..., None] * grid
+        bottom = ndtr(t - 0.5 * L)
+        q = np.stack([ndtr(t + 0.5 * L), bottom, np.maximum(ndtr(-t - 0.5 * L) - bottom, 0.0)], axis=-1)
+        divergence = rel_entr(p[..., None, :], q).sum(axis=-1)
+        best = divergence.argmin(axis=-1)[..., None]
+        low = np.take_along_axis(t, np.maximum(best - 1, 0), axis=-1)[..., 0]
+        high = np.take_along_axis(t, np.minimum(best + 1, 64), axis=-1)[..., 0]
+    return np.asarray(np.maximum(np.take_along_axis(divergence, best, axis=-1)[..., 0], 0.0), dtype=np.float64)
+
+
+def _check_distribution(p: ArrayLike) -> FloatArray:
+    three = _check_three("p", p)
+    if (np.abs(three.sum(axis=-1) - 1.0) > 1e-9).any():
+        raise InvalidInput(f"p must sum to one; got {show(p)}")
+    return three
+
+
 def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
     """Return ``min of KL(p || q) over q in H0(L)`` for ``p[..., 3]``, zero inside: the best growth of a log e-value.
 
     No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A plan, not
-    a bound: accurate to about 1e-9, not rounded to a side. The projection of p lies on the curve where
-    ``q1 <= p1`` and ``q2 >= p2``, at the sign change of the derivative along it.
+    a bound: accurate to about 1e-9, not rounded to a side. The projection of p has ``q1 <= p1`` and ``q2 >= p2``.
 
     >>> import math
-    >>> print(round(math.log(1000) / float(kl_to_null([0.99, 0.01, 0.0], 2 * 1.2815515655446004)), 1))
-    97.0
+    >>> print(round(math.log(1000) / float(kl_to_null([0.99, 0.01, 0.0], 2 * 1.2815515655446004)), 2))
+    96.84
     """
-    three = _check_three("p", p)
-    L = _check_margin(L)
-    if (np.abs(three.sum(axis=-1) - 1.0) > 1e-9).any():
-        raise InvalidInput(f"p must sum to one; got {show(p)}")
-    p1, p2, p3 = np.moveaxis(three, -1, 0)
-    low = np.maximum(ndtri(p2) + 0.5 * L, DEEPEST)
-    high = np.minimum(ndtri(p1) - 0.5 * L, 0.0)
-    outside = low < high
-    high = np.where(outside, high, low)
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        for _ in range(80):
-            t = 0.5 * (low + high)
-            q1, q2, q3 = ndtr(t + 0.5 * L), ndtr(t - 0.5 * L), ndtr(-t - 0.5 * L) - ndtr(t - 0.5 * L)
-            a3 = np.where(p3 > 0.0, p3 / q3, 0.0)
-            beyond = (a3 - p2 / q2) * np.exp(L * t) > p1 / q1 - a3
-            low, high = np.where(beyond, low, t), np.where(beyond, t, high)
-        divergence = rel_entr(p1, q1) + rel_entr(p2, q2) + np.where(p3 > 0.0, rel_entr(p3, q3), 0.0)
-    return np.asarray(np.where(outside, np.maximum(divergence, 0.0), 0.0), dtype=np.float64)
+    three, L = _check_distribution(p), _check_margin(L)
+    low = np.clip(ndtri(three[..., 1]) + 0.5 * L, DEEPEST, 0.0)
+    high = np.clip(ndtri(three[..., 0]) - 0.5 * L, DEEPEST, 0.0)
+    outside = ndtri(three[..., 0]) > ndtri(three[..., 1]) + L
+    return np.where(outside, _divergence_to_curve(three, L, low, np.maximum(low, high)), 0.0)
+
+
+def kl_to_target(p: ArrayLike, L: float) -> FloatArray:
+    """Return ``min of KL(p || q)`` over q with margin at least L, zero where p has it: how far a failure is from it.
+
+    The same curve seen from the other side; a plan, not a bound.
+
+    >>> print(kl_to_target([[0.5, 0.5, 0.0], [0.99, 0.01, 0.0]], 2 * 1.2815515655446004).round(4))
+    [0.5108 0.    ]
+    """
+    three, L = _check_distribution(p), _check_margin(L)
+    low = np.clip(ndtri(three[..., 0]) - 0.5 * L, DEEPEST, 0.0)
+    high = np.clip(ndtri(three[..., 1]) + 0.5 * L, DEEPEST, 0.0)
+    below = ndtri(three[..., 0]) < ndtri(three[..., 1]) + L
+    return np.where(below, _divergence_to_curve(three, L, low, np.maximum(low, high)), 0.0)
