@@ -1,14 +1,19 @@
 """Sample until decided: certify a target radius fixed beforehand, at whatever time the evidence suffices.
 
 One test for one input. The engine asks ``batch_size``, draws that many noisy copies, hands their votes to ``update``
-and goes on while the answer is "undecided".
+and goes on while the answer is "undecided". Three quarters of alpha belong to the any-time e-values; the last quarter
+is kept for an exam at draw ``max_n``, a fixed-n test that sees the images which no any-time test can tell from the
+threshold in that many draws.
 """
 
-from math import ceil, inf, log, nextafter, sqrt
+from math import ceil, copysign, inf, log, nextafter, sqrt
 
 import numpy as np
+from scipy.special import ndtr, ndtri, rel_entr
 
+from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, kl_to_target, tangent_mixture
+from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_label, check_positive, check_whole, check_whole_array
 from buckler.records import Certificate
 from buckler.types import Decision, FloatArray, IntArray
@@ -24,6 +29,9 @@ COARSEST = 2
 PATIENCE = 3.0
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
 
+SHARES = 4
+"""Alpha is cut into this many: one for the exam, the others for the e-values."""
+
 
 class AnytimeTest:
     """Whether class ``label`` has a quantile margin above ``2 target_radius / sigma``, decided as draws come in.
@@ -34,16 +42,19 @@ class AnytimeTest:
     up at any moment for any reason.
 
     Every other class j keeps the running maximum of its own e-value from the first draw; "certified" needs all of
-    them to have reached 1/alpha. The class j* of the smallest margin is among them, fixed and unknown, and its e-value
-    ever reaches 1/alpha with probability at most alpha if its margin is at most the target's (intersection-union: no
-    division of alpha over classes).
+    them to have reached ``1/(3 alpha/4)``, or, at draw ``max_n`` alone, the Clopper-Pearson limit of the label's
+    probability at level ``alpha/4`` to exceed ``Phi(target_radius / sigma)``. The class j* of the smallest margin is
+    fixed and unknown; if its margin is at most the target's, its e-value ever reaches the level with probability at
+    most ``3 alpha/4``, and the label's probability is at most ``Phi(target_radius / sigma)``, which the limit passes
+    with probability at most ``alpha/4``. There is no division over classes.
 
     >>> test = AnytimeTest(label=0, num_classes=10, sigma=0.5, target_radius=0.5, alpha=1e-3, max_n=100_000)
     >>> while test.decision == "undecided":
     ...     votes = np.zeros(10, dtype=np.int64)
     ...     votes[0] = test.batch_size()
-    ...     test.update(votes)
-    'undecided'
+    ...     decision = test.update(votes)
+    >>> decision, test.n
+    ('certified', 52)
     """
 
     def __init__(
@@ -58,7 +69,9 @@ class AnytimeTest:
         self._max_n = check_whole("max_n", max_n, 1)
         # Rounded up: the margin tested is at least the one that the radius needs.
         self._margin = nextafter(2.0 * nextafter(self._radius / self._sigma, inf), inf)
-        self._needed = nextafter(-log(self._alpha), inf) + 1e-15
+        self._exam_alpha = budget.split(self._alpha, SHARES)
+        self._needed = -log((SHARES - 1) * self._exam_alpha) * (1.0 + 1e-14) + 1e-14
+        self._threshold = min(1.0, float(ndtr(0.5 * self._margin)) * (1.0 + 1e-14))
         self._mixture = tangent_mixture(self._margin)
         self._fastest = float(self._mixture.logs[:, 0].max())
         self._votes: IntArray = np.zeros(self._num_classes, dtype=np.int64)
@@ -98,6 +111,8 @@ class AnytimeTest:
             )
         if self._decision != "undecided":
             raise InvalidInput(f"counts must come before the decision; the test is {self._decision}")
+        if self._n + votes.sum() > self._max_n:
+            raise InvalidInput(f"counts must stay within max_n = {self._max_n} draws; got {self._n + int(votes.sum())}")
         self._votes = self._votes + votes
         self._n += int(votes.sum())
         open_ = self._best < self._needed
@@ -105,31 +120,44 @@ class AnytimeTest:
         wealth = self._mixture.log_wealth(self._votes[self._label], rivals, self._n)
         self._best[open_] = np.maximum(self._best[open_], wealth[where])
         self._lacking = self._needed - float(wealth[-1])
-        if (self._best >= self._needed).all():
+        if (self._best >= self._needed).all() or (self._n == self._max_n and self._passes_exam()):
             self._decision = "certified"
-        elif self._hopeless(int(self._votes[self._best < self._needed].max())):
+        elif self._n == self._max_n or (self._exam_out_of_reach() and self._out_of_reach()):
             self._decision = "hopeless"
         return self._decision
 
-    def _hopeless(self, rival: int) -> bool:
-        """Whether the target looks out of reach; it may be wrong, which costs a certificate and never its validity.
+    def _passes_exam(self) -> bool:
+        limit = clopper_pearson_lower(self._votes[self._label], self._max_n, self._exam_alpha)
+        return float(limit) > self._threshold
+
+    def _out_of_reach(self) -> bool:
+        """Whether the e-values look unable to certify; a wrong answer costs a certificate, never its validity.
 
         Distances from the null are signed roots of twice the divergence, in standard errors of one draw. What is
-        lacking in wealth needs a distance ``sqrt(2 lacking / draws left)``; give up when the estimate falls short of
-        it by ``PATIENCE`` standard errors, and when the draws are spent.
+        lacking in wealth needs a distance of ``sqrt(2 lacking / draws left)``: give up when the estimate falls short
+        of it by ``PATIENCE`` standard errors. Of the classes still open, the one with most votes is the hardest.
         """
         left = self._max_n - self._n
-        if left <= 0 or self._lacking > left * self._fastest:
+        if self._lacking > left * self._fastest:
             return True
         top = int(self._votes[self._label])
+        rival = int(self._votes[self._best < self._needed].max())
         p = np.array([top, rival, self._n - top - rival]) / self._n
+        patience = PATIENCE / sqrt(self._n)
         wanted = sqrt(2.0 * max(self._lacking, 0.0) / left)
         short = float(kl_to_target(p, self._margin))
         if short > 0.0:
-            return sqrt(self._n) * (wanted + sqrt(2.0 * short)) > PATIENCE
-        if sqrt(self._n) * wanted <= PATIENCE:
+            return wanted + sqrt(2.0 * short) > patience
+        if wanted <= patience:
             return False
-        return sqrt(self._n) * (wanted - sqrt(2.0 * float(kl_to_null(p, self._margin)))) > PATIENCE
+        return wanted - sqrt(2.0 * float(kl_to_null(p, self._margin))) > patience
+
+    def _exam_out_of_reach(self) -> bool:
+        """Whether the exam looks lost: even draws better than the estimate by ``PATIENCE`` errors would not pass it."""
+        p, least = self._votes[self._label] / self._n, self._threshold
+        distance = copysign(sqrt(2.0 * float(rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
+        wanted = -float(ndtri(self._exam_alpha)) / sqrt(self._max_n)
+        return (wanted - distance) * self._max_n > (self._max_n - self._n) * PATIENCE / sqrt(self._n)
 
     def certificate(self, id: str, n0: int = 0) -> Certificate:  # noqa: A002
         """Return the certificate of the target radius, or an abstention if it is not certified.
