@@ -115,13 +115,13 @@ def test_order_of_the_other_classes_is_irrelevant(order: list[int], seed: int) -
 
 
 def test_rivals_may_be_overcome_at_different_times() -> None:
-    test = new()
+    test, needed = new(alpha=0.01), -math.log(0.0075)
     test.update(np.array([60, 0, 5]))
     assert test.decision == "undecided"
-    test.update(np.array([60, 5, 0]))
-    assert test.decision == "certified"
-    mixture = tangent_mixture(np.nextafter(2.0, 3.0))
-    assert mixture.log_wealth(120, 5, 125) < mixture.log_wealth(60, 0, 65)
+    assert test.update(np.array([150, 20, 0])) == "certified"
+    wealth = tangent_mixture(2.0).log_wealth
+    assert wealth(60, 0, 65) > needed > wealth(210, 20, 235)
+    assert wealth(210, 5, 235) > needed > wealth(60, 5, 65)
 
 
 def test_an_impossible_target_is_known_at_once() -> None:

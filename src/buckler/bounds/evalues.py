@@ -73,7 +73,6 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
     with np.errstate(over="ignore"):
         # Below -1 the second class alone is the supremum, and the curve's value at -1 is already less.
         c = np.maximum((a3 - a2) / rise, -1.0)
-    with np.errstate(over="ignore"):
         t = (4e-15 - np.log(np.maximum(c, 1.0)) * (1.0 - 4e-15)) / L if L > 0.0 else np.where(c > 1.0, DEEPEST, 0.0)
     t = np.clip(t, DEEPEST, 0.0)
     slope = np.where(c < 1.0, c, np.exp(-L * t))

@@ -9,7 +9,7 @@ threshold in that many draws.
 from math import ceil, copysign, inf, log, nextafter, sqrt
 
 import numpy as np
-from scipy.special import ndtr, ndtri, rel_entr
+from scipy.special import betainc, ndtr, ndtri, rel_entr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, kl_to_target, tangent_mixture
@@ -154,10 +154,13 @@ class AnytimeTest:
 
     def _exam_out_of_reach(self) -> bool:
         """Whether the exam looks lost: even draws better than the estimate by ``PATIENCE`` errors would not pass it."""
-        p, least = self._votes[self._label] / self._n, self._threshold
+        top, least, left = int(self._votes[self._label]), self._threshold, self._max_n - self._n
+        if betainc(top + left, self._n - top + 1, least) > self._exam_alpha:
+            return True
+        p = top / self._n
         distance = copysign(sqrt(2.0 * float(rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
         wanted = -float(ndtri(self._exam_alpha)) / sqrt(self._max_n)
-        return (wanted - distance) * self._max_n > (self._max_n - self._n) * PATIENCE / sqrt(self._n)
+        return (wanted - distance) * self._max_n > left * PATIENCE / sqrt(self._n)
 
     def certificate(self, id: str, n0: int = 0) -> Certificate:  # noqa: A002
         """Return the certificate of the target radius, or an abstention if it is not certified.

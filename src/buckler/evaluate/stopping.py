@@ -120,7 +120,7 @@ def simulate_crossings(
 
     One rival is at least as easily overcome as all of them together, so this bounds the certificates from above.
     """
-    p = _check_truths([truth])[0]
+    p = _check_truths(check_float_array("truth", truth)[None])[0]
     needed = -np.log(check_alpha(alpha))
     rng = np.random.default_rng(seed)
     votes = np.zeros((check_whole("runs", runs, 1), 3), dtype=np.int64)
