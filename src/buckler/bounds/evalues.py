@@ -32,11 +32,13 @@ REACH = 2.5
 """The rays start at boundary points down to ``q1 = Phi(-REACH)``, six votes in a thousand."""
 
 SPACING = 0.25
-RATIO = 0.8
-STEPS = 30
-STEP_DECAY = 0.6
-RAY_DECAY = 1.0
-"""The grid: spacing of rays in t; points on a ray, geometric in ``1 - sqrt(1 - lambda/lambda_max)``; their weights."""
+"""Distance of neighbouring rays in t."""
+
+RATIO, STEPS = 0.8, 30
+"""Points on a ray are geometric in ``1 - sqrt(1 - lambda/lambda_max)``: this ratio, this many."""
+
+POINT_POWER, RAY_POWER = 0.6, 2.0
+"""Weights: a power of that place on the ray, and an inverse power of the ray's number from the binary edge."""
 
 
 def _check_margin(L: object) -> float:
@@ -142,7 +144,7 @@ def tangent_mixture(L: float) -> Mixture:
     stake = share[None, :] / (c + h)[:, None]
     v_less_h = np.stack([1.0 - h, -c - h, -h], axis=-1)
     a = 1.0 + stake[..., None] * v_less_h[:, None, :]
-    weights = (1.0 + np.arange(t.size))[:, None] ** (-1.0 - RAY_DECAY) * place[None, :] ** STEP_DECAY
+    weights = (1.0 + np.arange(t.size))[:, None] ** -RAY_POWER * place[None, :] ** POINT_POWER
     weights /= weights.sum() * (1.0 + 1e-12)
     return Mixture(L, log_factors(np.maximum(a, 0.0).reshape(-1, 3), L), np.log(weights.ravel()))
 
