@@ -12,7 +12,7 @@ from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 from tests.balls import normal_cdf
 
-MARGINS = [0.0, 1e-9, 0.01, 0.3, 1.0, 2.563, 5.0, 7.5]
+MARGINS = [0.0, 1e-9, 0.01, 0.3, 1.0, 2.563, 5.0, 7.5, 20.0]
 
 factors = st.lists(st.floats(0.0, 50.0), min_size=3, max_size=3)
 margins = st.one_of(st.just(0.0), st.floats(1e-12, 9.0))

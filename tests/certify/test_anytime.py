@@ -124,9 +124,17 @@ def test_rivals_may_be_overcome_at_different_times() -> None:
     assert wealth(210, 5, 235) > needed > wealth(60, 5, 65)
 
 
-def test_an_impossible_target_is_known_at_once() -> None:
-    test = new(max_n=100, target=1.9)
+@pytest.mark.parametrize("target", [1.9, 5.0, 20.0, 1e6])
+def test_an_impossible_target_is_known_at_once(target: float) -> None:
+    test = new(max_n=100, target=target)
+    assert test.batch_size() == 16
     assert test.update(np.array([16, 0, 0])) == "hopeless"
+
+
+def test_a_tiny_target_can_be_certified() -> None:
+    test = play(new(target=1e-9), [0.8, 0.2, 0.0], 0)
+    assert test.decision == "certified"
+    assert test.n < 200
 
 
 def test_bad_input_is_named() -> None:

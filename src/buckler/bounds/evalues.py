@@ -136,7 +136,8 @@ def tangent_mixture(L: float) -> Mixture:
     told apart on the scale of their distance from it, which is what the draws needed to see them can resolve.
     """
     L = _check_margin(L)
-    t = -np.arange(0.0, 0.5 * L + REACH, SPACING)
+    # Slopes beyond e^500 are left out: they bet against classes of probability zero, and would overflow.
+    t = -np.arange(0.0, min(0.5 * L + REACH, 500.0 / max(L, 1.0)), SPACING)
     c = np.exp(-L * t)
     h = ndtr(t + 0.5 * L) - c * ndtr(t - 0.5 * L)
     place = RATIO ** np.arange(STEPS)

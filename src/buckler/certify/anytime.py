@@ -73,7 +73,8 @@ class AnytimeTest:
         self._needed = -log((SHARES - 1) * self._exam_alpha) * (1.0 + 1e-14) + 1e-14
         self._threshold = min(1.0, float(ndtr(0.5 * self._margin)) * (1.0 + 1e-14))
         self._mixture = tangent_mixture(self._margin)
-        self._fastest = float(self._mixture.logs[:, 0].max())
+        # At absurd targets not even votes for the label add to the wealth, once rounded down.
+        self._fastest = max(float(self._mixture.logs[:, 0].max()), 1e-300)
         self._votes: IntArray = np.zeros(self._num_classes, dtype=np.int64)
         self._best: FloatArray = np.zeros(self._num_classes)
         self._best[self._label] = inf
