@@ -122,7 +122,7 @@ def certify_counts(
     ``radius`` is R2 for the quantile margin; for the probability margin R1+ (the default) or R1.
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
-    0.3751185...
+    0.3751187560301544
     """
     values = check_counts("counts", counts)
     batch = np.atleast_2d(values)
@@ -158,7 +158,7 @@ def certify_counts(
             n=int(batch[i].sum()),
             n0=int(n0[i]),
         )
-        for i in rows
+        for i in range(len(batch))
     ]
     return certificates if values.ndim == 2 else certificates[0]
 
@@ -199,7 +199,9 @@ def _certified_class(
     inputs = None if counts.ndim == 1 else len(counts)
     if (label is None) == (selection is None):
         came = "neither" if label is None else "both"
-        raise InvalidInput(f"exactly one of label and selection (counts of n0 > 0 separate draws) must be given; got {came}")
+        raise InvalidInput(
+            f"exactly one of label and selection (counts of n0 > 0 separate draws) must be given; got {came}"
+        )
     if selection is None:
         chosen = np.atleast_1d(check_label(label, counts.shape[-1], inputs))  # type: ignore[arg-type]
         return chosen, np.zeros(len(chosen), dtype=np.int64)
