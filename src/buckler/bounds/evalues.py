@@ -23,7 +23,7 @@ from buckler.errors import InvalidInput, check_float_array, check_real, check_wh
 from buckler.types import ArrayLike, FloatArray
 
 ROUNDING = 1e-13
-"""Relative allowance for the handful of roundings in a supremum; tests measure below 1e-15 with ball arithmetic."""
+"""Relative allowance for the handful of roundings in a supremum: a test finds it low by less than 1e-15 without."""
 
 DEEPEST = -37.0
 """Boundary points are not followed below this: ``Phi`` underflows at -38.4, and any point nearer to 0 is sound."""
