@@ -1,8 +1,8 @@
 """Named data sets: inputs with stable ids, labels where known, and a declared range that is checked.
 
 ``open_dataset`` takes ``digits``, an ``.npy`` or ``.npz`` file, a folder of images by class, or CIFAR-10 in its
-official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first; arrays of floats
-are taken as they are, and must lie in the declared range, since sigma is in the same units.
+official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first; arrays of
+floats are taken as they are, and must lie in the declared range, since sigma is in the same units.
 """
 
 from collections.abc import Callable, Iterable, Sequence

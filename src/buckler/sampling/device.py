@@ -89,7 +89,7 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values = self._classifier(noisy)
+        values: torch.Tensor = self._classifier(noisy)
         check_shape(tuple(values.shape), total, self._m)
         return values[:rows]
 
