@@ -114,7 +114,7 @@ def check_whole_array(name: str, values: ArrayLike, low: int = 0) -> IntArray:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         at = f" at position {where if len(where) != 1 else where[0]}" if where else ""
         raise InvalidInput(f"{name} must hold whole numbers of at least {low}; got {array[where]}{at}")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.asarray(array, dtype=np.int64)
 
 
 def check_counts(name: str, counts: ArrayLike) -> IntArray:

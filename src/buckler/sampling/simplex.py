@@ -1,0 +1,112 @@
+"""The maps from logits to the simplex: hardmax, softmax at a temperature, sparsemax; last axis, NumPy or torch.
+
+Each map is written once, in the operations that both array libraries spell alike, and looks up the library of what
+it was given: torch is neither imported here nor needed for NumPy arrays.
+"""
+
+import sys
+from typing import Any, TypeVar
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_choice, check_positive
+from buckler.types import SimplexMap
+
+Array = TypeVar("Array")
+
+
+def _is_tensor(array: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(array, torch.Tensor)
+
+
+def _floating(logits: Any) -> Any:
+    """Return the logits as a floating array of their own library, refusing what has no last axis of classes."""
+    if not _is_tensor(logits):
+        logits = np.asarray(logits)
+        if logits.dtype.kind not in "iuf":
+            raise InvalidInput(f"logits must hold numbers; got dtype {logits.dtype}")
+        if logits.dtype.kind != "f":
+            logits = logits.astype(np.float64)
+    elif not logits.is_floating_point():
+        logits = logits.double()
+    if logits.ndim == 0 or logits.shape[-1] < 2:
+        raise InvalidInput(f"logits must have at least 2 classes on the last axis; got shape {tuple(logits.shape)}")
+    if bool((logits.isnan() if _is_tensor(logits) else np.isnan(logits)).any()):
+        raise InvalidInput("logits must not hold NaN")
+    return logits
+
+
+def hardmax(logits: Array) -> Array:
+    """Return one-hot rows: all mass on the largest logit, ties to the lowest index.
+
+    >>> hardmax(np.array([1.0, 3.0, 3.0]))
+    array([0., 1., 0.])
+    """
+    z: Any = _floating(logits)
+    is_top = z == z.max(-1)[..., None] if not _is_tensor(z) else z == z.amax(-1, keepdim=True)
+    # The running count of maxima is 1 from the first of them on, so this keeps the first alone in either library.
+    first: Any = is_top & (is_top.cumsum(-1) == 1)
+    return first.astype(z.dtype) if not _is_tensor(z) else first.to(z.dtype)  # type: ignore[no-any-return]
+
+
+def softmax(logits: Array, temperature: float = 1.0) -> Array:
+    """Return ``exp(z / T) / sum exp(z / T)``, computed from ``(z - max z) / T`` so that nothing overflows.
+
+    Subtracting before dividing keeps the exact gaps between logits when T is tiny.
+
+    >>> softmax(np.array([0.0, np.log(3.0)])).round(12)
+    array([0.25, 0.75])
+    >>> softmax(np.array([1e4, 1e4 - 1e-4]), temperature=1e-4).round(6)
+    array([0.731059, 0.268941])
+    """
+    scale = check_positive("temperature", temperature)
+    z: Any = _floating(logits)
+    if _is_tensor(z):
+        weights = ((z - z.amax(-1, keepdim=True)) / scale).exp()
+        return weights / weights.sum(-1, keepdim=True)  # type: ignore[no-any-return]
+    weights = np.exp((z - z.max(-1, keepdims=True)) / scale)
+    return weights / weights.sum(-1, keepdims=True)  # type: ignore[no-any-return]
+
+
+def sparsemax(logits: Array) -> Array:
+    """Return the Euclidean projection of the logits onto the simplex (Martins & Astudillo 2016).
+
+    ``p = max(z - tau, 0)``, where ``tau`` is fixed by ``sum p = 1``: with z sorted downwards, the support is the
+    longest head whose last member satisfies ``1 + k z_k > z_1 + ... + z_k``.
+
+    >>> sparsemax(np.array([1.0, 0.5, -1.0]))
+    array([0.75, 0.25, 0.  ])
+    """
+    z: Any = _floating(logits)
+    if _is_tensor(z):
+        z = z - z.amax(-1, keepdim=True)
+        ordered = z.sort(-1, descending=True).values
+        rank = ordered.new_ones(ordered.shape).cumsum(-1)
+    else:
+        z = z - z.max(-1, keepdims=True)
+        ordered = np.sort(z, axis=-1)[..., ::-1]
+        rank = np.arange(1, z.shape[-1] + 1, dtype=z.dtype)
+    # Entries one or more below the top are outside of every support; without them the sums lose no digits.
+    ordered = ordered.clip(-1.0, None)
+    sums = ordered.cumsum(-1)
+    size = (1.0 + rank * ordered > sums).sum(-1)[..., None]
+    if _is_tensor(z):
+        tau = (sums.gather(-1, size - 1) - 1.0) / size
+        return (z - tau).clamp(min=0.0)  # type: ignore[no-any-return]
+    tau = (np.take_along_axis(sums, size - 1, axis=-1) - 1.0) / size.astype(z.dtype)
+    return np.maximum(z - tau, 0.0)  # type: ignore[no-any-return]
+
+
+def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | None = None) -> Array:  # noqa: A002
+    """Return the scores of a named map; a temperature belongs to softmax alone and is 1 when not given.
+
+    >>> to_simplex(np.array([0.0, 2.0]), "hardmax")
+    array([0., 1.])
+    """
+    check_choice("map", map, ("hardmax", "softmax", "sparsemax"))
+    if map == "softmax":
+        return softmax(logits, 1.0 if temperature is None else temperature)
+    if temperature is not None:
+        raise InvalidInput(f"temperature must be None for {map}; got {temperature}")
+    return hardmax(logits) if map == "hardmax" else sparsemax(logits)
