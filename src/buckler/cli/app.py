@@ -31,7 +31,7 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001  (typer calls _show_version)
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
@@ -49,7 +49,7 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("buckler: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception:  # noqa: BLE001  (the last line of defence: show the bug, and where to take it)
+    except Exception:
         traceback.print_exc()
         print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
         return BUG

@@ -157,7 +157,11 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
         raise InvalidInput(f"{name} must be a list; got {show(values)}")
     allowed = (str,) if kind is str else (int, float)
     for value in values:
-        if not isinstance(value, allowed) or isinstance(value, bool) or not (isinstance(value, str) or abs(value) < 1e300):
+        if (
+            not isinstance(value, allowed)
+            or isinstance(value, bool)
+            or not (isinstance(value, str) or abs(value) < 1e300)
+        ):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
 
