@@ -122,7 +122,7 @@ def certify_counts(
     ``radius`` is R2 for the quantile margin; for the probability margin R1+ (the default) or R1.
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
-    0.3751185...
+    0.3751187560301544
     """
     values = check_counts("counts", counts)
     batch = np.atleast_2d(values)
@@ -158,7 +158,7 @@ def certify_counts(
             n=int(batch[i].sum()),
             n0=int(n0[i]),
         )
-        for i in rows
+        for i in range(len(batch))
     ]
     return certificates if values.ndim == 2 else certificates[0]
 

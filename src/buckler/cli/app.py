@@ -42,8 +42,8 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
     try:
         code = app(args=arguments, prog_name="buckler", standalone_mode=False)
-    except TyperException as mistake:
-        return _mistake(getattr(mistake, "format_message", lambda: str(mistake))())
+    except TyperException as usage:
+        return _mistake(usage.format_message() if hasattr(usage, "format_message") else str(usage))
     except BucklerError as mistake:
         return _mistake(str(mistake))
     except (KeyboardInterrupt, typer.Abort):

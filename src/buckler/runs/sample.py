@@ -212,4 +212,6 @@ def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -
 
 
 def _scores(kind: ScoreKind, temperature: float | None) -> ScoreMap:
-    return (lambda logits: logits) if kind == "logits" or kind == "none" else score_map(kind, temperature)
+    if kind == "softmax" or kind == "sparsemax":  # noqa: PLR1714  (spelled out for the type checker)
+        return score_map(kind, temperature)
+    return lambda logits: logits
