@@ -127,9 +127,8 @@ def sample(
         )
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
-        print(
-            f"{summary.blocks_done} of {summary.blocks} shards in {out}; {summary.samples:,} draws, {rate:,.0f} a second"
-        )
+        done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
+        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:

@@ -89,7 +89,8 @@ def _read(path: Path) -> AnyArray:
 def _read_members(path: Path) -> dict[str, AnyArray]:
     wanted = {"x_test", "y_test", "x", "y", "index"}
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InvalidInput(f"data {str(path)!r} is not an .npz file")
             return {name: np.asarray(file[name]) for name in file.files if name in wanted}
