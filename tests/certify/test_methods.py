@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flint import arb
+from tests.balls import normal_cdf
 
 import buckler
 from buckler.certify.methods import METHODS, sound_methods
 from buckler.records import Certificate
-from tests.balls import normal_cdf
 
 
 def test_the_reference_radius() -> None:
