@@ -94,7 +94,9 @@ def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> Non
         "--limit", "200", "--shard-inputs", "4", "--quiet",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment, cwd=here)
+    process = subprocess.Popen(  # noqa: S603
+        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=here
+    )
     deadline = time.monotonic() + 60
     while not (here / "run" / "shards" / "000001.json").exists():
         assert process.poll() is None

@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.runs.victim import linear, run, spec
 
 from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, InvalidInput, StoreError
 from buckler.runs.sample import choose_columns, sample
@@ -20,7 +22,6 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 from buckler.sampling.engine import draw_counts, draw_scores
 from buckler.types import AnyArray
-from tests.runs.victim import linear, run, spec
 
 VICTIM = Path(__file__).with_name("victim.py")
 
@@ -92,7 +93,7 @@ def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path)
     kept: list[int] = []
     folder = str(tmp_path / "again")
     assert not run(folder, max_samples=5000).complete
-    summary = run(folder, progress=ticks.append, finished=lambda block, shard: kept.append(block))
+    summary = run(folder, progress=ticks.append, finished=lambda block, _: kept.append(block))
     assert summary.complete
     assert kept == list(range(2, 10))
     assert ticks[-1].done == ticks[-1].total == 40 * 450
@@ -110,11 +111,12 @@ def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(undisturbed: Path, tm
 
 def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "killed"
-    moments = random.Random(0)
+    moments = random.Random(0)  # noqa: S311
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     kills = 0
     for _ in range(4):
-        process = subprocess.Popen([sys.executable, str(VICTIM), str(folder)], stdout=subprocess.PIPE, env=path)
+        command = [sys.executable, str(VICTIM), str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)  # noqa: S603
         assert process.stdout is not None
         process.stdout.readline()
         time.sleep(moments.uniform(0.05, 0.9))
@@ -128,21 +130,20 @@ def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Pat
 
 def test_another_specification_is_refused_with_the_difference(copy: Path) -> None:
     before = contents(copy)
-    with pytest.raises(StoreError, match="sigma: 0.25 in the folder, 0.5 asked for"):
+    with pytest.raises(StoreError, match=r"sigma: 0\.25 in the folder, 0\.5 asked for"):
         run(str(copy), spec=spec(sigma=0.5))
     data = open_dataset("digits").select(limit=40)
     with pytest.raises(StoreError, match="another classifier"):
         sample(spec(), as_classifier(lambda b: linear(b) * 2, num_classes=10), data, copy)
+    other = replace(data, fingerprint="array:other")
     with pytest.raises(StoreError, match="another data"):
-        shifted = open_dataset("digits").select(ids=[str(i) for i in range(1, 41)])
-        other = type(shifted)(shifted.ids, shifted.labels, shifted.loader, "array:other", positions=shifted.positions)
         sample(spec(), as_classifier(linear, num_classes=10), other, copy)
     assert contents(copy) == before
 
 
 def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("buckler.runs.sample.environment", lambda _: {"numpy": "0.0"})
-    with pytest.raises(StoreError, match="another environment: .*0.0"):
+    with pytest.raises(StoreError, match=r"another environment: .*0\.0"):
         run(str(copy))
     assert run(str(copy), any_environment=True).complete
 
@@ -161,9 +162,9 @@ def test_a_second_writer_is_refused(tmp_path: Path) -> None:
 
 def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy: Path) -> None:
     expected = contents(undisturbed)
-    damage = random.Random(1)
+    damage = random.Random(1)  # noqa: S311
     names = [name for name in expected if name != ".lock"]
-    for name in damage.sample(names, 8) + ["manifest.json"]:
+    for name in [*damage.sample(names, 8), "manifest.json"]:
         whole = expected[name]
         at = damage.randrange(len(whole))
         flipped = whole[:at] + bytes([whole[at] ^ 1 << damage.randrange(8)]) + whole[at + 1 :]

@@ -39,9 +39,10 @@ def test_selections_keep_ids() -> None:
     assert whole is not None
     assert again.labels.tolist() == whole[[20, 40]].tolist()
     assert (again.load(1, 2) == open_dataset("digits").load(40, 41)).all()
-    for bad in ({"every": 0}, {"limit": 0}, {"ids": ["21"]}, {"ids": []}):
+    mistakes: list[dict[str, Any]] = [{"every": 0}, {"limit": 0}, {"ids": ["21"]}, {"ids": []}]
+    for mistake in mistakes:
         with pytest.raises(InvalidInput):
-            data.select(**bad)  # type: ignore[arg-type]
+            data.select(**mistake)
 
 
 def test_bytes_become_images_in_the_unit_interval(tmp_path: Path) -> None:
