@@ -8,7 +8,9 @@ import typer
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.sample import sample
 from buckler.errors import BucklerError
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
@@ -21,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(sample)
+app.command()(certify)
 
 
 def _show_version(value: bool) -> None:
