@@ -60,7 +60,8 @@ def plain_deviance(kind: int, y1: int, y2: int, n: int, L: float) -> float:
     """The profile deviance by brute force over a fine grid of the curve."""
     from scipy.special import ndtr
 
-    a = np.array([y1 + (0.5 if kind == PROBABILITY else 0.0), y2 + 0.5, n - y1 - y2 + 0.5])
+    shift = [0.5, 0.5, 0.5] if kind == PROBABILITY else [-0.25, 0.6, 0.6]
+    a = np.array([y1, y2, n - y1 - y2]) + shift
     if kind == PROBABILITY:
         t = np.linspace(abs(L), 1, 400_001)[1:-1]
         q: FloatArray = np.array([(t + L) / 2, (t - L) / 2, 1 - t])
