@@ -50,9 +50,7 @@ def optimum(x1: IntArray, x2: IntArray, n: int, truth: FloatArray, L: float, alp
     t = -np.concatenate([[0.0], np.geomspace(1e-3, 4.5, points)])
     level = pmf(x1, x2, n, ndtr(t + L / 2), ndtr(t - L / 2))
     keep = truth > 1e-12
-    answer = linprog(
-        -truth[keep], A_ub=level[:, keep] / alpha, b_ub=np.ones(t.size), bounds=(0.0, 1.0), method="highs"
-    )
+    answer = linprog(-truth[keep], A_ub=level[:, keep] / alpha, b_ub=np.ones(t.size), bounds=(0.0, 1.0), method="highs")
     return float(-answer.fun)
 
 

@@ -28,18 +28,14 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
-def log_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float
-) -> float:
+def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float) -> float:
     """Return the log of the probability at one point of the curve."""
     q1, q2 = curve_point(kind, L, t)
     return log(max(mixture(region, strict, weight, q1, q2, drop), 1e-300))
 
 
 @compiled
-def margin_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
@@ -117,9 +113,7 @@ def climb(
 
 
 @compiled
-def scan(
-    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
-) -> tuple[float, float]:
+def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
     n, drop = region.n, 1e-12 * alpha
     top = 1.0 if kind == PROBABILITY else 0.0
@@ -144,9 +138,7 @@ def scan(
 
 
 @compiled
-def invert(
-    kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf, or -1, if none is found."""
     n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - AIM)
@@ -247,19 +239,20 @@ def exact_margin_lower(
     x1, x2, total = np.broadcast_arrays(
         check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
     )
+    shape = np.broadcast_shapes(np.shape(top), np.shape(runner_up), np.shape(n))
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
     rows = np.stack([x1.ravel(), x2.ravel(), total.ravel()], axis=1)
     if uniform is not None:
         draws = check_float_array("uniform", uniform)
-        if draws.shape != x1.shape or (draws < 0.0).any() or (draws >= 1.0).any():
-            raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {x1.shape}")
+        if draws.shape != shape or (draws < 0.0).any() or (draws >= 1.0).any():
+            raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {shape}")
         limits = [
             buehler_lower(a, b, m, alpha, margin, uniform=u)
             for (a, b, m), u in zip(rows.tolist(), draws.ravel().tolist(), strict=True)
         ]
-        return np.asarray(limits, dtype=np.float64).reshape(x1.shape)
+        return np.asarray(limits, dtype=np.float64).reshape(shape)
     distinct, position = np.unique(rows, axis=0, return_inverse=True)
     values = np.array([_remembered(a, b, m, alpha, margin) for a, b, m in distinct.tolist()], dtype=np.float64)
-    return np.asarray(values[position.ravel()].reshape(x1.shape), dtype=np.float64)
+    return np.asarray(values[position.ravel()].reshape(shape), dtype=np.float64)
