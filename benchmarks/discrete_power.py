@@ -51,7 +51,7 @@ def optimum(x1: IntArray, x2: IntArray, n: int, truth: FloatArray, L: float, alp
     level = pmf(x1, x2, n, ndtr(t + L / 2), ndtr(t - L / 2))
     keep = truth > 1e-12
     answer = linprog(-truth[keep], A_ub=level[:, keep] / alpha, b_ub=np.ones(t.size), bounds=(0.0, 1.0), method="highs")
-    return float(-answer.fun)
+    return -float(answer.fun or 0.0)
 
 
 def main() -> None:

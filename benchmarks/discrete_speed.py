@@ -10,15 +10,15 @@ import argparse
 import time
 
 import numpy as np
-from scipy.optimize import differential_evolution
+from scipy.optimize import Bounds, differential_evolution
 from scipy.special import ndtr, ndtri
 
 from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.orderings import DEFAULT
 from buckler.bounds.trinomial import region_probability_reference
-from buckler.types import FloatArray
+from buckler.types import FloatArray, MarginKind
 
-MARGINS = ("probability", "quantile")
+MARGINS: list[MarginKind] = ["probability", "quantile"]
 
 
 def mixed_pairs(n: int, many: int, seed: int) -> list[tuple[int, int]]:
@@ -38,7 +38,7 @@ def by_global_optimiser(x1: int, x2: int, n: int, alpha: float) -> float:
             q1 = min(float(v[1]) * float(ndtr(ndtri(q2) + L)), 1.0 - q2)
             return -region_probability_reference(n, q1, q2, c)
 
-        bounds = [(1e-9, 1.0 - 1e-9), (1e-9, 1.0)]
+        bounds = Bounds([1e-9, 1e-9], [1.0 - 1e-9, 1.0])
         return -float(differential_evolution(loss, bounds, seed=0, tol=1e-8, popsize=15, maxiter=300).fun)
 
     low, high = -4.0, 4.0

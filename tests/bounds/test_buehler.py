@@ -9,6 +9,7 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaincinv, ndtr, ndtri
+from tests.bounds.test_trinomial import ball_probability
 
 from buckler.bounds.buehler import buehler_lower, exact_margin_lower
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
@@ -17,7 +18,6 @@ from buckler.bounds.orderings import DEFAULT, Bonferroni, LikelihoodRatio, Order
 from buckler.bounds.trinomial import log_pmf, make_region, region_probability
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind
-from tests.bounds.test_trinomial import ball_probability
 
 MARGINS: list[MarginKind] = ["probability", "quantile"]
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}

@@ -1,5 +1,7 @@
 """Orderings: monotone in both counts, one function, nested regions."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -40,7 +42,7 @@ def test_regions_are_up_closed_and_nest(ordering: Ordering, margin: MarginKind, 
         regions.append(full)
     # Nested: sorted by size, each region contains the one before it.
     regions.sort(key=lambda c: int(np.maximum(n + 1 - np.arange(n + 1) - c, 0).sum()))
-    for small, large in zip(regions, regions[1:], strict=False):
+    for small, large in pairwise(regions):
         assert np.all(large <= np.maximum(small, 0))
 
 

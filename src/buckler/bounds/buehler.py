@@ -21,7 +21,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 AIM = 1e-6
-"""The search aims at ``alpha (1 - AIM)``: the room in which the proof closes. It costs about ``AIM / sqrt(n)`` of margin."""
+"""The search aims at ``alpha (1 - AIM)``, the room in which the proof closes; it costs about ``AIM / sqrt(n)``."""
 LARGEST_N = 1_000_000
 REMEMBERED = 1 << 16
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
@@ -35,7 +35,7 @@ def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight
 
 
 @compiled
-def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
+def margin_at(  # noqa: PLR0912  (one root search)kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
@@ -125,7 +125,7 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
         f = log_at(kind, L, t, region, strict, weight, drop)
         if f > best:
             best, where, reach = f, t, step
-        q1, q2 = curve_point(kind, L, t)
+        q1, _ = curve_point(kind, L, t)
         if mixture(region, strict, weight, q1, rest, drop) <= alpha:
             return where, reach
         if kind == PROBABILITY:
@@ -139,7 +139,7 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
 
 @compiled
 def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
-    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf, or -1, if none is found."""
+    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none."""
     n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)

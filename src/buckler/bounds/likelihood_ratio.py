@@ -122,7 +122,7 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
-    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and a start for the next."""
+    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the next start."""
     low, high = floor - 1, n - j + 1
     y = min(max(guess, floor), n - j)
     t = start

@@ -19,7 +19,7 @@ ordering the probability is nearly flat, where monotone cells alone would need a
 gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
-from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
+from math import ceil, cos, erfc, exp, inf, log, pi
 
 import numpy as np
 
@@ -45,7 +45,7 @@ def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
 
 @compiled
 def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
-    """Return ``weight P(region) + (1 - weight) P(strict)``: both regions are up-closed, so the mixture is monotone too."""
+    """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
     total = region_probability(region, q1, q2, drop)
     if weight < 1.0:
         total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)
@@ -141,7 +141,7 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 
 @compiled
-def supremum_at_most(
+def supremum_at_most(  # noqa: PLR0912  (one walk)
     kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
 ) -> tuple[bool, float]:
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
