@@ -1,5 +1,7 @@
 """Orderings: monotone in both counts, one function, nested regions."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -40,7 +42,7 @@ def test_regions_are_up_closed_and_nest(ordering: Ordering, margin: MarginKind, 
         regions.append(full)
     # Nested: sorted by size, each region contains the one before it.
     regions.sort(key=lambda c: int(np.maximum(n + 1 - np.arange(n + 1) - c, 0).sum()))
-    for small, large in zip(regions, regions[1:], strict=False):
+    for small, large in pairwise(regions):
         assert np.all(large <= np.maximum(small, 0))
 
 
@@ -60,7 +62,8 @@ def plain_deviance(kind: int, y1: int, y2: int, n: int, L: float) -> float:
     """The profile deviance by brute force over a fine grid of the curve."""
     from scipy.special import ndtr
 
-    a = np.array([y1 + (0.5 if kind == PROBABILITY else 0.0), y2 + 0.5, n - y1 - y2 + 0.5])
+    shift = [0.5, 0.5, 0.5] if kind == PROBABILITY else [-0.25, 0.6, 0.6]
+    a = np.array([y1, y2, n - y1 - y2]) + shift
     if kind == PROBABILITY:
         t = np.linspace(abs(L), 1, 400_001)[1:-1]
         q: FloatArray = np.array([(t + L) / 2, (t - L) / 2, 1 - t])

@@ -21,7 +21,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 AIM = 1e-6
-"""The search aims at ``alpha (1 - AIM)``: the room in which the proof closes. It costs about ``AIM / sqrt(n)`` of margin."""
+"""The search aims at ``alpha (1 - AIM)``, the room in which the proof closes; it costs about ``AIM / sqrt(n)``."""
 LARGEST_N = 1_000_000
 REMEMBERED = 1 << 16
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
@@ -35,7 +35,9 @@ def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight
 
 
 @compiled
-def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
+def margin_at(
+    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
+) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
@@ -125,7 +127,7 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
         f = log_at(kind, L, t, region, strict, weight, drop)
         if f > best:
             best, where, reach = f, t, step
-        q1, q2 = curve_point(kind, L, t)
+        q1, _ = curve_point(kind, L, t)
         if mixture(region, strict, weight, q1, rest, drop) <= alpha:
             return where, reach
         if kind == PROBABILITY:
@@ -139,7 +141,7 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
 
 @compiled
 def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
-    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf, or -1, if none is found."""
+    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none."""
     n, drop = region.n, 1e-12 * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
@@ -239,19 +241,20 @@ def exact_margin_lower(
     x1, x2, total = np.broadcast_arrays(
         check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
     )
+    shape = np.broadcast_shapes(np.shape(top), np.shape(runner_up), np.shape(n))
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
     rows = np.stack([x1.ravel(), x2.ravel(), total.ravel()], axis=1)
     if uniform is not None:
         draws = check_float_array("uniform", uniform)
-        if draws.shape != x1.shape or (draws < 0.0).any() or (draws >= 1.0).any():
-            raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {x1.shape}")
+        if draws.shape != shape or (draws < 0.0).any() or (draws >= 1.0).any():
+            raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {shape}")
         limits = [
             buehler_lower(a, b, m, alpha, margin, uniform=u)
             for (a, b, m), u in zip(rows.tolist(), draws.ravel().tolist(), strict=True)
         ]
-        return np.asarray(limits, dtype=np.float64).reshape(x1.shape)
+        return np.asarray(limits, dtype=np.float64).reshape(shape)
     distinct, position = np.unique(rows, axis=0, return_inverse=True)
     values = np.array([_remembered(a, b, m, alpha, margin) for a, b, m in distinct.tolist()], dtype=np.float64)
-    return np.asarray(values[position.ravel()].reshape(x1.shape), dtype=np.float64)
+    return np.asarray(values[position.ravel()].reshape(shape), dtype=np.float64)

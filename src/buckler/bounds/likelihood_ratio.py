@@ -1,10 +1,12 @@
 """The signed-root likelihood-ratio ordering of trinomial outcomes: profile deviance, value and region boundary.
 
-With 1/2 added to each count (for the quantile margin to the second and third only: 1/2 more of a rare first class
-would rank one lucky draw above outcomes that Clopper-Pearson ranks higher), ``a`` the counts so raised and ``N`` their
-sum, the profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and
-``y`` *reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an
-outcome is the largest margin it reaches.
+Counts are first shifted: ``a = y + 1/2`` for the probability margin, ``a = y + (-1/4, 3/5, 3/5)`` for the quantile
+margin, whose regions reach cells with few counts. There the exact binomial tail of ``X >= k`` behaves like the
+deviance of about ``k - 1/3``, that of ``X <= k`` like ``k + 2/3`` (Peizer and Pratt, 1968); a plain 1/2 would rank a
+lucky draw or two above outcomes that Clopper-Pearson ranks higher, and lose to it. With ``N`` the sum of ``a``, the
+profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and ``y``
+*reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an outcome is
+the largest margin it reaches.
 
 Monotone: at the minimising ``q`` the multiplier rule reads ``a1/q1 - a3/q3 = lam d1``, ``a2/q2 - a3/q3 = lam d2``
 with ``d1 > 0 > d2`` the slopes of theta, and ``lam > 0`` below the estimate. So ``a1/q1 > a3/q3 > a2/q2``: moving a
@@ -72,7 +74,9 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float) -> flo
 @compiled
 def profile(kind: int, y1: float, y2: float, n: int, L: float, start: float) -> tuple[float, float, float, float]:
     """Return ``(D, slope of D in y1, excess of a1 over its fit, fitted parameter)`` at the margin ``L``."""
-    a1, a2, a3 = y1 + (0.0 if kind == QUANTILE else 0.5), y2 + 0.5, n - y1 - y2 + 0.5
+    a1, a2, a3 = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5
+    if kind == QUANTILE:
+        a1, a2, a3 = y1 - 0.25, y2 + 0.6, n - y1 - y2 + 0.6
     total = a1 + a2 + a3
     if kind == QUANTILE:
         t = quantile_fit(a1, a2, a3, L, start)
@@ -118,7 +122,7 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
-    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and a start for the next."""
+    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the next start."""
     low, high = floor - 1, n - j + 1
     y = min(max(guess, floor), n - j)
     t = start

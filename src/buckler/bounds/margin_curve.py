@@ -49,7 +49,7 @@ def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
 
 @compiled
 def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
-    """Return ``weight P(region) + (1 - weight) P(strict)``: both regions are up-closed, so the mixture is monotone too."""
+    """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
     total = region_probability(region, q1, q2, drop)
     if weight < 1.0:
         total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)

@@ -32,7 +32,7 @@ class Ordering(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LikelihoodRatio:
-    """Signed-root likelihood ratio, 1/2 added to the counts (see ``likelihood_ratio``); the default.
+    """Signed-root likelihood ratio of shifted counts (see ``likelihood_ratio``); the default.
 
     T is the largest margin below the estimate whose profile deviance reaches ``z^2``, ``z = Phi^-1(1 - alpha)``, on a
     grid of ``2^-30`` (see ``likelihood_ratio`` for the proof that T is monotone and its regions nest). Its regions
