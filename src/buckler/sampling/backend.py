@@ -39,6 +39,8 @@ class Backend(Protocol):
     """Runs batches of noisy copies and tallies their votes."""
 
     out_of_memory: tuple[type[BaseException], ...]
+    rows: int
+    """The most rows of a batch now; the engine halves it when memory runs out."""
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
         """Take the inputs, one address each, and an empty tally of ``slots`` places."""
@@ -77,6 +79,7 @@ class HostBackend:
     """NumPy, for callables, estimators and ONNX files."""
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
+    rows = 1
 
     def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, workers: int | None = None) -> None:
         """Run ``classifier`` under noise of size ``sigma``."""
