@@ -148,7 +148,8 @@ class NoisyCopies:
     def __init__(self, sigma: float, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
         self._sigma = np.float32(sigma)
-        self._workers = workers or len(os.sched_getaffinity(0))
+        here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self._workers = workers or here or 1
         self._noise = PhiloxNoise()
         self._pool: ThreadPoolExecutor | None = None
 
