@@ -158,7 +158,7 @@ def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Callable[..., runs.Summa
     )
     if classifier.num_classes is None:
         raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
-    resolved = from_dict({**settings, "num_classes": classifier.num_classes, "device": classifier.device})
+    resolved = from_dict({**settings, "num_classes": classifier.num_classes, "device": classifier.device.split(":")[0]})
     dataset = open_dataset(
         resolved.data,
         labels=resolved.labels,

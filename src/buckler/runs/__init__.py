@@ -1,7 +1,10 @@
 """A specification -> files, and back; and the doors that need both a model and a bound.
 
 - ``smoothed.Smoothed(model, sigma, num_classes).certify(x, n=, n0=, alpha=, seed=)``: one certificate, no files.
+- ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
+- ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
+  ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 
 May import: the root modules, ``sampling`` and ``certify``.
 """

@@ -39,6 +39,8 @@ class Backend(Protocol):
     """Runs batches of noisy copies and tallies their votes."""
 
     out_of_memory: tuple[type[BaseException], ...]
+    rows: int
+    """The most rows of a batch now; the engine halves it when memory runs out."""
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
         """Take the inputs, one address each, and an empty tally of ``slots`` places."""
@@ -77,6 +79,7 @@ class HostBackend:
     """NumPy, for callables, estimators and ONNX files."""
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
+    rows = 1
 
     def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, workers: int | None = None) -> None:
         """Run ``classifier`` under noise of size ``sigma``."""
@@ -145,7 +148,8 @@ class NoisyCopies:
     def __init__(self, sigma: float, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
         self._sigma = np.float32(sigma)
-        self._workers = workers or len(os.sched_getaffinity(0))
+        here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self._workers = workers or here or 1
         self._noise = PhiloxNoise()
         self._pool: ThreadPoolExecutor | None = None
 

@@ -73,7 +73,7 @@ class TorchBackend:
         self._m = num_classes
         self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
         self._on_host = NoisyCopies(sigma, workers)
-        self._largest = 0
+        self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
         """Take the inputs and an empty tally."""
@@ -89,8 +89,7 @@ class TorchBackend:
         """Return checked logits of these draws."""
         rows = size(part)
         # A compiled module is compiled for one shape: a short batch is filled up with rows that are not counted.
-        self._largest = max(self._largest, rows)
-        total = self._largest if self._compiled else rows
+        total = max(rows, self.rows) if self._compiled else rows
         if self._on_device is None:
             host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
             self._on_host.write(host[:rows], part, self._host_x, self._addresses)
@@ -141,7 +140,6 @@ class TorchBackend:
 
     def release(self) -> None:
         """Give cached memory back to the device."""
-        self._largest = 0
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 

@@ -81,6 +81,7 @@ class Engine:
         self._workers = None if workers is None else check_whole("workers", workers, 1)
         self._classifier = classifier
         self._backend = self._open_backend()
+        self._backend.rows = self.rows
 
     def _open_backend(self) -> Backend:
         if self._classifier.backend == "numpy":
@@ -151,7 +152,7 @@ class Engine:
             except self._backend.out_of_memory as problem:
                 if self.rows == 1:
                     raise ClassifierError(f"out of memory for a single row ({show(str(problem), 80)})") from problem
-                self.rows = max(1, min(self.rows, total) // 2)
+                self.rows = self._backend.rows = max(1, min(self.rows, total) // 2)
                 self._backend.release()
                 continue
             except Exception as problem:

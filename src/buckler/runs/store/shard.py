@@ -49,16 +49,18 @@ def encode(content: Shard, spec: RunSpec) -> pa.Table:
 def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
     """Return the shard in a file, or name the file if it holds anything else."""
     try:
-        table = pq.read_table(path).to_pydict()
+        table = pq.read_table(path).combine_chunks()
         points, m = len(spec.checkpoints), spec.num_classes
         step = points + (spec.n0 > 0)
-        votes = np.asarray(table["counts"], dtype=np.int64).reshape(-1, step, m)
-        first = slice(0, None, step)
-        labels, columns = table["label"][first], table["columns"][first]
+        # Votes are read as one flat array: a million inputs must not pass through Python numbers.
+        flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
+        votes = flat.reshape(table.num_rows // step, step, m)
+        head = table.take(pa.array(np.arange(0, table.num_rows, step)))
+        labels, columns = head["label"], head["columns"].to_pylist()
         return Shard(
-            ids=tuple(table["id"][first]),
-            labels=None if labels[0] is None else np.asarray(labels, dtype=np.int64),
-            inputs=tuple(table["input"][first]),
+            ids=tuple(head["id"].to_pylist()),
+            labels=None if labels.null_count else labels.to_numpy().astype(np.int64),
+            inputs=tuple(head["input"].to_pylist()),
             selection=votes[:, 0] if spec.n0 else None,
             counts=votes[:, -points:],
             columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),

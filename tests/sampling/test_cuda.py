@@ -1,0 +1,111 @@
+"""The cuda backend: the same promises as on the host. Runs with ``python tests/sampling/test_cuda.py`` too."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.engine import Engine
+from buckler.sampling.noise import BLOCK, Address
+from buckler.sampling.plan import Request
+from buckler.types import AnyArray, IntArray
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a cuda device")
+
+X = np.random.default_rng(0).random((5, 3, 8, 8)).astype(np.float32)
+IDS = [f"input-{i}" for i in range(5)]
+
+
+class Rowwise(nn.Module):
+    """Class by which of four pixels is largest: exact, and each row on its own."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1)[:, :4]
+
+
+def counts(rows: int, n: int = 1000, **options: Any) -> IntArray:
+    engine = Engine(as_classifier(Rowwise(), num_classes=4, device="cuda"), sigma=0.5, batch_size=rows, **options)
+    with engine.session():
+        return engine.draw(X, IDS, "estimation", [Request(i, 0, n) for i in range(5)]).counts[:, 0]
+
+
+def test_noise_is_a_function_of_its_address() -> None:
+    from buckler.sampling.device import CudaNoise
+
+    def block(address: Address) -> AnyArray:
+        out = torch.empty((BLOCK, 3, 8, 8), device="cuda")
+        CudaNoise("cuda").fill(out, address, 0)
+        return out.cpu().numpy()
+
+    here = Address(0, "a", "estimation", 5)
+    whole = block(here)
+    assert (whole == block(here)).all()
+    noise = CudaNoise("cuda")
+    for low, high in ((0, 7), (7, 64), (64, 128), (3, 5)):
+        part = torch.empty((high - low, 3, 8, 8), device="cuda")
+        noise.fill(part, here, low)
+        assert (part.cpu().numpy() == whole[low:high]).all()
+    others = [
+        Address(1, "a", "estimation", 5), Address(0, "b", "estimation", 5), Address(0, "a", "selection", 5),
+        Address(0, "a", "estimation", 4), Address(0, "a", "estimation", 6),
+    ]  # fmt: skip
+    for other in others:
+        assert abs(np.corrcoef(whole.ravel(), block(other).ravel())[0, 1]) < 0.05
+    assert abs(float(whole.mean())) < 5 / np.sqrt(whole.size)
+    assert abs(float(whole.var()) - 1.0) < 5 * np.sqrt(2 / whole.size)
+
+
+def test_counts_do_not_depend_on_the_batch_size() -> None:
+    expected = counts(1000)
+    assert (expected.sum(axis=1) == 1000).all()
+    for rows in (7, 64, 128, 4096):
+        assert (counts(rows) == expected).all()
+
+
+def test_the_host_generator_gives_the_host_counts() -> None:
+    engine = Engine(as_classifier(Rowwise(), num_classes=4), sigma=0.5, batch_size=64)
+    with engine.session():
+        host = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)]).counts[:, 0]
+    assert (counts(64, noise="philox") == host).all()
+    assert np.abs(counts(64) - host).max() < 120  # other noise, same distribution: 5 standard deviations are 112
+
+
+def test_lower_precision_compiled_and_channels_last() -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(576, 4)).cuda()
+
+    def votes(**options: Any) -> IntArray:
+        engine = Engine(as_classifier(net, **options), sigma=0.5, batch_size=512)
+        with engine.session():
+            return engine.draw(X, IDS, "estimation", [Request(i, 0, 700) for i in range(5)]).counts[:, 0]
+
+    plain = votes()
+    fast = votes(dtype="bfloat16", channels_last=True, compile=True)
+    assert (fast.sum(axis=1) == 700).all()
+    assert np.abs(plain - fast).max() < 70
+    assert (fast == votes(dtype="bfloat16", channels_last=True, compile=True)).all()
+    assert net.training
+
+
+def test_memory_that_runs_out_halves_the_batch() -> None:
+    class Greedy(Rowwise):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if len(x) > 300:
+                torch.empty(1 << 50, device=x.device)
+            return super().forward(x)
+
+    engine = Engine(as_classifier(Greedy(), num_classes=4, device="cuda"), sigma=0.5, batch_size=1024)
+    with engine.session():
+        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)]).counts[:, 0]
+    assert engine.rows == 256
+    assert (drawn == counts(1024)).all()
+
+
+if __name__ == "__main__":
+    for name, test in list(globals().items()):
+        if name.startswith("test_"):
+            test()
+            print("passed", name, flush=True)
