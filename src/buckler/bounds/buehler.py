@@ -35,9 +35,7 @@ def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight
 
 
 @compiled
-def margin_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
