@@ -17,7 +17,8 @@ from buckler.cli.interrupts import interruptible
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
 from buckler.runs.spec import RunSpec, from_dict, read_toml
-from buckler.sampling.datasets import open_dataset
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import Architecture, resolve_model
 
 INTERRUPTED = 3
@@ -95,12 +96,15 @@ def sample(
         "resize": resize, "crop": crop, "value_range": _numbers("value-range", value_range), "every": every,
         "limit": limit, "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
-    settings = _settings(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
     with interruptible():
         try:
-            resolved, call = prepare(settings)
+            resolved, classifier, dataset = prepare(settings)
             with _bar(quiet or as_json) as progress:
-                summary = call(
+                summary = runs.sample(
+                    resolved,
+                    classifier,
+                    dataset,
                     out,
                     progress=progress,
                     max_seconds=max_seconds,
@@ -136,8 +140,8 @@ def sample(
         raise typer.Exit(INTERRUPTED)
 
 
-def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Callable[..., runs.Summary]]:
-    """Return the resolved specification, and the call that draws it into a folder."""
+def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Classifier, Dataset]:
+    """Return the resolved specification, its classifier and its data."""
     for name in ("model", "data", "sigma", "n"):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
@@ -166,10 +170,11 @@ def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Callable[..., runs.Summa
         crop=resolved.crop,
         value_range=resolved.value_range,
     ).select(every=resolved.every, limit=resolved.limit, ids=resolved.ids)
-    return resolved, partial(runs.sample, resolved, classifier, dataset)
+    return resolved, classifier, dataset
 
 
-def _settings(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a TOML file, with the given options over them."""
     if path is None:
         return given
     try:
