@@ -200,7 +200,7 @@ def buehler_lower(
     >>> round(buehler_lower(100, 0, 100, 1e-3, "quantile"), 5)
     3.00095
     >>> round(buehler_lower(70, 10, 100, 1e-3, "quantile"), 3)
-    0.984
+    0.983
     """
     kind = CODE[margin]
     weight = 1.0 if uniform is None else max(1.0 - uniform, min(2.0 * alpha, 1.0))
