@@ -153,8 +153,10 @@ def _plan(
             if product < 1e-200 or product > 1e200:
                 k0 += log(product)
                 product = 1.0
-            k1 -= held / factor
-            k2 -= 0.5 * (held / factor) ** 2
+            # A heavy loss bends ln K only close to r; taken at its face it would mislead the parabola further off.
+            slope = held / max(factor, 0.5)
+            k1 -= slope
+            k2 -= 0.5 * slope * slope
         count += 1.0
         sa += a[i]
         sb += b[i]
