@@ -34,6 +34,18 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
         super().__init__(f"{package} is needed here; install it with: pip install 'buckler[{extra}]'")
 
 
+class ClassifierError(BucklerError, RuntimeError):
+    """A classifier raised, or returned something that is not one finite row of logits for each input."""
+
+
+class StoreError(BucklerError, OSError):
+    """A run folder that cannot be written or read as asked."""
+
+
+class DamagedEvidence(StoreError):  # noqa: N818
+    """A file of a run is not the one that was written."""
+
+
 def show(value: object, limit: int = 60) -> str:
     """Return a short one-line picture of a value for an error message."""
     text = " ".join(repr(value).split())
@@ -102,7 +114,7 @@ def check_whole_array(name: str, values: ArrayLike, low: int = 0) -> IntArray:
         where = tuple(int(i) for i in np.argwhere(bad)[0])
         at = f" at position {where if len(where) != 1 else where[0]}" if where else ""
         raise InvalidInput(f"{name} must hold whole numbers of at least {low}; got {array[where]}{at}")
-    return np.ascontiguousarray(array, dtype=np.int64)
+    return np.asarray(array, dtype=np.int64)
 
 
 def check_counts(name: str, counts: ArrayLike) -> IntArray:

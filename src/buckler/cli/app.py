@@ -1,0 +1,67 @@
+"""The application that holds the commands, and the one place where errors become exit codes."""
+
+import sys
+import traceback
+from typing import Annotated
+
+import typer
+from typer.exceptions import TyperException
+
+from buckler import __version__
+from buckler.cli.demo import demo
+from buckler.errors import BucklerError
+
+DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
+
+app = typer.Typer(
+    name="buckler",
+    help="Certify classifiers by randomized smoothing.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(demo)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"buckler {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # noqa: ARG001  (typer calls _show_version)
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """Certify classifiers by randomized smoothing."""
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
+    try:
+        code = app(args=arguments, prog_name="buckler", standalone_mode=False)
+    except TyperException as mistake:
+        return _mistake(getattr(mistake, "format_message", lambda: str(mistake))())
+    except BucklerError as mistake:
+        return _mistake(str(mistake))
+    except (KeyboardInterrupt, typer.Abort):
+        print("buckler: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception:  # noqa: BLE001  (the last line of defence: show the bug, and where to take it)
+        traceback.print_exc()
+        print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
+        return BUG
+    return code if isinstance(code, int) else DONE
+
+
+def _mistake(message: str) -> int:
+    if message.strip():  # without arguments the help has been shown and there is nothing to add
+        print(f"buckler: error: {' '.join(message.split())}", file=sys.stderr)
+    return MISTAKE
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run())

@@ -1,0 +1,169 @@
+"""The miss probability of a discrete bound, by exact enumeration of every outcome.
+
+For a truth p the miss probability is ``P_p(bound(X) > margin(p))``, a finite sum. As a function of p it jumps where the
+margin passes a value b of the bound, and just below such a jump it is ``P_p(bound(X) >= b)``: so the worst truths lie
+on the curves ``margin(p) = b - 0``. The audit searches those curves, with the remaining mass spread in several ways,
+refines the worst, and adds truths spread over the whole simplex. Class 0 is the certified class A.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import combinations
+from typing import get_args
+
+import numpy as np
+from scipy.special import gammaln, ndtr, xlogy
+
+from buckler.certify.margins import margin
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
+from buckler.types import FloatArray, IntArray, MarginKind
+
+CountsBound = Callable[[IntArray], FloatArray]
+"""Outcomes ``[k, m]``, class 0 being certified -> lower limits ``[k]`` of its margin."""
+
+_LARGEST_MARGIN = 12.0
+_CELLS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The worst miss probability found for a bound of promised level alpha, and the truth that shows it."""
+
+    margin: MarginKind
+    num_classes: int
+    n: int
+    alpha: float
+    miss: float
+    truth: tuple[float, ...]
+    truths: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether no truth was found that misses more often than promised (1e-9 is the error of the sums)."""
+        return self.miss <= self.alpha * (1.0 + 1e-9)
+
+    def __str__(self) -> str:
+        """Return the finding in one line."""
+        p = ", ".join(f"{x:.6g}" for x in self.truth)
+        return (
+            f"{'passed' if self.passed else 'FAILED'}: worst miss probability {self.miss:.6g} at a promised "
+            f"{self.alpha:g} ({self.margin} margin, m={self.num_classes}, n={self.n}, p=({p}), {self.truths} truths)"
+        )
+
+
+def outcomes(num_classes: int, n: int) -> IntArray:
+    """Return every vector of ``num_classes`` counts with sum ``n``, one a row.
+
+    >>> outcomes(2, 2).tolist()
+    [[0, 2], [1, 1], [2, 0]]
+    """
+    bars = np.array(list(combinations(range(n + num_classes - 1), num_classes - 1)), dtype=np.int64)
+    ends = np.full((len(bars), 1), -1, dtype=np.int64)
+    stops = np.full((len(bars), 1), n + num_classes - 1, dtype=np.int64)
+    return np.diff(np.hstack([ends, bars, stops]), axis=1) - 1
+
+
+def audit_discrete(
+    bound: CountsBound,
+    *,
+    margin: MarginKind,
+    num_classes: int,
+    n: int,
+    alpha: float,
+    points: int = 40,
+    seed: int = 0,
+) -> Audit:
+    """Return the worst miss probability of ``bound`` over truths on and near its jumps, and all over the simplex.
+
+    ``points`` truths are tried along each jump's curve, each with several splits of the remaining mass.
+    """
+    check_choice("margin", margin, get_args(MarginKind))
+    m, draws, level = check_whole("num_classes", num_classes, 2), check_whole("n", n, 1), check_alpha(alpha)
+    counts = outcomes(m, draws)
+    lows = np.asarray(bound(counts), dtype=np.float64)
+    if lows.shape != (len(counts),) or np.isnan(lows).any():
+        raise InvalidInput(f"bound must return {len(counts)} limits without NaN, one an outcome; got shape {lows.shape}")
+    table = _Table(counts, lows, margin)
+    rng = np.random.default_rng(seed)
+
+    spread = np.vstack([rng.dirichlet(np.full(m, a), 400) for a in (0.1, 0.5, 1.0, 3.0)])
+    spread[::2] = np.take_along_axis(spread[::2], np.argsort(-spread[::2], axis=1), axis=1)
+    best_miss, best_truth, tried = table.worst(spread)
+    shifts = np.linspace(0.0, 1.0, points)
+    for b in np.unique(lows[np.isfinite(lows) | (lows > 0)]):
+        level_below = min(b, _LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(b), _LARGEST_MARGIN))
+        truths = _on_curve(margin, level_below, shifts, m)
+        miss, truth, count = table.worst(truths)
+        tried += count
+        if miss > best_miss:
+            best_miss, best_truth = miss, truth
+            near = _nearest_shift(margin, level_below, truth)
+            fine = np.clip(near + np.linspace(-1.0, 1.0, 81) / points, 0.0, 1.0)
+            miss, truth, count = table.worst(_on_curve(margin, level_below, fine, m))
+            tried += count
+            if miss > best_miss:
+                best_miss, best_truth = miss, truth
+    return Audit(margin, m, draws, level, best_miss, tuple(float(x) for x in best_truth), tried)
+
+
+class _Table:
+    """All outcomes of a bound, ready to be weighed by any truth."""
+
+    def __init__(self, counts: IntArray, lows: FloatArray, kind: MarginKind) -> None:
+        n = counts[0].sum()
+        self.counts = counts.astype(np.float64)
+        self.lows = lows
+        self.kind = kind
+        self.log_ways = gammaln(n + 1.0) - gammaln(self.counts + 1.0).sum(axis=1)
+
+    def worst(self, truths: FloatArray) -> tuple[float, FloatArray, int]:
+        """Return the largest miss probability over the rows of ``truths``, its row, and how many were tried."""
+        best, where = -1.0, 0
+        step = max(1, _CELLS // len(self.counts))
+        for start in range(0, len(truths), step):
+            p = truths[start : start + step]
+            value = margin(self.kind, p[:, 0], p[:, 1:].max(axis=1))
+            log_pmf = self.log_ways + xlogy(self.counts[None], p[:, None]).sum(axis=2)
+            miss = (np.exp(log_pmf) * (self.lows[None] > value[:, None])).sum(axis=1)
+            if miss.max() > best:
+                best, where = float(miss.max()), start + int(miss.argmax())
+        return best, truths[where], len(truths)
+
+
+def _pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return (p_A, p_j) along the curve ``margin = level``; shift 1 is the binary end ``p_A + p_j = 1``."""
+    if kind == "quantile":
+        t = -8.0 * (1.0 - shift) ** 2
+        return ndtr(t + level / 2.0), ndtr(t - level / 2.0)
+    total = abs(level) + (1.0 - abs(level)) * shift
+    return (total + level) / 2.0, (total - level) / 2.0
+
+
+def _nearest_shift(kind: MarginKind, level: float, truth: FloatArray) -> float:
+    grid = np.linspace(0.0, 1.0, 4001)
+    top, _ = _pair(kind, level, grid)
+    return float(grid[np.abs(top - truth[0]).argmin()])
+
+
+def _on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -> FloatArray:
+    """Return truths whose margin is at most ``level``: the curve, with the remaining mass spread in several ways."""
+    if kind == "probability" and abs(level) > 1.0:
+        return np.eye(m)[:1] if level > 1.0 else np.eye(m)[1:2]
+    top, other = _pair(kind, level, shift)
+    if m == 2:
+        return np.column_stack([top, 1.0 - top])[-1:]
+    rest = np.maximum(0.0, 1.0 - top - other)
+    spreads = []
+    for k in range(1, m - 1):  # the rest on one further class, on two, ...
+        p = np.zeros((len(shift), m))
+        p[:, 0], p[:, 1] = top, other
+        p[:, 2 : 2 + k] = rest[:, None] / k
+        spreads.append(p)
+    tied = np.zeros((len(shift), m))  # as much of the rest as may tie with the runner-up, class after class
+    tied[:, 0], tied[:, 1] = top, other
+    left = rest.copy()
+    for j in range(2, m):
+        tied[:, j] = left if j == m - 1 else np.minimum(left, other)
+        left -= tied[:, j]
+    spreads.append(tied)
+    return np.vstack(spreads)

@@ -1,0 +1,82 @@
+"""Certified accuracy against radius, with the confidence band that certificates of level alpha allow.
+
+Each certificate errs with probability at most alpha, independently across inputs (inputs never share noise). So, with
+probability at least ``1 - delta``, at most ``false_certificates(N, alpha, delta)`` of N are wrong, and the true
+certified accuracy is above the observed one less that many inputs, for all radii at once.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import betainc
+
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
+from buckler.records import Certificate
+from buckler.types import ArrayLike, FloatArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Curve:
+    """Certified accuracy at each radius: observed, and its lower limit that holds for all radii at once."""
+
+    name: str
+    radii: FloatArray
+    accuracy: FloatArray
+    low: FloatArray
+    inputs: int
+    abstained: float
+    delta: float
+
+
+def false_certificates(inputs: int, alpha: float, delta: float) -> int:
+    """Return k such that, with probability at least ``1 - delta``, at most k of ``inputs`` certificates are wrong.
+
+    The smallest k with ``P(Binomial(inputs, alpha) > k) <= delta``.
+
+    >>> false_certificates(500, 0.001, 0.001)
+    4
+    """
+    total, level = check_whole("inputs", inputs, 1), check_alpha(alpha)
+    check_alpha(delta)
+    k = np.arange(total)
+    enough = np.flatnonzero(betainc(k + 1.0, total - k, level) <= delta * (1.0 - 1e-9))
+    return int(enough[0]) if enough.size else total
+
+
+def certified_accuracy(
+    certificates: Sequence[Certificate],
+    labels: ArrayLike,
+    radii: ArrayLike,
+    *,
+    delta: float = 1e-3,
+    name: str | None = None,
+) -> Curve:
+    """Return the share of inputs that are predicted right and certified to at least each radius.
+
+    **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
+    right and constant on the open ball of radius r for at least the share ``low`` of the inputs. Abstentions stay in
+    the denominator.
+    """
+    if not certificates:
+        raise InvalidInput("certificates must hold at least one certificate; got none")
+    truth = check_whole_array("labels", labels)
+    if truth.shape != (len(certificates),):
+        raise InvalidInput(f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}")
+    grid = np.atleast_1d(check_float_array("radii", radii))
+    if (grid < 0.0).any():
+        raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
+    right = np.array([c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)])
+    reach = np.where(right, [c.radius for c in certificates], -1.0)
+    accuracy = (reach[:, None] >= grid).mean(axis=0)
+    alpha = max(c.alpha for c in certificates)
+    wrong = false_certificates(len(certificates), alpha, delta) / len(certificates)
+    return Curve(
+        name=certificates[0].method if name is None else name,
+        radii=grid,
+        accuracy=accuracy,
+        low=np.maximum(0.0, accuracy - wrong),
+        inputs=len(certificates),
+        abstained=float(np.mean([c.abstained for c in certificates])),
+        delta=delta,
+    )

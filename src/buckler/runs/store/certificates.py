@@ -1,0 +1,51 @@
+"""Certificates as one Parquet table, a row each, readable by pandas, polars and duckdb."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buckler.errors import InvalidInput
+from buckler.records import Certificate
+from buckler.runs.store.files import atomic_write
+
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("predicted", pa.int64()),
+        pa.field("radius", pa.float64(), nullable=False),
+        pa.field("radius_kind", pa.string(), nullable=False),
+        pa.field("margin_kind", pa.string(), nullable=False),
+        pa.field("margin", pa.float64(), nullable=False),
+        pa.field("alpha", pa.float64(), nullable=False),
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("n0", pa.int64(), nullable=False),
+        pa.field("sigma", pa.float64(), nullable=False),
+        pa.field("map", pa.string(), nullable=False),
+        pa.field("temperature", pa.float64()),
+        pa.field("method", pa.string(), nullable=False),
+        pa.field("sound", pa.bool_(), nullable=False),
+        pa.field("uniform", pa.float64()),
+    ]
+)
+
+
+def write_certificates(path: Path, certificates: Sequence[Certificate]) -> None:
+    """Write all certificates to ``path``, whole or not at all."""
+    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=SCHEMA)
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")
+
+
+def read_certificates(path: Path) -> list[Certificate]:
+    """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as broken:
+        raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
+    missing = {field.name for field in fields(Certificate)} - set(table.column_names)
+    if missing:
+        raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
+    return [Certificate(**row) for row in table.select(SCHEMA.names).to_pylist()]

@@ -1,0 +1,155 @@
+"""Where a batch is made, run and counted: on the host with NumPy here, on a torch device in ``device``.
+
+A backend holds the inputs at hand and the tally of their votes. The engine tells it which draws to make; it brings
+back nothing until asked to settle, so a device is not waited for after each batch.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from buckler.errors import ClassifierError
+from buckler.records import REST
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.noise import Address, Float32Array, Noise, PhiloxNoise
+from buckler.sampling.plan import Batch, inputs_of, size
+from buckler.types import AnyArray, FloatArray, IntArray
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which scores to bring back, and how to make them: all columns, or those named for each input and the rest."""
+
+    score: Callable[[Any], Any]
+    columns: IntArray | None = None
+    rows: bool = True
+    sums: bool = False
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether the last column is the maximum over the classes not kept."""
+        return self.columns is not None and bool((self.columns[:, -1] == REST).all())
+
+
+class Backend(Protocol):
+    """Runs batches of noisy copies and tallies their votes."""
+
+    out_of_memory: tuple[type[BaseException], ...]
+
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+        """Take the inputs, one address each, and an empty tally of ``slots`` places."""
+        ...
+
+    def logits(self, part: Batch) -> Any:
+        """Return checked logits of these draws, one row each."""
+        ...
+
+    def step(self, part: Batch, slots: IntArray) -> None:
+        """Run these draws and count each row's vote at ``slots[row] + class``."""
+        ...
+
+    def settle(self) -> tuple[IntArray, list[Float32Array]]:
+        """Wait, and return how many rows of each input had a NaN or Inf, and the scores since last time."""
+        ...
+
+    def tally(self) -> tuple[IntArray, FloatArray | None]:
+        """Return the votes, and the sums of scores of each input where they were asked for."""
+        ...
+
+    def release(self) -> None:
+        """Give memory back after running out of it."""
+        ...
+
+
+def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
+    """Refuse anything but one row of ``num_classes`` logits for each row of the batch."""
+    if len(shape) != 2 or shape[0] != rows:
+        raise ClassifierError(f"must return one row of logits for each of {rows} rows; got shape {tuple(shape)}")
+    if shape[1] != num_classes:
+        raise ClassifierError(f"must return {num_classes} classes; got {shape[1]}")
+
+
+class HostBackend:
+    """NumPy, for callables, estimators and ONNX files."""
+
+    out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
+
+    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int) -> None:
+        """Run ``classifier`` under noise of size ``sigma``."""
+        self._classifier = classifier
+        self._sigma = np.float32(sigma)
+        self._m = num_classes
+        self._noise: Noise = PhiloxNoise()
+
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+        """Take the inputs and an empty tally."""
+        self._x, self._addresses, self._keep = x, addresses, keep
+        self._votes = np.zeros(slots, dtype=np.int64)
+        self._bad = np.zeros(len(x), dtype=np.int64)
+        self._sums = np.zeros((len(x), self._m))
+        self._rows: list[Float32Array] = []
+
+    def logits(self, part: Batch) -> AnyArray:
+        """Return checked logits of these draws."""
+        noisy = np.empty((size(part), *self._x.shape[1:]), dtype=np.float32)
+        add_noise(noisy, part, self._x, self._addresses, self._sigma, self._noise)
+        values = np.asarray(self._classifier(noisy))
+        check_shape(values.shape, len(noisy), self._m)
+        if values.dtype.kind not in "iuf":
+            raise ClassifierError(f"must return numbers; got dtype {values.dtype}")
+        return values
+
+    def step(self, part: Batch, slots: IntArray) -> None:
+        """Run these draws and count their votes."""
+        logits = self.logits(part)
+        inputs = inputs_of(part)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            self._bad += np.bincount(inputs[~finite], minlength=len(self._bad))
+            return
+        keep = self._keep
+        if keep is not None:
+            scores = np.asarray(keep.score(logits), dtype=np.float32)
+            if keep.rows:
+                self._rows.append(scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest))
+            if keep.sums:
+                np.add.at(self._sums, inputs, scores.astype(np.float64))
+        np.add.at(self._votes, slots + logits.argmax(axis=1), 1)
+
+    def settle(self) -> tuple[IntArray, list[Float32Array]]:
+        """Return the counts of bad rows and the scores since last time."""
+        rows, self._rows = self._rows, []
+        return self._bad, rows
+
+    def tally(self) -> tuple[IntArray, FloatArray | None]:
+        """Return the votes and the sums."""
+        return self._votes, self._sums if self._keep is not None and self._keep.sums else None
+
+    def release(self) -> None:
+        """Do nothing: NumPy gives memory back by itself."""
+
+
+def add_noise(
+    out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address], sigma: np.float32, noise: Noise
+) -> None:
+    """Write the noisy copies ``x + sigma * noise`` of a batch, piece by piece while it is in the cache."""
+    row = 0
+    for piece in part:
+        rows = out[row : row + len(piece)]
+        home = addresses[piece.input]
+        noise.fill(rows, Address(home.seed, home.input_id, home.stream, piece.block), piece.low)
+        rows *= sigma
+        rows += x[piece.input]
+        row += len(piece)
+
+
+def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:
+    """Return the kept columns of each row, and last the maximum over the others where it is asked for."""
+    if not has_rest:
+        return np.take_along_axis(scores, columns, axis=1)
+    named = columns[:, :-1]
+    rest = scores.copy()
+    np.put_along_axis(rest, named, np.float32(0.0), axis=1)
+    return np.concatenate([np.take_along_axis(scores, named, axis=1), rest.max(axis=1, keepdims=True)], axis=1)

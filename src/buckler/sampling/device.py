@@ -1,0 +1,150 @@
+"""The torch backend: noisy copies are made on the device, run there and counted there. Loads torch.
+
+Votes are integers added into a tally on the device, so their order does not matter and nothing is waited for; NaN and
+Inf are counted beside them and looked at when the engine settles.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from buckler.errors import InvalidInput
+from buckler.sampling.backend import Keep, add_noise, check_shape
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.noise import BLOCK, Address, Float32Array, NoiseKind, PhiloxNoise
+from buckler.sampling.plan import Batch, inputs_of, size
+from buckler.types import FloatArray, IntArray
+
+
+class CudaNoise:
+    """Unit Gaussian noise from the device's own counter-based generator.
+
+    Its kernel deals counters to threads by the size of what it fills, so a block is always drawn whole; the one last
+    used is kept, for a batch that ends inside of it.
+    """
+
+    def __init__(self, device: str) -> None:
+        """Make a generator on ``device``."""
+        self._generator = torch.Generator(device=device)
+        self._open: Address | None = None
+        self._block = torch.empty(0)
+
+    def fill(self, out: torch.Tensor, address: Address, low: int) -> None:
+        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
+        if low == 0 and len(out) == BLOCK:
+            self._draw(out, address)
+            return
+        if address != self._open:
+            self._block = torch.empty((BLOCK, *out.shape[1:]), device=out.device)
+            self._draw(self._block, address)
+            self._open = address
+        out.copy_(self._block[low : low + len(out)])
+
+    def _draw(self, out: torch.Tensor, address: Address) -> None:
+        # The state of this generator is (seed, offset): setting it is the public way to place the counter.
+        state = bytearray(struct.pack("<QQ", *address.state()))
+        self._generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
+        out.normal_(generator=self._generator)
+
+
+class TorchBackend:
+    """A torch module on any device."""
+
+    out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
+
+    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, noise: NoiseKind) -> None:
+        """Run ``classifier`` under noise of size ``sigma``."""
+        self._device = torch.device(classifier.device)
+        if noise == "cuda" and self._device.type != "cuda":
+            raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
+        self._classifier = classifier
+        self._compiled = bool(getattr(classifier, "compiled", False))
+        self._sigma = float(np.float32(sigma))
+        self._m = num_classes
+        self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
+        self._on_host = PhiloxNoise()
+        self._largest = 0
+
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+        """Take the inputs and an empty tally."""
+        self._host_x, self._addresses, self._keep = x, addresses, keep
+        self._x = torch.from_numpy(x).to(self._device) if self._on_device is not None else torch.empty(0)
+        self._votes = torch.zeros(slots, dtype=torch.int64, device=self._device)
+        self._bad = torch.zeros(len(x), dtype=torch.int64, device=self._device)
+        self._sums = np.zeros((len(x), self._m))
+        self._columns = None if keep is None or keep.columns is None else self._send(keep.columns)
+        self._rows: list[torch.Tensor] = []
+
+    def logits(self, part: Batch) -> torch.Tensor:
+        """Return checked logits of these draws."""
+        rows = size(part)
+        # A compiled module is compiled for one shape: a short batch is filled up with rows that are not counted.
+        self._largest = max(self._largest, rows)
+        total = self._largest if self._compiled else rows
+        if self._on_device is None:
+            host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
+            add_noise(host[:rows], part, self._host_x, self._addresses, np.float32(self._sigma), self._on_host)
+            noisy = torch.from_numpy(host).to(self._device)
+        else:
+            noisy = self._noisy_on_device(self._on_device, part, rows, total)
+        values = self._classifier(noisy)
+        check_shape(tuple(values.shape), total, self._m)
+        return values[:rows]
+
+    def _noisy_on_device(self, noise: CudaNoise, part: Batch, rows: int, total: int) -> torch.Tensor:
+        noisy = torch.empty((total, *self._host_x.shape[1:]), device=self._device)
+        if total > rows:
+            noisy[rows:].zero_()
+        row = 0
+        for piece in part:
+            home = self._addresses[piece.input]
+            address = Address(home.seed, home.input_id, home.stream, piece.block)
+            noise.fill(noisy[row : row + len(piece)], address, piece.low)
+            row += len(piece)
+        noisy[:rows].mul_(self._sigma).add_(self._x[self._send(inputs_of(part))])
+        return noisy
+
+    def step(self, part: Batch, slots: IntArray) -> None:
+        """Run these draws and count their votes."""
+        logits = self.logits(part)
+        inputs = self._send(inputs_of(part))
+        bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
+        keep = self._keep
+        if keep is not None:
+            scores = keep.score(torch.nan_to_num(logits)).float()
+            if keep.rows:
+                columns = self._columns
+                self._rows.append(scores if columns is None else _kept(scores, columns[inputs], keep.has_rest))
+            if keep.sums:
+                # On the host and in double precision: sums that choose columns must not depend on the adding order.
+                np.add.at(self._sums, inputs_of(part), scores.cpu().numpy().astype(np.float64))
+        self._bad.index_add_(0, inputs, bad)
+        self._votes.index_add_(0, self._send(slots) + logits.argmax(dim=1), torch.ones_like(bad))
+
+    def settle(self) -> tuple[IntArray, list[Float32Array]]:
+        """Wait for the device, and return the counts of bad rows and the scores since last time."""
+        rows, self._rows = self._rows, []
+        return self._bad.cpu().numpy(), [torch.cat(rows).cpu().numpy()] if rows else []
+
+    def tally(self) -> tuple[IntArray, FloatArray | None]:
+        """Return the votes and the sums."""
+        return self._votes.cpu().numpy(), self._sums if self._keep is not None and self._keep.sums else None
+
+    def release(self) -> None:
+        """Give cached memory back to the device."""
+        self._largest = 0
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _send(self, values: IntArray) -> torch.Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)
+
+
+def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.Tensor:
+    if not has_rest:
+        return scores.gather(1, columns)
+    named = columns[:, :-1]
+    rest = scores.scatter(1, named, 0.0).amax(dim=1, keepdim=True)
+    return torch.cat([scores.gather(1, named), rest], dim=1)

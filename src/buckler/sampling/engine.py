@@ -1,0 +1,263 @@
+"""Noisy copies through the classifier, votes counted, scores kept: the one loop that everything else calls.
+
+``draw_counts`` and ``draw_scores`` are the doors for inputs in memory; ``Engine`` is what a run uses. Batches are
+filled across inputs. Which draws share a batch follows from the request alone, so the same request on the same kind of
+hardware gives the same bytes.
+
+When a device runs out of memory the batch is halved and drawing goes on: the noise is the same, but kernels may round
+differently for another batch shape, so ``Engine.rows`` tells what was used and a run writes it down.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_args
+
+import numpy as np
+
+from buckler.errors import (
+    ClassifierError,
+    InvalidInput,
+    check_choice,
+    check_float_array,
+    check_positive,
+    check_whole,
+    show,
+)
+from buckler.sampling.backend import Backend, HostBackend, Keep
+from buckler.sampling.classifiers import Classifier, as_classifier
+from buckler.sampling.noise import Float32Array, NoiseKind, Stream, check_address
+from buckler.sampling.plan import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
+from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
+
+BATCH_SIZE = 512
+"""Rows of a batch unless told: small networks on a CPU like it; a large device wants a few thousand."""
+
+GROUP = 16
+"""Batches between two waits for the device."""
+
+Progress = Callable[[int], None]
+Sink = Callable[[Float32Array], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Votes ``counts[input, segment, class]`` and, where asked for, sums of scores ``sums[input, class]``."""
+
+    counts: IntArray
+    sums: FloatArray | None
+
+
+class Engine:
+    """Draws for one classifier at one sigma and seed."""
+
+    def __init__(
+        self,
+        classifier: Classifier,
+        *,
+        sigma: float,
+        num_classes: int | None = None,
+        seed: int = 0,
+        batch_size: int = BATCH_SIZE,
+        noise: NoiseKind | None = None,
+    ) -> None:
+        """Validate the settings and open a backend; ``noise`` defaults to the device's own generator on cuda."""
+        self.sigma = check_positive("sigma", sigma)
+        self.rows = check_whole("batch_size", batch_size, 1)
+        m = classifier.num_classes if num_classes is None else num_classes
+        if m is None:
+            raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
+        self.num_classes = check_whole("num_classes", m, 2)
+        self.seed = check_address(seed, "any", "selection").seed
+        self.noise: NoiseKind = noise or ("cuda" if classifier.device.startswith("cuda") else "philox")
+        check_choice("noise", self.noise, get_args(NoiseKind))
+        self._batch_size = self.rows
+        self._classifier = classifier
+        self._backend = self._open_backend()
+
+    def _open_backend(self) -> Backend:
+        if self._classifier.backend == "numpy":
+            if self.noise != "philox":
+                raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
+            return HostBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes)
+        from buckler.sampling.device import TorchBackend
+
+        return TorchBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes, noise=self.noise)
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return the context in which to draw; the classifier is given back as it was."""
+        return self._classifier.session()
+
+    def draw(
+        self,
+        x: ArrayLike,
+        ids: Sequence[str],
+        stream: Stream,
+        requests: Iterable[Request],
+        *,
+        checkpoints: Sequence[int] = (2**62,),
+        keep: Keep | None = None,
+        sink: Sink | None = None,
+        progress: Progress | None = None,
+    ) -> Drawn:
+        """Return the votes of the requested draws, segment by segment between the checkpoints.
+
+        Scores go to ``sink`` in the order of the requests, a group of batches at a time, so memory does not grow with
+        the number of draws. ``progress`` is called with the number of draws made since it was last called; whatever it
+        raises ends the drawing. Call inside ``session()``.
+        """
+        inputs = check_inputs(x, ids)
+        addresses = [check_address(self.seed, name, stream) for name in ids]
+        edges = np.asarray(checkpoints, dtype=np.int64)
+        m, segments = self.num_classes, len(edges)
+        self._backend.load(inputs, addresses, len(inputs) * segments * m, keep)
+        pending = done = 0
+        for batch in batches(pieces(requests), self._batch_size):
+            slots = (inputs_of(batch) * segments + np.searchsorted(edges, draws_of(batch), side="right")) * m
+            self._step(batch, slots, ids)
+            done += size(batch)
+            pending += 1
+            if pending == GROUP:
+                self._settle(ids, sink)
+                if progress is not None:
+                    progress(done)
+                pending = done = 0
+        self._settle(ids, sink)
+        if progress is not None and done:
+            progress(done)
+        votes, sums = self._backend.tally()
+        return Drawn(votes.reshape(len(inputs), segments, m), sums)
+
+    def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
+        low, total = 0, size(batch)
+        while low < total:
+            high = min(low + self.rows, total)
+            part = span(batch, low, high)
+            try:
+                self._backend.step(part, slots[low:high])
+            except self._backend.out_of_memory as problem:
+                if self.rows == 1:
+                    raise ClassifierError(f"out of memory for a single row ({show(str(problem), 80)})") from problem
+                self.rows = max(1, min(self.rows, total) // 2)
+                self._backend.release()
+                continue
+            except Exception as problem:
+                raise self._blame(part, ids, problem) from problem
+            low = high
+
+    def _settle(self, ids: Sequence[str], sink: Sink | None) -> None:
+        bad, rows = self._backend.settle()
+        if bad.any():
+            worst = int(np.argmax(bad > 0))
+            raise ClassifierError(
+                f"the classifier returned a NaN or infinite logit for input {ids[worst]!r} ({int(bad[worst])} draws)"
+            )
+        if sink is not None:
+            for block in rows:
+                sink(block)
+
+    def _blame(self, part: Batch, ids: Sequence[str], problem: Exception) -> ClassifierError:
+        """Return the error that names the input: each input of the failed batch is tried alone."""
+        for position in dict.fromkeys(piece.input for piece in part):
+            try:
+                self._backend.logits(tuple(piece for piece in part if piece.input == position))
+            except Exception as alone:
+                return ClassifierError(f"the classifier failed on input {ids[position]!r}: {show_problem(alone)}")
+        names = ", ".join(dict.fromkeys(ids[piece.input] for piece in part))
+        return ClassifierError(f"the classifier failed on a batch of inputs {show(names)}: {show_problem(problem)}")
+
+
+def show_problem(problem: Exception) -> str:
+    """Return what went wrong in one line, with the type of a foreign exception."""
+    text = " ".join(str(problem).split())[:300]
+    return text if isinstance(problem, ClassifierError) else f"{type(problem).__name__}: {text}"
+
+
+def check_inputs(x: ArrayLike, ids: Sequence[str]) -> Float32Array:
+    """Return the inputs as float32 ``[inputs, ...]``, one different name each."""
+    inputs = np.ascontiguousarray(check_float_array("x", x), dtype=np.float32)
+    if inputs.ndim < 2 or inputs.size == 0:
+        raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
+    if len(ids) != len(inputs) or len(set(ids)) != len(ids):
+        raise InvalidInput(f"ids must be {len(inputs)} different names, one for each input; got {show(list(ids))}")
+    return inputs
+
+
+def score_map(name: SimplexMap, temperature: float | None) -> Callable[[Any], Any]:
+    """Return the map from logits to the simplex."""
+    from buckler.sampling.simplex import to_simplex
+
+    check_choice("map", name, get_args(SimplexMap))
+    if temperature is not None:
+        check_positive("temperature", temperature)
+    return partial(to_simplex, map=name, temperature=temperature)
+
+
+def _one_or_many(x: ArrayLike, input_id: str | Sequence[str]) -> tuple[FloatArray, Sequence[str], bool]:
+    one = isinstance(input_id, str)
+    inputs = check_float_array("x", x)
+    return (inputs[None] if one else inputs), ([input_id] if isinstance(input_id, str) else list(input_id)), one
+
+
+def draw_counts(
+    classifier: Any,
+    x: ArrayLike,
+    *,
+    sigma: float,
+    n: int,
+    num_classes: int | None = None,
+    seed: int,
+    stream: Stream,
+    input_id: str | Sequence[str],
+    start: int = 0,
+    batch_size: int = BATCH_SIZE,
+) -> IntArray:
+    """Return the votes of draws ``start, ..., start + n - 1``: ``[m]`` for one input with one id, else ``[inputs, m]``.
+
+    The noise is a function of (seed, id, stream) and the index of the draw, so counts of ``n`` draws and of the next
+    ``n`` add up to those of ``2 n``.
+
+    >>> def sign(batch):  # class 1 where the mean is above zero
+    ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
+    >>> draw_counts(sign, [0.5, 0.5], sigma=1.0, n=1000, num_classes=2, seed=0, stream="estimation", input_id="a")
+    array([257, 743])
+    """
+    inputs, ids, one = _one_or_many(x, input_id)
+    n, start = check_whole("n", n, 1), check_whole("start", start, 0)
+    made = as_classifier(classifier, num_classes=num_classes)
+    engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
+    with engine.session():
+        drawn = engine.draw(inputs, ids, stream, [Request(i, start, start + n) for i in range(len(ids))])
+    counts: IntArray = drawn.counts[:, 0]
+    return counts[0] if one else counts
+
+
+def draw_scores(
+    classifier: Any,
+    x: ArrayLike,
+    *,
+    sigma: float,
+    n: int,
+    num_classes: int | None = None,
+    seed: int,
+    stream: Stream,
+    input_id: str | Sequence[str],
+    map: SimplexMap = "softmax",  # noqa: A002
+    temperature: float | None = None,
+    batch_size: int = BATCH_SIZE,
+) -> FloatArray:
+    """Return simplex scores in draw order: ``[n, m]`` for one input with one id, else ``[inputs, n, m]``.
+
+    The same draws as ``draw_counts`` makes with the same seed, id and stream.
+    """
+    inputs, ids, one = _one_or_many(x, input_id)
+    n = check_whole("n", n, 1)
+    made = as_classifier(classifier, num_classes=num_classes)
+    engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
+    rows: list[Float32Array] = []
+    keep = Keep(score_map(map, temperature))
+    with engine.session():
+        engine.draw(inputs, ids, stream, [Request(i, 0, n) for i in range(len(ids))], keep=keep, sink=rows.append)
+    scores = np.concatenate(rows).astype(np.float64).reshape(len(ids), n, engine.num_classes)
+    return np.asarray(scores[0] if one else scores)

@@ -1,0 +1,118 @@
+"""torch modules as classifiers. Imported only where a module is at hand: torch is loaded here.
+
+The module runs in eval mode with gradients off and is given back as it came. Lower precision is autocast: weights and
+the noisy input stay float32, and matrix products and convolutions run in ``dtype``.
+"""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import torch
+from torch import nn
+
+from buckler.errors import InvalidInput, check_choice, show
+from buckler.sampling.classifiers import Dtype
+from buckler.sampling.fingerprint import fingerprint
+from buckler.types import AnyArray
+
+
+class NormalizedModule(nn.Module):
+    """``x -> model((x - mean) / std)``, the normalisation a part of the model."""
+
+    def __init__(self, model: nn.Module, mean: AnyArray, std: AnyArray) -> None:
+        """Hold the model, and mean and std as buffers that travel with it."""
+        super().__init__()
+        self.model = model
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
+        self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32))
+
+    def forward(self, x: torch.Tensor) -> Any:
+        """Return the model's output for the normalised batch."""
+        shape = (1, -1) + (1,) * (x.dim() - 2)
+        return self.model((x - self.mean.view(shape)) / self.std.view(shape))  # type: ignore[operator]
+
+
+class TorchClassifier:
+    """A ``torch.nn.Module`` as a classifier; an output with ``.logits`` (transformers) is unwrapped."""
+
+    backend: Literal["numpy", "torch"] = "torch"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        num_classes: int | None = None,
+        *,
+        device: str | None = None,
+        dtype: Dtype = "float32",
+        channels_last: bool = False,
+        compile: bool = False,  # noqa: A002
+    ) -> None:
+        """Wrap the module; a copy is made only where another device or memory format is asked for."""
+        check_choice("dtype", dtype, get_args(Dtype))
+        self.num_classes = infer_classes(module) if num_classes is None else num_classes
+        here = next((p.device for p in (*module.parameters(), *module.buffers())), torch.device("cpu"))
+        there = here if device is None else _device(device)
+        if there != here or channels_last:
+            module = copy.deepcopy(module).to(there)
+            if channels_last:
+                module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.module = module
+        self.device = str(there)
+        self.compiled = compile
+        self._format = torch.channels_last if channels_last else torch.contiguous_format
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._call: Any = torch.compile(module, dynamic=False) if compile else module
+        self._description = (dtype, channels_last, compile)
+
+    def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
+        """Return float32 logits for a float32 batch on ``device``."""
+        if batch.dim() == 4 and self._format is torch.channels_last:
+            batch = batch.contiguous(memory_format=torch.channels_last)
+        kind = torch.device(self.device).type
+        with torch.inference_mode(), torch.autocast(kind, self._dtype, enabled=self._dtype is not torch.float32):
+            out = self._call(batch)
+        logits = getattr(out, "logits", out)
+        if not isinstance(logits, torch.Tensor):
+            raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")
+        return logits.float()
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Put every part of the module in eval mode, and give each back its own mode afterwards."""
+        modes = [(part, part.training) for part in self.module.modules()]
+        self.module.eval()
+        try:
+            yield
+        finally:
+            for part, training in modes:
+                part.training = training
+
+    def fingerprint(self) -> str:
+        """Return the hash of the module's structure and weights, and of how it is run."""
+        return fingerprint("torch", str(self.module), self.module, self._description)
+
+
+def infer_classes(module: nn.Module) -> int | None:
+    """Return the number of classes: the configured one (transformers), or the width of the last linear layer.
+
+    A guess that the first batch of logits confirms or refutes.
+    """
+    configured = getattr(getattr(module, "config", None), "num_labels", None)
+    if isinstance(configured, int) and configured >= 2:
+        return configured
+    last = None
+    for part in module.modules():
+        if isinstance(part, (nn.Linear, nn.Conv2d)):
+            last = part
+    return last.out_features if isinstance(last, nn.Linear) and last.out_features >= 2 else None
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as problem:
+        raise InvalidInput(f"device must be one that torch can use; got {name!r} ({show(str(problem), 100)})") from None
+    return device if device.type != "cuda" or device.index is not None else torch.device("cuda", 0)

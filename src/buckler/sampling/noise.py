@@ -1,0 +1,122 @@
+"""(seed, input id, stream, block) -> Gaussian noise, whatever the batch size, the order or the worker.
+
+The draws of an input form two endless streams, ``selection`` and ``estimation``, each cut into blocks of ``BLOCK``
+draws. A block has an address, and its noise is a function of that address alone: the address is hashed into the key of
+a counter-based generator (Philox), so no state is carried from one block to the next, two addresses never share noise
+and a block drawn again is the same block.
+
+Two kinds of generator exist, and their values differ, so the kind is part of a run's specification:
+
+- ``philox``: NumPy's Philox-4x64 and its ziggurat, on the CPU. The same bits on every machine with the same NumPy.
+- ``cuda``: the device's own Philox-4x32. The same bits on the same kind of device with the same torch; fast.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from buckler.errors import InvalidInput, check_choice, check_whole, show
+
+BLOCK = 128
+"""Draws in a block. Part of the addressing: another value would be another noise."""
+
+Stream = Literal["selection", "estimation"]
+NoiseKind = Literal["philox", "cuda"]
+Float32Array = npt.NDArray[np.float32]
+
+LARGEST_SEED = 2**53
+_PERSON = b"buckler-noise-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a block of noise lives. Fields are trusted; ``check_address`` is the door."""
+
+    seed: int
+    input_id: str
+    stream: Stream
+    block: int = 0
+
+    def _hash(self, *, size: int, with_block: bool) -> int:
+        name = self.input_id.encode("utf-8", "surrogatepass")
+        # Each field has a fixed width or a length before it, so different addresses never hash the same text.
+        text = self.seed.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name + self.stream[:3].encode()
+        if with_block:
+            text += self.block.to_bytes(8, "little")
+        return int.from_bytes(hashlib.blake2b(text, digest_size=size, person=_PERSON).digest(), "little")
+
+    def key(self) -> int:
+        """Return the 128-bit key of NumPy's Philox for this block."""
+        return self._hash(size=16, with_block=True)
+
+    def state(self) -> tuple[int, int]:
+        """Return (seed, offset) of the device's Philox: the stream is hashed into the seed, the block is the counter.
+
+        Blocks of a stream lie 2**32 counts apart, so they cannot overlap, and only whole streams could collide.
+        """
+        return self._hash(size=8, with_block=False), self.block << 32
+
+
+def check_address(seed: object, input_id: object, stream: Stream) -> Address:
+    """Return the address of a stream's first block, or say what is wrong with it."""
+    if not isinstance(input_id, str) or not input_id:
+        raise InvalidInput(f"input_id must be a name of at least one character; got {show(input_id)}")
+    check_choice("stream", stream, get_args(Stream))
+    return Address(check_whole("seed", seed, 0, LARGEST_SEED), input_id, stream)
+
+
+def content_id(x: npt.ArrayLike) -> str:
+    """Return an id made from the input's own values, for inputs that came without a name.
+
+    >>> content_id([0.0, 1.0])
+    'x-1b45c1f254dfd54aa85a'
+    """
+    values = np.ascontiguousarray(x, dtype=np.float32)
+    head = repr(values.shape).encode()
+    return "x-" + hashlib.blake2b(head + values.tobytes(), digest_size=10, person=_PERSON).hexdigest()
+
+
+class Noise(Protocol):
+    """Fills ``out[rows, ...]`` with unit noise: draws ``low, low + 1, ...`` of the block at an address."""
+
+    def fill(self, out: Any, address: Address, low: int) -> None:
+        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
+        ...
+
+
+class PhiloxNoise:
+    """Unit Gaussian noise on the CPU, float32.
+
+    The generator of the block last used stays open: a batch that ends inside a block goes on where it stopped.
+    """
+
+    def __init__(self) -> None:
+        """Start with no open block."""
+        self._open: Address | None = None
+        self._position = 0
+        self._generator = np.random.Generator(np.random.Philox(key=0))
+
+    def fill(self, out: Float32Array, address: Address, low: int) -> None:
+        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
+        if address != self._open or low < self._position:
+            self._generator = np.random.Generator(np.random.Philox(key=address.key()))
+            self._open, self._position = address, 0
+        if low > self._position:
+            self._generator.standard_normal((low - self._position, *out.shape[1:]), dtype=np.float32)
+        self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
+        self._position = low + out.shape[0]
+
+
+def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) -> Float32Array:
+    """Return rows ``[low, low + rows)`` of a block's unit noise on the CPU.
+
+    >>> a = Address(seed=0, input_id="7", stream="estimation")
+    >>> bool((gaussian(a, 5, (2,), low=3) == gaussian(a, 8, (2,))[3:]).all())
+    True
+    """
+    out = np.empty((rows, *shape), dtype=np.float32)
+    PhiloxNoise().fill(out, address, low)
+    return out

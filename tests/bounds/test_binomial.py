@@ -1,0 +1,98 @@
+"""Clopper-Pearson limits: proved with ball arithmetic, exact at the ends, monotone."""
+
+import numpy as np
+import pytest
+from flint import arb
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import betaincinv
+
+from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
+from buckler.errors import InvalidInput
+from tests.balls import tail_at_least, tail_at_most
+
+
+def grid(seed: int, size: int) -> list[tuple[int, int, float]]:
+    """Return (k, n, alpha) over the whole range of use: n from 1 to 1e6, alpha from 1e-12 to 0.5, all kinds of k."""
+    rng = np.random.default_rng(seed)
+    cases = []
+    for _ in range(size):
+        n = int(10 ** rng.uniform(0, 6))
+        alpha = float(10 ** rng.uniform(-12, np.log10(0.5)))
+        p = rng.choice([rng.uniform(), 10 ** rng.uniform(-6, 0), 1 - 10 ** rng.uniform(-6, 0)])
+        cases.append((int(rng.binomial(n, p)), n, alpha))
+    return cases
+
+
+GRID = grid(0, 1500)
+
+
+def test_lower_limit_is_never_too_large() -> None:
+    for k, n, alpha in GRID:
+        p = float(clopper_pearson_lower(k, n, alpha))
+        if k == 0:
+            assert p == 0.0
+        else:
+            assert tail_at_least(k, n, p) <= arb(alpha), (k, n, alpha)
+
+
+def test_upper_limit_is_never_too_small() -> None:
+    for k, n, alpha in GRID:
+        p = float(clopper_pearson_upper(k, n, alpha))
+        if k == n or p == 1.0:
+            assert k > 0
+        else:
+            assert tail_at_most(k, n, p) <= arb(alpha), (k, n, alpha)
+
+
+def test_limits_are_tight() -> None:
+    """The tail at the limit comes within 1e-8 of alpha: rounding outward costs next to nothing."""
+    for k, n, alpha in GRID:
+        if k > 0:
+            p = float(clopper_pearson_lower(k, n, alpha))
+            assert tail_at_least(k, n, p) >= arb(alpha) * (1 - 1e-8)
+        upper = float(clopper_pearson_upper(k, n, alpha))
+        if k < n and upper < 1.0 - 1e-6:  # beyond, the spacing of floats below 1 is the limit
+            assert tail_at_most(k, n, upper) >= arb(alpha) * (1 - 1e-8)
+
+
+def test_the_proof_catches_the_inverse_taken_at_its_word() -> None:
+    """Planted bug: SciPy's inverse incomplete beta function, unrounded, is above the exact limit in many cases."""
+    inner = [(k, n, alpha) for k, n, alpha in GRID if 0 < k < n]
+    wrong = sum(not tail_at_least(k, n, float(betaincinv(k, n - k + 1, alpha))) <= arb(alpha) for k, n, alpha in inner)
+    assert wrong > len(inner) // 10
+
+
+@pytest.mark.parametrize("n", [1, 2, 10, 1000, 10**6])
+@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.5])
+def test_ends_are_exact(n: int, alpha: float) -> None:
+    assert float(clopper_pearson_lower(0, n, alpha)) == 0.0
+    assert float(clopper_pearson_upper(n, n, alpha)) == 1.0
+    assert float(clopper_pearson_lower(n, n, alpha)) == pytest.approx(alpha ** (1 / n), rel=2e-15)
+    assert float(clopper_pearson_upper(0, n, alpha)) == pytest.approx(-np.expm1(np.log(alpha) / n), rel=2e-15)
+
+
+@given(n=st.integers(1, 10**6), data=st.data(), alpha=st.floats(1e-12, 0.5))
+def test_monotone(n: int, data: st.DataObject, alpha: float) -> None:
+    k = data.draw(st.integers(0, n - 1))
+    low, high = clopper_pearson_lower([k, k + 1], n, alpha), clopper_pearson_upper([k, k + 1], n, alpha)
+    assert low[0] < low[1]
+    assert high[0] < high[1] or high[0] == 1.0
+    assert (low < high).all()
+    assert (clopper_pearson_lower([k, k + 1], n, alpha / 2) <= low).all()
+
+
+@given(n=st.integers(1, 2000), alpha=st.floats(1e-9, 0.5))
+def test_vectorised_equals_scalar(n: int, alpha: float) -> None:
+    k = np.linspace(0, n, 7).astype(int)
+    assert clopper_pearson_lower(k, n, alpha).tolist() == [float(clopper_pearson_lower(int(j), n, alpha)) for j in k]
+    assert clopper_pearson_upper(k, n, alpha).tolist() == [float(clopper_pearson_upper(int(j), n, alpha)) for j in k]
+
+
+@pytest.mark.parametrize(
+    ("k", "n", "alpha", "named"),
+    [(3, 2, 0.1, "k must"), (-1, 2, 0.1, "k must"), (1, 0, 0.1, "n must"), (1, 2, 0.0, "alpha"), (0.5, 2, 0.1, "k must")],
+)
+def test_bad_input(k: float, n: int, alpha: float, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        clopper_pearson_lower(k, n, alpha)

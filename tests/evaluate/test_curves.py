@@ -1,0 +1,45 @@
+"""Certified accuracy and its band."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import buckler
+from buckler.evaluate.curves import certified_accuracy, false_certificates
+
+
+def certificates() -> list[buckler.Certificate]:
+    counts = np.array([[1000, 0], [950, 50], [500, 500], [20, 980]])
+    made = buckler.certify_counts(counts, sigma=1.0, label=[0, 0, 0, 1])
+    assert isinstance(made, list)
+    return made
+
+
+def test_accuracy_counts_right_and_certified_inputs() -> None:
+    made = certificates()
+    radii = [0.0, made[1].radius, made[0].radius, made[0].radius + 1e-9]
+    curve = certified_accuracy(made, [0, 0, 0, 0], radii)
+    assert curve.accuracy.tolist() == [0.5, 0.5, 0.25, 0.0]
+    assert curve.abstained == 0.25
+    assert curve.name == "bonferroni"
+    assert (curve.low <= curve.accuracy).all()
+    assert curve.low[0] == 0.5 - false_certificates(4, 1e-3, 1e-3) / 4
+
+
+@pytest.mark.parametrize("inputs", [1, 10, 500, 10_000])
+@pytest.mark.parametrize("alpha", [1e-3, 0.05])
+@pytest.mark.parametrize("delta", [1e-3, 0.05])
+def test_band_is_the_binomial_quantile(inputs: int, alpha: float, delta: float) -> None:
+    k = false_certificates(inputs, alpha, delta)
+    assert stats.binom.sf(k, inputs, alpha) <= delta
+    assert k == 0 or stats.binom.sf(k - 1, inputs, alpha) > delta * (1 - 1e-8)
+
+
+def test_bad_input() -> None:
+    made = certificates()
+    with pytest.raises(buckler.InvalidInput, match="labels"):
+        certified_accuracy(made, [0, 1], [0.0])
+    with pytest.raises(buckler.InvalidInput, match="radii"):
+        certified_accuracy(made, [0, 0, 0, 0], [-1.0])
+    with pytest.raises(buckler.InvalidInput, match="certificates"):
+        certified_accuracy([], [], [0.0])
