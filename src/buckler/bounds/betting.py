@@ -126,12 +126,12 @@ def _smallest(
     n = a.size
     index = np.zeros(n, dtype=np.int64)
     y, stakes = np.empty(n), np.empty(n)
-    means = np.empty(1)
     smallest = 1.0
     for j in order:
-        guess = plan_compiled(a, rivals[j], slopes, index, curves, heads[j], log_goal, star, y, stakes)
-        means[0] = smallest
-        if not reaches_compiled(y, stakes, index, means, goal):
+        guess, above = plan_compiled(
+            a, rivals[j], slopes, index, curves, heads[j], log_goal, star, y, stakes, smallest, goal
+        )
+        if not above:
             smallest = end_compiled(y, stakes, goal, smallest, guess)
         if smallest <= 0.0:
             break

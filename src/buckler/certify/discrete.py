@@ -53,9 +53,7 @@ def margin_lower(
 
 
 def _bonferroni(top: IntArray, runner_up: IntArray, n: IntArray, share: float, margin: MarginKind) -> FloatArray:
-    return margin_from_limits(
-        margin, clopper_pearson_lower(top, n, share), clopper_pearson_upper(runner_up, n, share)
-    )
+    return margin_from_limits(margin, clopper_pearson_lower(top, n, share), clopper_pearson_upper(runner_up, n, share))
 
 
 def _top_class(top: IntArray, n: IntArray, alpha: float, margin: MarginKind) -> FloatArray:

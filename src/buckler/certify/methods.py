@@ -199,7 +199,9 @@ def _certified_class(
     inputs = None if counts.ndim == 1 else len(counts)
     if (label is None) == (selection is None):
         came = "neither" if label is None else "both"
-        raise InvalidInput(f"exactly one of label and selection (counts of n0 > 0 separate draws) must be given; got {came}")
+        raise InvalidInput(
+            f"exactly one of label and selection (counts of n0 > 0 separate draws) must be given; got {came}"
+        )
     if selection is None:
         chosen = np.atleast_1d(check_label(label, counts.shape[-1], inputs))  # type: ignore[arg-type]
         return chosen, np.zeros(len(chosen), dtype=np.int64)

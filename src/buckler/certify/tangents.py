@@ -28,7 +28,7 @@ HEIGHT_SLACK = 1e-14
 TOP = 16.0
 """The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
 
-TOLERANCE = 1e-10
+TOLERANCE = 1e-9
 _GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, TOP, 400)])
 
 
@@ -69,9 +69,10 @@ CURVES: FloatArray = (_TABLE + SLOPES[:, None]) / (1.0 + SLOPES[:, None])
 def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
     """Return for each row of moments (count, sums of a, b, aa, ab, bb) the slope that predicts the largest limit.
 
-    The prediction for n draws is ``mean - s sqrt(2 ln(1/alpha)/n) - (1 + c) ln(1/alpha)/(3 n)``, Bernstein's, turned
-    into a margin. Two imagined draws of (1/2, 1/2) and variance 1/4 damp the choice towards c = 1 while few draws
-    have been seen. A choice needs no proof, so the margin is interpolated from a table.
+    The prediction for n draws is ``mean - s sqrt(2 ln(1/alpha)/n) - (1 + c) ln(1/alpha)/(3 n)``, Bernstein's, less one
+    standard error of the mean itself, turned into a margin: too large a slope proves nothing, one too small a little
+    less. Two imagined draws of (1/2, 1/2) and variance 1/4 damp the choice towards c = 1 while few draws have been
+    seen. A choice needs no proof, so the margin is interpolated from a table.
     """
     count = moments[:, :1] + 2.0
     a, b = (moments[:, 1:2] + 1.0) / count, (moments[:, 2:3] + 1.0) / count
@@ -80,7 +81,8 @@ def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
     together = (moments[:, 4:5] + 0.5) / count - a * b
     variance = np.maximum(spread_a - 2.0 * SLOPES * together + SLOPES**2 * spread_b, 0.0)
     price = -log(alpha) / n
-    predicted = a - SLOPES * b - np.sqrt(2.0 * variance * price) - (1.0 + SLOPES) * price / 3.0
+    deviations = np.sqrt(2.0 * price) + 1.0 / np.sqrt(count)
+    predicted = a - SLOPES * b - deviations * np.sqrt(variance) - (1.0 + SLOPES) * price / 3.0
     margins = np.empty_like(predicted)
     for k in range(SLOPES.size):
         margins[:, k] = np.interp(predicted[:, k], _TABLE[k], _GRID)
