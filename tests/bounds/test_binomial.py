@@ -91,7 +91,13 @@ def test_vectorised_equals_scalar(n: int, alpha: float) -> None:
 
 @pytest.mark.parametrize(
     ("k", "n", "alpha", "named"),
-    [(3, 2, 0.1, "k must"), (-1, 2, 0.1, "k must"), (1, 0, 0.1, "n must"), (1, 2, 0.0, "alpha"), (0.5, 2, 0.1, "k must")],
+    [
+        (3, 2, 0.1, "k must"),
+        (-1, 2, 0.1, "k must"),
+        (1, 0, 0.1, "n must"),
+        (1, 2, 0.0, "alpha"),
+        (0.5, 2, 0.1, "k must"),
+    ],
 )
 def test_bad_input(k: float, n: int, alpha: float, named: str) -> None:
     with pytest.raises(InvalidInput, match=named):

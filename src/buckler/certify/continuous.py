@@ -24,7 +24,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.bounds.bets import NO_HEAD, head_of, plan
-from buckler.bounds.betting import betting_lower, smallest_compiled, star_lower, wealth_goal
+from buckler.bounds.betting import betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
@@ -52,8 +52,6 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "hoeffding": hoeffding_lower,
 }
 BETS = ("star", "betting")
-_ONE: FloatArray = np.ones(1)
-_LINE: FloatArray = np.array([[0.0, 1.0]])
 
 
 class Rivalry(NamedTuple):
@@ -143,11 +141,9 @@ def _first(given: Rivalry, alpha: float, limit: Limit) -> float:
     a, rivals, heads = given
     means = rivals.mean(axis=1)
     if limit in BETS:
-        goal = wealth_goal(alpha, a.size)
         order = np.argsort(-means, kind="stable")
-        end = smallest_compiled(a, rivals, order, _ONE, _LINE, heads, -log(alpha), goal, limit == "star")
-        # A wealth that depends on nothing but rounding of a - b: SLACK pays for it, as in the plain limit.
-        return max(-1.0, min(2.0 * float(end) - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
+        end = smallest_lower(a, rivals, heads, alpha, order, star=limit == "star")
+        return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
 
