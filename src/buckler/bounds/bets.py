@@ -109,7 +109,7 @@ def _estimate(count: float, total: float, squares: float, c: float, scale: float
 _estimate_compiled: Any = njit(cache=True, nogil=True)(_estimate)
 
 
-def _plan(
+def _plan(  # noqa: PLR0915  (one loop, kept whole for the compiler)
     a: FloatArray,
     b: FloatArray,
     slopes: FloatArray,
@@ -137,7 +137,7 @@ def _plan(
     r, k0, k1, k2 = 0.5, 0.0, 0.0, 0.0
     product, stake, held, scale = 1.0, 0.0, 0.0, 1.0
     due, current = 0, index[0]
-    wealth, most = 1.0, CAP / candidate
+    wealth, most, bold = 1.0, CAP / candidate, 0.0
     for i in range(n):
         s = index[i]
         c = slopes[s]
@@ -158,11 +158,16 @@ def _plan(
                 held = min(stake, CAP / r) if r > 0.0 else stake
             else:
                 stake = sqrt(2.0 * log_goal / n) / deviation
+            bold = min(stake, most)
         stakes[i] = stake
         p, q = a[i], b[i]
-        x = min(max((p - c * q + c) * scale, 0.0), 1.0)
+        x = (p - c * q + c) * scale
+        if x > 1.0:
+            x = 1.0
+        elif x < 0.0:
+            x = 0.0
         y[i] = x
-        wealth *= 1.0 + min(stake, most) * (x - candidate)
+        wealth *= 1.0 + bold * (x - candidate)
         if wealth >= goal:
             return r, True
         if wealth < 1e-200:
@@ -174,7 +179,7 @@ def _plan(
                 k0 += log(product)
                 product = 1.0
             # A heavy loss bends ln K only close to r; taken at its face it would mislead the parabola further off.
-            slope = held / max(factor, 0.5)
+            slope = held / factor if factor > 0.5 else 2.0 * held
             k1 -= slope
             k2 -= 0.5 * slope * slope
         count += 1.0
