@@ -225,7 +225,7 @@ def test_a_bet_that_peeks_is_caught() -> None:
 
 def test_maxima_of_two_halves_added_are_caught() -> None:
     # Planted bug: averaging the running maxima of two wealths, instead of the wealths at one draw.
-    n, alpha, size = 300, 0.2, 20000
+    n, alpha, size = 600, 0.2, 20000
     rng = np.random.default_rng(6)
     halves = [np.cumprod(1.0 + 0.3 * (rng.random((size, n)) - 0.5) * 2.0, axis=1) for _ in range(2)]
     together = 0.5 * (halves[0] + halves[1]).max(axis=1)

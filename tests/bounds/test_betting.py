@@ -39,7 +39,7 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
     stakes = np.empty(n)
     r, due = 0.5, 0
     k = np.zeros(3)
-    stake = held = 0.0
+    stake = held = cubes = 0.0
     for i in range(n):
         if i >= due:
             due = i + 1 + i // 8
@@ -64,9 +64,13 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
             k = np.array([np.polyval(k[::-1], m - r), k[1] + 2.0 * k[2] * (m - r), k[2]])
             r = m
             stake = hazard / (deviation * np.sqrt(n - i))
-            stake /= 1.0 + (stake * deviation) ** 2
+            gain = stake * deviation**2
+            second = deviation**2 + gain**2
+            loss = max(max(r, 0.0) ** 3 - cubes, 0.0) / (PRIOR + i)
+            stake = 2.0 * gain / (second + np.sqrt(second**2 + 4.0 * gain * loss))
             held = min(stake, CAP / r) if r > 0.0 else stake
         stakes[i] = stake
+        cubes += (x[i] - r) ** 3
         factor = 1.0 + held * (x[i] - r)
         bend = held / max(factor, 0.5)
         k += [np.log(factor), -bend, -0.5 * bend**2]

@@ -13,13 +13,13 @@ candidate's own wealth, as target-recalculating bets are published, lose this; h
 z-test, whose wealth is a digital option: with wealth K and r draws left, hold ``lambda = phi(d) / (Phi(d) s sqrt r)``
 where ``Phi(d) = alpha K``. For small alpha K this is the target-recalculating stake ``sqrt(2 ln(1/(alpha K)) / r) / s``
 of Voracek & Orabona (2025). The reference m solves ``Phi(-(mean - m) sqrt r / s) = alpha K(m)``: the candidate whose
-test is now as likely to succeed as to fail. ``ln K`` near it is carried as a parabola. A step of Kelly's rule,
-``lambda / (1 + lambda^2 s^2)``, accounts for the factor not being an exponential. None of this needs to be exact:
-any number computed from the past is a sound stake.
+test is now as likely to succeed as to fail. ``ln K`` near it is carried as a parabola. Kelly's rule to third order
+tempers the stake: the factor is not an exponential, and a law with a long lower tail punishes large stakes. None of
+this needs to be exact: any number computed from the past is a sound stake.
 
 ``plain`` stakes are ``sqrt(2 ln(1/alpha) / (n s^2))`` (Waudby-Smith & Ramdas 2024).
 
-Mean and variance come from the draws so far, beside ``PRIOR`` draws of mean 1/2 and variance 1/4. They are renewed
+Moments come from the draws so far, beside ``PRIOR`` = 2 imagined draws, one at 0 and one at 1. They are renewed
 after every draw at first and after every 1/8 of the draws so far later on, which costs nothing measurable in width.
 """
 
@@ -35,7 +35,7 @@ CAP = 0.99
 """The largest share of the wealth that one draw can lose."""
 
 PRIOR = 2.0
-"""How many imagined draws of mean 1/2 and variance 1/4 the estimates start from."""
+"""How many imagined draws, half of them at 0 and half at 1, the estimates start from."""
 
 
 def _log_normal_cdf(d: float) -> float:
@@ -82,6 +82,16 @@ def _foretell(
 
 
 _foretell_compiled: Any = njit(cache=True, nogil=True)(_foretell)
+
+
+def _kelly(stake: float, deviation: float, loss: float) -> float:
+    """Return a Gaussian stake tempered by Kelly's rule, ``gain = lambda M2 + lambda^2 loss``, loss = -M3 about r."""
+    gain = stake * deviation * deviation
+    second = deviation * deviation + gain * gain
+    return 2.0 * gain / (second + sqrt(second * second + 4.0 * gain * loss))
+
+
+_kelly_compiled: Any = njit(cache=True, nogil=True)(_kelly)
 
 
 def _carry(m: float, old: FloatArray, new: FloatArray) -> tuple[float, float]:
@@ -137,6 +147,7 @@ def _plan(  # noqa: PLR0915  (one loop, kept whole for the compiler)
     r, k0, k1, k2 = 0.5, 0.0, 0.0, 0.0
     product, stake, held, scale = 1.0, 0.0, 0.0, 1.0
     due, current = 0, index[0]
+    cubes = 0.0
     wealth, most, bold = 1.0, CAP / candidate, 0.0
     for i in range(n):
         s = index[i]
@@ -154,7 +165,7 @@ def _plan(  # noqa: PLR0915  (one loop, kept whole for the compiler)
             if star:
                 m, stake = _foretell_compiled(mean, deviation, n - i, log_goal, r, k0, k1, k2)
                 k0, k1, r = k0 + k1 * (m - r) + k2 * (m - r) ** 2, k1 + 2.0 * k2 * (m - r), m
-                stake /= 1.0 + (stake * deviation) ** 2
+                stake = _kelly_compiled(stake, deviation, max(max(r, 0.0) ** 3 - cubes, 0.0) / (PRIOR + count))
                 held = min(stake, CAP / r) if r > 0.0 else stake
             else:
                 stake = sqrt(2.0 * log_goal / n) / deviation
@@ -173,6 +184,7 @@ def _plan(  # noqa: PLR0915  (one loop, kept whole for the compiler)
         if wealth < 1e-200:
             wealth = 0.0
         if star:
+            cubes += (x - r) ** 3
             factor = 1.0 + held * (x - r)
             product *= factor
             if product < 1e-200 or product > 1e200:

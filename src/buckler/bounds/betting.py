@@ -183,6 +183,6 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) 
     that wealth falls in m and bisection is sound.
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.833505
+    0.833214
     """
     return _lower(x, alpha, low, high, star=True)
