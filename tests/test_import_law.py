@@ -49,7 +49,7 @@ def imports(source: str) -> Iterator[str]:
 
 
 def breaches(path: str, source: str) -> list[str]:
-    room = path.split("/")[0].removesuffix(".py")
+    room = path.split("/", maxsplit=1)[0].removesuffix(".py")
     found = []
     for name in imports(source):
         head, *rest = name.split(".")
@@ -70,7 +70,9 @@ def breaches(path: str, source: str) -> list[str]:
     return found
 
 
-MODULES = sorted(p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.name != "__init__.py")
+MODULES = sorted(
+    p.relative_to(SOURCE).as_posix() for p in SOURCE.rglob("*.py") if p.parent != SOURCE or p.name != "__init__.py"
+)
 
 
 @pytest.mark.parametrize("path", MODULES)

@@ -77,4 +77,4 @@ def test_a_certificate_cannot_contradict_itself() -> None:
     good = buckler.certify_counts([90, 10], sigma=1.0, label=0)
     for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"radius_kind": "R1"}):
         with pytest.raises(buckler.InvalidInput):
-            replace(good, **change)  # type: ignore[arg-type]
+            replace(good, **change)

@@ -123,5 +123,25 @@ def test_a_certificate_refuses_an_unsound_method() -> None:
         Certificate(**values | {"method": "published"})
 
 
+def test_ties_broken_at_random_are_recorded_and_never_lower() -> None:
+    counts = np.array([[90, 5, 5], [70, 20, 10]])
+    plain = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"])
+    broken = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"], tie_seed=7)
+    assert isinstance(plain, list)
+    assert isinstance(broken, list)
+    for one, other in zip(plain, broken, strict=True):
+        assert one.uniform is None
+        assert other.uniform is not None
+        assert other.margin >= one.margin - 1e-6
+    assert broken[0].uniform != broken[1].uniform
+    with pytest.raises(buckler.InvalidInput, match="uniform serves the method 'exact'"):
+        buckler.certify_counts(counts, sigma=0.5, label=[0, 0], tie_seed=7, method="top_class")
+
+
+def test_two_classes_are_decided_by_clopper_pearson() -> None:
+    exact = buckler.certify_counts([90, 10], sigma=0.5, label=0)
+    assert exact.margin == buckler.certify_counts([90, 10], sigma=0.5, label=0, method="top_class").margin
+
+
 def test_registry_names_are_their_keys() -> None:
     assert all(name == method.name for name, method in METHODS.items())

@@ -8,7 +8,9 @@ import typer
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.sample import sample
 from buckler.errors import BucklerError
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
@@ -21,6 +23,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(demo)
+app.command()(sample)
+app.command()(certify)
 
 
 def _show_version(value: bool) -> None:
@@ -31,7 +35,7 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # noqa: ARG001  (typer calls _show_version)
+    version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
@@ -42,14 +46,14 @@ def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
     try:
         code = app(args=arguments, prog_name="buckler", standalone_mode=False)
-    except TyperException as mistake:
-        return _mistake(getattr(mistake, "format_message", lambda: str(mistake))())
+    except TyperException as usage:
+        return _mistake(usage.format_message() if hasattr(usage, "format_message") else str(usage))
     except BucklerError as mistake:
         return _mistake(str(mistake))
     except (KeyboardInterrupt, typer.Abort):
         print("buckler: interrupted", file=sys.stderr)
         return INTERRUPTED
-    except Exception:  # noqa: BLE001  (the last line of defence: show the bug, and where to take it)
+    except Exception:
         traceback.print_exc()
         print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
         return BUG

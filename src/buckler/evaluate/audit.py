@@ -82,7 +82,9 @@ def audit_discrete(
     counts = outcomes(m, draws)
     lows = np.asarray(bound(counts), dtype=np.float64)
     if lows.shape != (len(counts),) or np.isnan(lows).any():
-        raise InvalidInput(f"bound must return {len(counts)} limits without NaN, one an outcome; got shape {lows.shape}")
+        raise InvalidInput(
+            f"bound must return {len(counts)} limits without NaN, one an outcome; got shape {lows.shape}"
+        )
     table = _Table(counts, lows, margin)
     rng = np.random.default_rng(seed)
 

@@ -62,7 +62,9 @@ def certified_accuracy(
         raise InvalidInput("certificates must hold at least one certificate; got none")
     truth = check_whole_array("labels", labels)
     if truth.shape != (len(certificates),):
-        raise InvalidInput(f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}")
+        raise InvalidInput(
+            f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}"
+        )
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")

@@ -29,7 +29,9 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
         colour = PALETTE[i % len(PALETTE)]
         axes.plot(curve.radii, curve.accuracy, DASHES[i % len(DASHES)], color=colour, label=curve.name)
         axes.fill_between(curve.radii, curve.low, curve.accuracy, color=colour, alpha=0.15, linewidth=0)
-    axes.set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, None))
+    axes.set(
+        xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, None)
+    )
     axes.grid(visible=True, alpha=0.3)
     axes.legend(title=f"band: holds with probability {1 - curves[0].delta:g}")
     path.parent.mkdir(parents=True, exist_ok=True)

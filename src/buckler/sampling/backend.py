@@ -4,7 +4,9 @@ A backend holds the inputs at hand and the tally of their votes. The engine tell
 back nothing until asked to settle, so a device is not waited for after each batch.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,7 +15,7 @@ import numpy as np
 from buckler.errors import ClassifierError
 from buckler.records import REST
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import Address, Float32Array, Noise, PhiloxNoise
+from buckler.sampling.noise import BLOCK, Address, Float32Array, PhiloxNoise
 from buckler.sampling.plan import Batch, inputs_of, size
 from buckler.types import AnyArray, FloatArray, IntArray
 
@@ -76,12 +78,11 @@ class HostBackend:
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
 
-    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int) -> None:
+    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, workers: int | None = None) -> None:
         """Run ``classifier`` under noise of size ``sigma``."""
         self._classifier = classifier
-        self._sigma = np.float32(sigma)
         self._m = num_classes
-        self._noise: Noise = PhiloxNoise()
+        self._copies = NoisyCopies(sigma, workers)
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
         """Take the inputs and an empty tally."""
@@ -94,7 +95,7 @@ class HostBackend:
     def logits(self, part: Batch) -> AnyArray:
         """Return checked logits of these draws."""
         noisy = np.empty((size(part), *self._x.shape[1:]), dtype=np.float32)
-        add_noise(noisy, part, self._x, self._addresses, self._sigma, self._noise)
+        self._copies.write(noisy, part, self._x, self._addresses)
         values = np.asarray(self._classifier(noisy))
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
@@ -131,18 +132,46 @@ class HostBackend:
         """Do nothing: NumPy gives memory back by itself."""
 
 
-def add_noise(
-    out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address], sigma: np.float32, noise: Noise
-) -> None:
-    """Write the noisy copies ``x + sigma * noise`` of a batch, piece by piece while it is in the cache."""
-    row = 0
-    for piece in part:
-        rows = out[row : row + len(piece)]
-        home = addresses[piece.input]
-        noise.fill(rows, Address(home.seed, home.input_id, home.stream, piece.block), piece.low)
-        rows *= sigma
-        rows += x[piece.input]
-        row += len(piece)
+WORTH_A_THREAD = 1 << 16
+"""Numbers in a block below which handing it to a thread costs more than making it."""
+
+
+class NoisyCopies:
+    """Makes batches of noisy copies ``x + sigma * noise`` on the host, whole blocks side by side in threads.
+
+    Which thread makes a block does not matter, since a block depends on its address alone.
+    """
+
+    def __init__(self, sigma: float, workers: int | None = None) -> None:
+        """Use ``workers`` threads, or as many as there are processors for this process."""
+        self._sigma = np.float32(sigma)
+        self._workers = workers or len(os.sched_getaffinity(0))
+        self._noise = PhiloxNoise()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def write(self, out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address]) -> None:
+        """Write the noisy copies of a batch, piece by piece while it is in the cache."""
+        whole: list[tuple[Float32Array, Address, Float32Array]] = []
+        row = 0
+        for piece in part:
+            rows = out[row : row + len(piece)]
+            row += len(piece)
+            address = addresses[piece.input].at(piece.block)
+            if len(piece) == BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
+                whole.append((rows, address, x[piece.input]))
+            else:
+                # A block that goes on in the next batch keeps its generator open, so this is not for threads.
+                self._noise.fill(rows, address, piece.low)
+                rows *= self._sigma
+                rows += x[piece.input]
+        if whole:
+            self._pool = self._pool or ThreadPoolExecutor(self._workers)
+            list(self._pool.map(self._block, *zip(*whole, strict=True)))
+
+    def _block(self, rows: Float32Array, address: Address, x: Float32Array) -> None:
+        PhiloxNoise().fill(rows, address, 0)
+        rows *= self._sigma
+        rows += x
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

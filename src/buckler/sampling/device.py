@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from buckler.errors import InvalidInput
-from buckler.sampling.backend import Keep, add_noise, check_shape
+from buckler.sampling.backend import Keep, NoisyCopies, check_shape
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import BLOCK, Address, Float32Array, NoiseKind, PhiloxNoise
+from buckler.sampling.noise import BLOCK, Address, Float32Array, NoiseKind
 from buckler.sampling.plan import Batch, inputs_of, size
 from buckler.types import FloatArray, IntArray
 
@@ -54,7 +54,15 @@ class TorchBackend:
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
-    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, noise: NoiseKind) -> None:
+    def __init__(
+        self,
+        classifier: Classifier,
+        *,
+        sigma: float,
+        num_classes: int,
+        noise: NoiseKind,
+        workers: int | None = None,
+    ) -> None:
         """Run ``classifier`` under noise of size ``sigma``."""
         self._device = torch.device(classifier.device)
         if noise == "cuda" and self._device.type != "cuda":
@@ -64,7 +72,7 @@ class TorchBackend:
         self._sigma = float(np.float32(sigma))
         self._m = num_classes
         self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
-        self._on_host = PhiloxNoise()
+        self._on_host = NoisyCopies(sigma, workers)
         self._largest = 0
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
@@ -85,11 +93,11 @@ class TorchBackend:
         total = self._largest if self._compiled else rows
         if self._on_device is None:
             host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
-            add_noise(host[:rows], part, self._host_x, self._addresses, np.float32(self._sigma), self._on_host)
+            self._on_host.write(host[:rows], part, self._host_x, self._addresses)
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values = self._classifier(noisy)
+        values: torch.Tensor = self._classifier(noisy)
         check_shape(tuple(values.shape), total, self._m)
         return values[:rows]
 
@@ -99,8 +107,7 @@ class TorchBackend:
             noisy[rows:].zero_()
         row = 0
         for piece in part:
-            home = self._addresses[piece.input]
-            address = Address(home.seed, home.input_id, home.stream, piece.block)
+            address = self._addresses[piece.input].at(piece.block)
             noise.fill(noisy[row : row + len(piece)], address, piece.low)
             row += len(piece)
         noisy[:rows].mul_(self._sigma).add_(self._x[self._send(inputs_of(part))])

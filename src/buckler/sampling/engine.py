@@ -61,8 +61,13 @@ class Engine:
         seed: int = 0,
         batch_size: int = BATCH_SIZE,
         noise: NoiseKind | None = None,
+        workers: int | None = None,
     ) -> None:
-        """Validate the settings and open a backend; ``noise`` defaults to the device's own generator on cuda."""
+        """Validate the settings and open a backend.
+
+        ``noise`` defaults to the device's own generator on cuda. ``workers`` threads make noise on the host, as many as
+        there are processors unless told; the draws are the same.
+        """
         self.sigma = check_positive("sigma", sigma)
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
@@ -73,6 +78,7 @@ class Engine:
         self.noise: NoiseKind = noise or ("cuda" if classifier.device.startswith("cuda") else "philox")
         check_choice("noise", self.noise, get_args(NoiseKind))
         self._batch_size = self.rows
+        self._workers = None if workers is None else check_whole("workers", workers, 1)
         self._classifier = classifier
         self._backend = self._open_backend()
 
@@ -80,10 +86,16 @@ class Engine:
         if self._classifier.backend == "numpy":
             if self.noise != "philox":
                 raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
-            return HostBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes)
+            return HostBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes, workers=self._workers)
         from buckler.sampling.device import TorchBackend
 
-        return TorchBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes, noise=self.noise)
+        return TorchBackend(
+            self._classifier,
+            sigma=self.sigma,
+            num_classes=self.num_classes,
+            noise=self.noise,
+            workers=self._workers,
+        )
 
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which to draw; the classifier is given back as it was."""

@@ -80,7 +80,9 @@ def _feed(  # noqa: PLR0912  (one branch for each kind of value)
 
 
 def _feed_object(write: Callable[[bytes], None], value: Any, depth: int, inside: set[int]) -> None:
-    if hasattr(value, "state_dict"):
+    if callable(getattr(value, "fingerprint", None)):
+        write(value.fingerprint().encode())
+    elif hasattr(value, "state_dict"):
         _feed(write, {k: _as_array(v) for k, v in value.state_dict().items()}, depth - 1, inside)
     elif type(value).__module__.startswith("torch") and hasattr(value, "detach"):
         _feed(write, _as_array(value), depth - 1, inside)

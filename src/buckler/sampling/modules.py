@@ -99,11 +99,11 @@ def infer_classes(module: nn.Module) -> int | None:
 
     A guess that the first batch of logits confirms or refutes.
     """
-    configured = getattr(getattr(module, "config", None), "num_labels", None)
-    if isinstance(configured, int) and configured >= 2:
-        return configured
     last = None
     for part in module.modules():
+        configured = getattr(getattr(part, "config", None), "num_labels", None)
+        if isinstance(configured, int) and configured >= 2:
+            return configured
         if isinstance(part, (nn.Linear, nn.Conv2d)):
             last = part
     return last.out_features if isinstance(last, nn.Linear) and last.out_features >= 2 else None

@@ -13,7 +13,7 @@ Two kinds of generator exist, and their values differ, so the kind is part of a 
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,10 @@ class Address:
             text += self.block.to_bytes(8, "little")
         return int.from_bytes(hashlib.blake2b(text, digest_size=size, person=_PERSON).digest(), "little")
 
+    def at(self, block: int) -> "Address":
+        """Return the address of another block of the same stream."""
+        return Address(self.seed, self.input_id, self.stream, block)
+
     def key(self) -> int:
         """Return the 128-bit key of NumPy's Philox for this block."""
         return self._hash(size=16, with_block=True)
@@ -77,14 +81,6 @@ def content_id(x: npt.ArrayLike) -> str:
     values = np.ascontiguousarray(x, dtype=np.float32)
     head = repr(values.shape).encode()
     return "x-" + hashlib.blake2b(head + values.tobytes(), digest_size=10, person=_PERSON).hexdigest()
-
-
-class Noise(Protocol):
-    """Fills ``out[rows, ...]`` with unit noise: draws ``low, low + 1, ...`` of the block at an address."""
-
-    def fill(self, out: Any, address: Address, low: int) -> None:
-        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
-        ...
 
 
 class PhiloxNoise:

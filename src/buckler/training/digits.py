@@ -5,18 +5,45 @@ certificates can be walked on any laptop.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_float_array, check_label, check_real, check_whole
-from buckler.types import ArrayLike
+from buckler.types import ArrayLike, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier
 
 COPIES = 2
 """Noisy copies of every input in an epoch: fewer epochs, hence fewer calls, for the same number of draws."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Split:
+    """Inputs ``[N, 64]`` in [0, 1], their classes and their names, which are their places in the bundled data."""
+
+    inputs: FloatArray
+    labels: IntArray
+    ids: tuple[str, ...]
+
+
+def digits_split(test: int = 500, seed: int = 0) -> tuple[Split, Split]:
+    """Return scikit-learn's bundled 1,797 digits as a training and a test split of ``test`` images."""
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise MissingExtra("scikit-learn", "demo") from None
+    images, classes = load_digits(return_X_y=True)
+    check_whole("test", test, 1, len(images) - 1)
+    order = np.random.default_rng(seed).permutation(len(images))
+    held, rest = np.sort(order[:test]), np.sort(order[test:])
+
+    def part(places: IntArray) -> Split:
+        return Split(images[places] / 16.0, classes[places].astype(np.int64), tuple(f"digit-{i}" for i in places))
+
+    return part(rest), part(held)
 
 
 def train_digits(

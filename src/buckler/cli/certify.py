@@ -1,0 +1,99 @@
+"""``buckler certify``: evidence in a folder -> certificates. No model is needed."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import typer
+from rich.console import Console
+
+from buckler.certify.methods import certify_counts
+from buckler.errors import InvalidInput, check_choice
+from buckler.evaluate.curves import certified_accuracy
+from buckler.records import Certificate
+from buckler.report.tables import accuracy_table, rounded_down
+from buckler.runs.store.certificates import write_certificates
+from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.types import MarginKind
+
+
+def certify(
+    run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
+    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
+    method: Annotated[str, typer.Option(help="How the margin is bounded; chosen before looking at the result.")] = "",
+    margin: Annotated[str, typer.Option(help="quantile or probability.")] = "quantile",
+    n: Annotated[int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.")] = None,
+    certified_class: Annotated[
+        str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the certificates to this Parquet file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.
+
+    Each certificate holds alone: picking the best of several methods or prefixes after seeing them does not.
+
+    Examples:
+
+      buckler certify run/ --alpha 0.001 --out certificates.parquet
+
+      buckler certify run/ --n 1000 --class label --margin probability
+    """
+    evidence = open_evidence(run)
+    certificates, labels = certify_evidence(
+        evidence, alpha=alpha, method=method, margin=margin, n=n, certified_class=certified_class
+    )
+    if out is not None:
+        write_certificates(out, certificates)
+    if not evidence.complete and not quiet:
+        print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)
+    if as_json:
+        for certificate in certificates:
+            print(json.dumps({k: v if v != -np.inf else None for k, v in asdict(certificate).items()}))
+    elif not quiet:
+        _show(certificates, labels, evidence.spec.sigma)
+
+
+def certify_evidence(
+    evidence: Evidence, *, alpha: float, method: str, margin: str, n: int | None, certified_class: str | None
+) -> tuple[list[Certificate], Any]:
+    """Return the certificates of a run's votes, and the labels where they are known."""
+    counts, selection, labels = evidence.counts(n)
+    chosen = certified_class or ("label" if selection is None else "selection")
+    check_choice("--class", chosen, ("label", "selection"))
+    if chosen == "label" and labels is None:
+        raise InvalidInput("--class label needs labels, and the data of this run had none")
+    if chosen == "selection" and selection is None:
+        raise InvalidInput("--class selection needs selection draws, and this run has none (n0 = 0)")
+    options: dict[str, Any] = {"method": method} if method else {}
+    made = certify_counts(
+        counts.values,
+        sigma=evidence.spec.sigma,
+        alpha=alpha,
+        label=labels if chosen == "label" else None,
+        selection=selection.values if chosen == "selection" and selection is not None else None,
+        margin=cast(MarginKind, margin),
+        ids=counts.ids,
+        **options,
+    )
+    return cast(list[Certificate], made), labels
+
+
+def _show(certificates: list[Certificate], labels: Any, sigma: float) -> None:
+    console = Console()
+    first = certificates[0]
+    abstained = sum(c.abstained for c in certificates)
+    if labels is not None:
+        radii = [0.0, *(sigma * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
+        title = f"Certified accuracy, sigma {sigma:g}, n {first.n:,}, alpha {first.alpha:g}"
+        console.print(accuracy_table([certified_accuracy(certificates, labels, radii)], title))
+    median = rounded_down(float(np.median([c.radius for c in certificates])))
+    console.print(
+        f"{len(certificates)} inputs, {abstained} abstentions, median radius {median} "
+        f"(method {first.method}, {first.margin_kind} margin, sigma {sigma:g}, n {first.n:,}, alpha {first.alpha:g})",
+        soft_wrap=True,
+    )

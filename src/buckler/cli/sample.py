@@ -1,0 +1,210 @@
+"""``buckler sample``: noisy copies of many inputs through a model, votes and scores to a folder of evidence."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.cli.interrupts import interruptible
+from buckler.errors import InvalidInput
+from buckler.runs import sample as runs
+from buckler.runs.spec import RunSpec, from_dict, read_toml
+from buckler.sampling.datasets import open_dataset
+from buckler.sampling.models import Architecture, resolve_model
+
+INTERRUPTED = 3
+
+
+def _build(name: str, num_classes: int) -> Any:
+    from buckler.training.architectures import build
+
+    return build(name, num_classes)
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
+}
+"""The built-in networks by name; torch is loaded only when one is built."""
+
+
+def sample(
+    out: Annotated[
+        Path, typer.Argument(help="Folder for the evidence; the same command again goes on where it ended.")
+    ],
+    spec: Annotated[Path | None, typer.Option(help="TOML file with these settings; options win over it.")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="package.module:factory, FILE.onnx, resnet110:WEIGHTS or hf:FOLDER.")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.")] = None,
+    n: Annotated[int | None, typer.Option(help="Estimation draws for each input.")] = None,
+    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.  [default: 100]")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise.  [default: 0]")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Classes, where the model does not tell.")] = None,
+    scores: Annotated[
+        str | None, typer.Option(help="Keep none, logits, softmax or sparsemax.  [default: none]")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of softmax scores.")] = None,
+    runner_ups: Annotated[int | None, typer.Option(help="Keep this many runner-up columns and their rest.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  [default: 512, or 2048 on cuda]")] = None,
+    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.  [default: cpu]")] = None,
+    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.  [default: float32]")] = None,
+    channels_last: Annotated[bool | None, typer.Option(help="Store images channels last.")] = None,
+    compile: Annotated[bool | None, typer.Option(help="Compile the torch module.")] = None,  # noqa: A002
+    mean: Annotated[str | None, typer.Option(help="Mean of each channel, put inside the model: 0.49,0.48,0.45")] = None,
+    std: Annotated[str | None, typer.Option(help="Standard deviation of each channel, put inside the model.")] = None,
+    labels: Annotated[str | None, typer.Option(help="An .npy file of labels, for arrays without.")] = None,
+    resize: Annotated[int | None, typer.Option(help="Scale the shorter side of each image of a folder.")] = None,
+    crop: Annotated[int | None, typer.Option(help="Cut the centre of each image of a folder.")] = None,
+    value_range: Annotated[str | None, typer.Option(help="Declared range of arrays of floats.  [default: 0,1]")] = None,
+    every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
+    ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35")] = None,
+    max_seconds: Annotated[float | None, typer.Option(help="Stop after this time; resumable.")] = None,
+    max_samples: Annotated[int | None, typer.Option(help="Stop before more draws than this; resumable.")] = None,
+    repair: Annotated[bool, typer.Option("--repair", help="Draw damaged shards again.")] = False,
+    any_environment: Annotated[
+        bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Sample evidence: votes (and scores) of noisy copies of each input, kept on disk for `buckler certify`.
+
+    Examples:
+
+      buckler sample run/ --model mymodels:make --data cifar10.npz --sigma 0.5 --n 10000 --every 20
+
+      buckler sample run/ --model resnet110:weights.safetensors --data cifar-10-batches-bin --sigma 0.25 --n 100000
+      --device cuda --dtype bfloat16 --channels-last --compile
+    """
+    given = {
+        "model": model, "data": data, "sigma": sigma, "n": n, "n0": n0, "seed": seed, "num_classes": num_classes,
+        "scores": scores, "temperature": temperature, "runner_ups": runner_ups, "batch_size": batch_size,
+        "shard_inputs": shard_inputs, "device": device, "dtype": dtype, "channels_last": channels_last,
+        "compile": compile, "mean": _numbers("mean", mean), "std": _numbers("std", std), "labels": labels,
+        "resize": resize, "crop": crop, "value_range": _numbers("value-range", value_range), "every": every,
+        "limit": limit, "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
+    }  # fmt: skip
+    settings = _settings(spec, {key: value for key, value in given.items() if value is not None})
+    with interruptible():
+        try:
+            resolved, call = prepare(settings)
+            with _bar(quiet or as_json) as progress:
+                summary = call(
+                    out,
+                    progress=progress,
+                    max_seconds=max_seconds,
+                    max_samples=max_samples,
+                    repair=repair,
+                    any_environment=any_environment,
+                )
+        except KeyboardInterrupt:
+            _how_to_go_on("interrupted", out)
+            raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "complete": summary.complete,
+                    "shards": summary.blocks,
+                    "shards_done": summary.blocks_done,
+                    "samples": summary.samples,
+                    "seconds": round(summary.seconds, 3),
+                    "batch_rows": summary.rows,
+                    "spec_hash": resolved.hash(),
+                }
+            )
+        )
+    elif not quiet:
+        rate = summary.samples / max(summary.seconds, 1e-9)
+        done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
+        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+    if summary.rows < resolved.batch_size and not quiet:
+        print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
+    if not summary.complete:
+        _how_to_go_on("stopped at the limit", out)
+        raise typer.Exit(INTERRUPTED)
+
+
+def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Callable[..., runs.Summary]]:
+    """Return the resolved specification, and the call that draws it into a folder."""
+    for name in ("model", "data", "sigma", "n"):
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    on_cuda = str(settings.get("device", "cpu")).startswith("cuda")
+    settings = {"batch_size": 2048 if on_cuda else 512, "noise": "cuda" if on_cuda else "philox", **settings}
+    # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
+    draft = from_dict({"num_classes": 2, **settings})
+    classifier = resolve_model(
+        draft.model,
+        architectures=ARCHITECTURES,
+        num_classes=settings.get("num_classes"),
+        mean=draft.mean,
+        std=draft.std,
+        device=settings.get("device"),
+        dtype=draft.dtype,
+        channels_last=draft.channels_last,
+        compile=draft.compile,
+    )
+    if classifier.num_classes is None:
+        raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
+    resolved = from_dict({**settings, "num_classes": classifier.num_classes, "device": classifier.device})
+    dataset = open_dataset(
+        resolved.data,
+        labels=resolved.labels,
+        resize=resolved.resize,
+        crop=resolved.crop,
+        value_range=resolved.value_range,
+    ).select(every=resolved.every, limit=resolved.limit, ids=resolved.ids)
+    return resolved, partial(runs.sample, resolved, classifier, dataset)
+
+
+def _settings(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    if path is None:
+        return given
+    try:
+        return {**read_toml(path.read_text(encoding="utf-8")), **given}
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+
+
+def _numbers(name: str, text: str | None) -> list[float] | None:
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--{name} must be numbers separated by commas; got {text!r}") from None
+
+
+def _how_to_go_on(what: str, out: Path) -> None:
+    command = shlex.join(["buckler", *sys.argv[1:]])
+    print(f"buckler: {what}; finished shards are kept in {out}. Go on with: {command}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None] | None]:
+    if quiet:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
+        TimeElapsedColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("sampling", total=None, rate="")
+
+        def show(state: runs.Progress) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = f"{state.drawn / elapsed:,.0f} draws/s" if elapsed > 0 else ""
+            bar.update(task, total=state.total, completed=state.done, rate=rate)
+
+        yield show

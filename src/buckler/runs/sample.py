@@ -1,0 +1,217 @@
+"""A specification, a classifier and inputs -> evidence in a folder.
+
+The inputs are cut into blocks of ``spec.shard_inputs``; a block is one shard of the store and the unit of work. What a
+block holds is a function of its number (``draw_block``), so it can be drawn anywhere, again, and in any order.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_positive, check_whole
+from buckler.records import REST
+from buckler.runs.spec import RunSpec, ScoreKind
+from buckler.runs.store.shard import Shard
+from buckler.runs.store.writer import Writer, open_writer
+from buckler.sampling.backend import Keep
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset
+from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.environment import environment
+from buckler.sampling.noise import Float32Array, Stream, content_id
+from buckler.sampling.plan import Request
+from buckler.types import FloatArray, IntArray
+
+ScoreMap = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a call to ``sample`` did: blocks there and in all, draws made by this call, and whether a limit ended it."""
+
+    blocks_done: int
+    blocks: int
+    samples: int
+    seconds: float
+    rows: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every block is there."""
+        return self.blocks_done == self.blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands: draws there and in all, and those made by this call."""
+
+    done: int
+    total: int
+    drawn: int
+
+
+class _OutOfTimeError(Exception):
+    """Ends the block in flight when the time is up."""
+
+
+def sample(
+    spec: RunSpec,
+    classifier: Classifier,
+    dataset: Dataset,
+    folder: str | Path,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    finished: Callable[[int, Shard], None] | None = None,
+    max_seconds: float | None = None,
+    max_samples: int | None = None,
+    repair: bool = False,
+    any_environment: bool = False,
+) -> Summary:
+    """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
+
+    ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it.
+    Blocks are written, and ``finished`` called with each, in a second thread while the next is drawn.
+    """
+    if max_seconds is not None:
+        max_seconds = check_positive("max_seconds", max_seconds)
+    if max_samples is not None:
+        max_samples = check_whole("max_samples", max_samples, 1)
+    if dataset.labels is not None and int(dataset.labels.max()) >= spec.num_classes:
+        raise InvalidInput(
+            f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
+        )
+    engine = make_engine(spec, classifier)
+    each = spec.n + spec.n0
+    started = time.monotonic()
+    drawn = 0
+    with (
+        open_writer(
+            folder,
+            spec,
+            classifier=classifier.fingerprint(),
+            data=dataset.fingerprint,
+            inputs=len(dataset),
+            environment=environment(classifier),
+            repair=repair,
+            any_environment=any_environment,
+        ) as writer,
+        engine.session(),
+        ThreadPoolExecutor(1) as background,
+    ):
+        blocks = -(-len(dataset) // spec.shard_inputs)
+        there = sum(_size(spec, dataset, block) for block in writer.done)
+        last: Future[None] | None = None
+
+        def tick(count: int) -> None:
+            nonlocal drawn
+            drawn += count
+            if progress is not None:
+                progress(Progress(min(there * each + drawn, len(dataset) * each), len(dataset) * each, drawn))
+            if max_seconds is not None and time.monotonic() - started > max_seconds:
+                raise _OutOfTimeError
+
+        for block in [b for b in range(blocks) if b not in writer.done]:
+            if max_samples is not None and drawn + _size(spec, dataset, block) * each > max_samples:
+                break
+            try:
+                content = draw_block(engine, spec, dataset, block, writer, tick)
+            except _OutOfTimeError:
+                break
+            if last is not None:
+                last.result()
+            last = background.submit(_write, writer, block, content, finished)
+        if last is not None:
+            last.result()
+        return Summary(len(writer.done), blocks, drawn, time.monotonic() - started, engine.rows)
+
+
+def make_engine(spec: RunSpec, classifier: Classifier) -> Engine:
+    """Return the engine that a specification describes."""
+    return Engine(
+        classifier,
+        sigma=spec.sigma,
+        num_classes=spec.num_classes,
+        seed=spec.seed,
+        batch_size=spec.batch_size,
+        noise=spec.noise,
+    )
+
+
+def _size(spec: RunSpec, dataset: Dataset, block: int) -> int:
+    return min(spec.shard_inputs, len(dataset) - block * spec.shard_inputs)
+
+
+def _write(writer: Writer, block: int, content: Shard, finished: Callable[[int, Shard], None] | None) -> None:
+    writer.append(block, content)
+    if finished is not None:
+        finished(block, content)
+
+
+def draw_block(
+    engine: Engine, spec: RunSpec, dataset: Dataset, block: int, writer: Writer, tick: Callable[[int], None]
+) -> Shard:
+    """Return a block's votes, its scores already in the writer's temporary file. A function of the block's number."""
+    start = block * spec.shard_inputs
+    stop = start + _size(spec, dataset, block)
+    ids = dataset.ids[start:stop]
+    labels = None if dataset.labels is None else dataset.labels[start:stop]
+    x = dataset.load(start, stop)
+    make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
+    columns = None if make is None else _columns(engine, spec, x, ids, labels, make)
+    keep = None if make is None else Keep(make, columns if columns is not None and REST in columns else None)
+    scores = None if make is None else writer.scores(block, ids)
+
+    def draw(stream: Stream, n: int, checkpoints: Sequence[int]) -> IntArray:
+        if scores is not None:
+            scores.begin(stream)
+        requests = [Request(i, 0, n) for i in range(len(ids))]
+        sink = None if scores is None else scores.add
+        return engine.draw(
+            x, ids, stream, requests, checkpoints=checkpoints, keep=keep, sink=sink, progress=tick
+        ).counts.cumsum(axis=1)
+
+    selection = draw("selection", spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
+    counts = draw("estimation", spec.n, spec.checkpoints)
+    if scores is not None:
+        scores.close()
+    return Shard(ids, labels, tuple(content_id(row) for row in x), selection, counts, columns, engine.rows)
+
+
+def _columns(
+    engine: Engine, spec: RunSpec, x: Float32Array, ids: Sequence[str], labels: IntArray | None, make: ScoreMap
+) -> IntArray:
+    """Return the columns whose scores are kept: all, or chosen on a first pass over the selection draws."""
+    if spec.runner_ups is None:
+        return np.tile(np.arange(spec.num_classes, dtype=np.int64), (len(ids), 1))
+    requests = [Request(i, 0, spec.n0) for i in range(len(ids))]
+    sums = engine.draw(x, ids, "selection", requests, keep=Keep(make, rows=False, sums=True)).sums
+    return choose_columns(np.zeros((len(ids), spec.num_classes)) if sums is None else sums, labels, spec.runner_ups)
+
+
+def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -> IntArray:
+    """Return the columns to keep for each input: its label where known, then the best by the selection's scores.
+
+    One column for the rest comes last; all classes are kept where none would be left over.
+    """
+    inputs, m = sums.shape
+    width = runner_ups + 1 + (labels is not None)
+    if width >= m:
+        return np.tile(np.arange(m, dtype=np.int64), (inputs, 1))
+    ranked = np.argsort(-sums, axis=1, kind="stable")
+    rows = []
+    for i in range(inputs):
+        order = [] if labels is None else [int(labels[i])]
+        order += [int(k) for k in ranked[i] if int(k) not in order]
+        rows.append([*order[:width], REST])
+    return np.asarray(rows, dtype=np.int64)
+
+
+def _scores(kind: ScoreKind, temperature: float | None) -> ScoreMap:
+    if kind == "softmax" or kind == "sparsemax":  # noqa: PLR1714  (spelled out for the type checker)
+        return score_map(kind, temperature)
+    return lambda logits: logits

@@ -1,0 +1,176 @@
+"""What a run is: a frozen specification, in TOML and back, with a hash of its content.
+
+Two runs with the same specification, classifier and data, on the same kind of hardware, give the same bytes; so
+everything that the bytes depend on is here, down to the batch size and the kind of noise generator.
+"""
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, get_args
+
+from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
+from buckler.sampling.classifiers import Dtype
+from buckler.sampling.noise import LARGEST_SEED, NoiseKind
+
+ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
+
+DRAWS_PER_SHARD = {"philox": 50_000, "cuda": 2_000_000}
+"""Draws behind one shard unless told: some seconds of work, which is what a kill can cost."""
+
+
+def geometric(n: int) -> tuple[int, ...]:
+    """Return the checkpoints 10, 20, 50, 100, 200, 500, ... below ``n``, and ``n``.
+
+    >>> geometric(1000)
+    (10, 20, 50, 100, 200, 500, 1000)
+    """
+    steps = [head * 10**power for power in range(1, 19) for head in (1, 2, 5)]
+    return (*(step for step in steps if step < n), n)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """Everything that the evidence of a run is a function of, beside the classifier and the data themselves."""
+
+    model: str
+    data: str
+    sigma: float
+    num_classes: int
+    n: int
+    n0: int = 100
+    seed: int = 0
+    scores: ScoreKind = "none"
+    temperature: float | None = None
+    runner_ups: int | None = None
+    checkpoints: tuple[int, ...] = ()
+    batch_size: int = 512
+    shard_inputs: int = 0
+    noise: NoiseKind = "philox"
+    device: str = "cpu"
+    dtype: Dtype = "float32"
+    channels_last: bool = False
+    compile: bool = False
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    labels: str | None = None
+    resize: int | None = None
+    crop: int | None = None
+    value_range: tuple[float, float] = (0.0, 1.0)
+    every: int = 1
+    limit: int | None = None
+    ids: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Check every field, and fill in the checkpoints and the shard size where they are left open."""
+        for name in ("model", "data", "device"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name):
+                raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
+        put = object.__setattr__
+        put(self, "sigma", check_positive("sigma", self.sigma))
+        for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
+            put(self, name, check_whole(name, getattr(self, name), low, 10**12))
+        for name in ("limit", "resize", "crop", "runner_ups"):
+            if getattr(self, name) is not None:
+                put(self, name, check_whole(name, getattr(self, name), 1, 10**12))
+        put(self, "seed", check_whole("seed", self.seed, 0, LARGEST_SEED))
+        check_choice("scores", self.scores, get_args(ScoreKind))
+        check_choice("noise", self.noise, get_args(NoiseKind))
+        check_choice("dtype", self.dtype, get_args(Dtype))
+        self._check_scores()
+        for name in ("channels_last", "compile"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidInput(f"{name} must be true or false; got {show(getattr(self, name))}")
+        for name in ("mean", "std", "value_range", "checkpoints", "ids"):
+            if getattr(self, name) is not None:
+                put(self, name, _tuple(name, getattr(self, name), str if name == "ids" else float))
+        if (self.mean is None) != (self.std is None):
+            raise InvalidInput("mean and std must be given together")
+        if len(self.value_range) != 2 or not self.value_range[0] < self.value_range[1]:
+            raise InvalidInput(f"value_range must be two numbers, the lower first; got {show(self.value_range)}")
+        points = tuple(check_whole("checkpoints", c, 1, self.n) for c in self.checkpoints) or geometric(self.n)
+        if list(points) != sorted(set(points)) or points[-1] != self.n:
+            raise InvalidInput(f"checkpoints must rise to n = {self.n}; got {show(self.checkpoints)}")
+        put(self, "checkpoints", points)
+        shard = check_whole("shard_inputs", self.shard_inputs, 0, 10**6)
+        put(self, "shard_inputs", shard or max(1, min(1000, DRAWS_PER_SHARD[self.noise] // (self.n + self.n0))))
+
+    def _check_scores(self) -> None:
+        if self.temperature is not None:
+            object.__setattr__(self, "temperature", check_positive("temperature", self.temperature))
+            if self.scores != "softmax":
+                raise InvalidInput(f"temperature is for softmax scores; got scores {self.scores!r}")
+        if self.runner_ups is not None and self.scores not in {"softmax", "sparsemax"}:
+            raise InvalidInput(f"runner_ups is for softmax or sparsemax scores; got scores {self.scores!r}")
+        if self.runner_ups is not None and self.n0 == 0:
+            raise InvalidInput("runner_ups are chosen on the selection stream, so n0 must be above 0; got 0")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields that are set, in order, with lists for tuples."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if v is not None}
+
+    def hash(self) -> str:
+        """Return the hash of the content: the same for equal specifications, whatever file they came from."""
+        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
+
+    def to_toml(self) -> str:
+        """Return the specification as TOML."""
+        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
+
+
+def from_dict(values: Mapping[str, Any]) -> RunSpec:
+    """Return the specification with these fields; unknown and missing ones are named."""
+    known = {field.name for field in fields(RunSpec)}
+    unknown = sorted(str(k) for k in values.keys() - known)
+    if unknown:
+        raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
+    missing = [k for k in ("model", "data", "sigma", "num_classes", "n") if k not in values]
+    if missing:
+        raise InvalidInput(f"the specification must say {missing[0]}")
+    return RunSpec(**dict(values))
+
+
+def from_toml(text: str) -> RunSpec:
+    """Return the specification in a TOML text."""
+    return from_dict(read_toml(text))
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    """Return the fields in a TOML text."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
+        raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+
+
+def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+    """Return the fields in which two specifications differ, for people: ``n: 1000 in the folder, 2000 asked for``."""
+    keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]
+    return "; ".join(f"{k}: {show(ours.get(k))} in the folder, {show(theirs.get(k))} asked for" for k in keys)
+
+
+def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
+        raise InvalidInput(f"{name} must be a list; got {show(values)}")
+    allowed = (str,) if kind is str else (int, float)
+    for value in values:
+        if (
+            not isinstance(value, allowed)
+            or isinstance(value, bool)
+            or not (isinstance(value, str) or abs(value) < 1e300)
+        ):
+            raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
+    return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    if isinstance(value, str):
+        if any(0xD800 <= ord(c) < 0xE000 for c in value):
+            raise InvalidInput(f"text must be Unicode; got {show(value)}")
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return repr(value).lower() if isinstance(value, bool) else repr(value)

@@ -1,0 +1,120 @@
+"""Reading evidence back. Files are checked against their seals before they are used."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
+from buckler.records import Counts, Scores
+from buckler.runs.spec import RunSpec, from_dict
+from buckler.runs.store import folder
+from buckler.runs.store.shard import Shard, decode
+from buckler.sampling.simplex import to_simplex
+from buckler.types import FloatArray, IntArray, SimplexMap
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A run's evidence as it is on disk; made by ``open_evidence``. Files are checked when they are read."""
+
+    root: Path
+    spec: RunSpec
+    manifest: Mapping[str, Any]
+    shards: tuple[int, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every input has been drawn."""
+        return len(self.shards) == int(self.manifest["shards"])
+
+    @property
+    def inputs(self) -> int:
+        """The number of inputs of the whole run."""
+        return int(self.manifest["inputs"])
+
+    def read_shards(self) -> Iterator[Shard]:
+        """Yield the shards that are there, in the order of the inputs."""
+        for shard in self.shards:
+            seal = folder.check_shard(self.root, shard, self.manifest["owner"])
+            yield decode(folder.shard_path(self.root, shard, "counts"), self.spec, int(seal["rows"]))
+
+    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
+        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+        points = self.spec.checkpoints
+        wanted = self.spec.n if n is None else check_whole("n", n, 1)
+        if wanted not in points:
+            raise InvalidInput(f"n must be one of the checkpoints {', '.join(map(str, points))}; got {n}")
+        shards = list(self.read_shards())
+        if not shards:
+            raise StoreError(f"{str(self.root)!r} holds no finished shard yet")
+        ids = tuple(name for shard in shards for name in shard.ids)
+        votes = np.concatenate([shard.counts[:, points.index(wanted)] for shard in shards])
+        chosen = [shard.selection for shard in shards if shard.selection is not None]
+        labels = [shard.labels for shard in shards if shard.labels is not None]
+        return (
+            Counts(ids, votes),
+            Counts(ids, np.concatenate(chosen)) if chosen else None,
+            np.concatenate(labels) if labels else None,
+        )
+
+    def scores(
+        self,
+        n: int | None = None,
+        map: SimplexMap | None = None,  # noqa: A002
+        temperature: float | None = None,
+    ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
+        """Yield for each input its scores, those of its selection stream, and its label: one input in memory at a time.
+
+        Where logits were stored, ``map`` and ``temperature`` are chosen here; otherwise they are those of the run.
+        """
+        kind = self.spec.scores
+        if kind == "none":
+            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without --scores")
+        if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
+            raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
+        draws = self.spec.n if n is None else check_whole("n", n, 1, self.spec.n)
+        chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
+        heat = temperature if kind == "logits" else self.spec.temperature
+        for shard, content in zip(self.shards, self.read_shards(), strict=True):
+            rows = _read_scores(folder.shard_path(self.root, shard, "scores"))
+            before = len(content.ids) * self.spec.n0
+            for i, name in enumerate(content.ids):
+                label = None if content.labels is None else int(content.labels[i])
+                parts = [rows[before + i * self.spec.n :][:draws], rows[i * self.spec.n0 :][: self.spec.n0]]
+                made = [
+                    Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
+                    for part in parts
+                    if len(part) and content.columns is not None
+                    for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
+                ]
+                yield made[0], made[1] if self.spec.n0 else None, label
+
+
+def _read_scores(path: Path) -> FloatArray:
+    try:
+        values = pq.ParquetFile(path, memory_map=True).read(columns=["scores"])["scores"].combine_chunks()
+        return np.asarray(values.flatten(), dtype=np.float64).reshape(len(values), -1)
+    except (pa.ArrowException, KeyError, ValueError) as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
+
+
+def open_evidence(root: str | Path) -> Evidence:
+    """Return the evidence in a folder; a run that is not finished is read as far as it got."""
+    root = Path(root)
+    if not (root / folder.MANIFEST).is_file():
+        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
+    manifest = folder.read_sealed(root / folder.MANIFEST)
+    try:
+        spec = from_dict(manifest["spec"])
+        shards = check_whole("shards", manifest["shards"], 1)
+        check_whole("inputs", manifest["inputs"], 1)
+        if manifest["owner"]["spec"] != spec.hash():
+            raise ValueError
+    except (KeyError, TypeError, ValueError) as problem:
+        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: {problem or 'another hash'}") from None
+    return Evidence(root, spec, manifest, tuple(s for s in folder.sealed_shards(root) if s < shards))

@@ -1,0 +1,68 @@
+"""What one shard holds, in memory and as a Parquet table.
+
+The table has one row for each input, stream and checkpoint: id, label, a hash of the input, stream, n, the list of
+votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buckler.errors import DamagedEvidence
+from buckler.runs.spec import RunSpec
+from buckler.types import AnyArray, IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shard:
+    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint."""
+
+    ids: tuple[str, ...]
+    labels: IntArray | None
+    inputs: tuple[str, ...]
+    selection: IntArray | None
+    counts: IntArray
+    columns: IntArray | None
+    rows: int
+
+
+def encode(content: Shard, spec: RunSpec) -> pa.Table:
+    """Return the table of a shard."""
+    rows: list[tuple[str, int | None, str, str, int, AnyArray, AnyArray | None]] = []
+    for i, name in enumerate(content.ids):
+        label = None if content.labels is None else int(content.labels[i])
+        columns = None if content.columns is None else content.columns[i]
+        if content.selection is not None:
+            rows.append((name, label, content.inputs[i], "selection", spec.n0, content.selection[i], columns))
+        for n, votes in zip(spec.checkpoints, content.counts[i], strict=True):
+            rows.append((name, label, content.inputs[i], "estimation", n, votes, columns))
+    votes_type = pa.list_(pa.int64())
+    kinds = [pa.string(), pa.int64(), pa.string(), pa.string(), pa.int64(), votes_type, votes_type]
+    names = ["id", "label", "input", "stream", "n", "counts", "columns"]
+    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+    return pa.table(dict(zip(names, arrays, strict=True)))
+
+
+def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
+    """Return the shard in a file, or name the file if it holds anything else."""
+    try:
+        table = pq.read_table(path).to_pydict()
+        points, m = len(spec.checkpoints), spec.num_classes
+        step = points + (spec.n0 > 0)
+        votes = np.asarray(table["counts"], dtype=np.int64).reshape(-1, step, m)
+        first = slice(0, None, step)
+        labels, columns = table["label"][first], table["columns"][first]
+        return Shard(
+            ids=tuple(table["id"][first]),
+            labels=None if labels[0] is None else np.asarray(labels, dtype=np.int64),
+            inputs=tuple(table["input"][first]),
+            selection=votes[:, 0] if spec.n0 else None,
+            counts=votes[:, -points:],
+            columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),
+            rows=rows,
+        )
+    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None

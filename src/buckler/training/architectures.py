@@ -1,0 +1,161 @@
+"""The reference networks: ResNet-110 for 32x32 images and ResNet-50 for 224x224, and two shallow ones.
+
+Every network takes colour images in [0, 1] of shape ``[batch, 3, height, width]`` and standardises them itself, as its
+first layer: the noise of randomized smoothing is added to the image, before standardisation, so that sigma and the
+certified radius are in the units of the image.
+
+The 32x32 form is section 4.2 of He, Zhang, Ren and Sun, *Deep residual learning for image recognition* (CVPR 2016):
+three stages of basic blocks of widths 16, 32 and 64, shortcuts without parameters (their option A). The 224x224 form
+is their section 4.1 with bottleneck blocks, the stride in the 3x3 convolution. Blocks start as the identity (the last
+scale of each is zero at the beginning), which makes 110 layers trainable without a special warm-up.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from buckler.errors import InvalidInput, check_choice, check_whole
+
+
+class Standardise(nn.Module):
+    """``(x - mean) / std`` for each colour; both are buffers, so they are saved with the weights."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self) -> None:
+        """Start at the middle of the range; training sets the values of its own data."""
+        super().__init__()
+        self.register_buffer("mean", torch.full((1, 3, 1, 1), 0.5))
+        self.register_buffer("std", torch.full((1, 3, 1, 1), 0.25))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the standardised images."""
+        return (x - self.mean) / self.std
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut that skips pixels and pads channels with zeros (option A)."""
+
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        """Build the block; ``stride`` applies to its first convolution and to the shortcut."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 3, stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        nn.init.zeros_(self.norm2.weight)
+        self.stride, self.padding = stride, width - width_in
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output."""
+        y = functional.relu(self.norm1(self.conv1(x)))
+        y = self.norm2(self.conv2(y))
+        if self.stride > 1:
+            x = x[:, :, :: self.stride, :: self.stride]
+        if self.padding:
+            x = functional.pad(x, (0, 0, 0, 0, self.padding // 2, self.padding - self.padding // 2))
+        return functional.relu(x + y)
+
+
+class Bottleneck(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions beside a shortcut, projected where the shape changes (option B)."""
+
+    def __init__(self, width_in: int, width: int, stride: int) -> None:
+        """Build the block of inner ``width``; it puts out four times as many channels."""
+        super().__init__()
+        self.conv1 = nn.Conv2d(width_in, width, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(width)
+        self.conv2 = nn.Conv2d(width, width, 3, stride, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(width)
+        self.conv3 = nn.Conv2d(width, 4 * width, 1, bias=False)
+        self.norm3 = nn.BatchNorm2d(4 * width)
+        nn.init.zeros_(self.norm3.weight)
+        self.shortcut: nn.Module = nn.Identity()
+        if stride > 1 or width_in != 4 * width:
+            projection = nn.Conv2d(width_in, 4 * width, 1, stride, bias=False)
+            self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(4 * width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the block's output."""
+        y = functional.relu(self.norm1(self.conv1(x)))
+        y = functional.relu(self.norm2(self.conv2(y)))
+        y = self.norm3(self.conv3(y))
+        return functional.relu(self.shortcut(x) + y)
+
+
+class Network(nn.Module):
+    """Standardise, extract features, average over the image, and one linear layer: images -> logits."""
+
+    def __init__(self, features: nn.Sequential, width: int, num_classes: int) -> None:
+        """Join the parts; convolutions start with He's initialisation."""
+        super().__init__()
+        self.standardise = Standardise()
+        self.features = features
+        self.classify = nn.Linear(width, check_whole("num_classes", num_classes, 2))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return logits ``[batch, num_classes]``."""
+        logits: Tensor = self.classify(self.features(self.standardise(x)).mean(dim=(2, 3)))
+        return logits
+
+
+def resnet_cifar(depth: int, num_classes: int) -> Network:
+    """Return the residual network for 32x32 images with ``depth`` = 6k + 2 layers; 110 has 1.73 million parameters."""
+    depth = check_whole("depth", depth, 8)
+    if depth % 6 != 2:
+        raise InvalidInput(f"depth must be 6k + 2, such as 20, 56 or 110; got {depth}")
+    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    width_in = 16
+    for width in (16, 32, 64):
+        for block in range(depth // 6):
+            layers.append(BasicBlock(width_in, width, stride=2 if block == 0 and width > 16 else 1))
+            width_in = width
+    return Network(nn.Sequential(*layers), width_in, num_classes)
+
+
+def resnet50(num_classes: int) -> Network:
+    """Return the 50-layer bottleneck network for 224x224 images; 25.6 million parameters at 1000 classes."""
+    layers: list[nn.Module] = [
+        nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.MaxPool2d(3, stride=2, padding=1),
+    ]
+    width_in = 64
+    for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
+        for block in range(blocks):
+            layers.append(Bottleneck(width_in, width, stride=2 if block == 0 and width > 64 else 1))
+            width_in = 4 * width
+    return Network(nn.Sequential(*layers), width_in, num_classes)
+
+
+def small_conv(num_classes: int) -> Network:
+    """Return three strided convolutions, 24 thousand parameters: for tests and for a first try on a laptop."""
+    layers: list[nn.Module] = []
+    for width_in, width in ((3, 16), (16, 32), (32, 64)):
+        layers += [nn.Conv2d(width_in, width, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+    return Network(nn.Sequential(*layers), 64, num_classes)
+
+
+ARCHITECTURES: Mapping[str, Callable[[int], Network]] = MappingProxyType(
+    {
+        "small_conv": small_conv,
+        "resnet20": partial(resnet_cifar, 20),
+        "resnet110": partial(resnet_cifar, 110),
+        "resnet50": resnet50,
+    }
+)
+"""Name -> network with that many classes."""
+
+
+def build(architecture: str, num_classes: int) -> Network:
+    """Return a fresh network of a registered architecture."""
+    return ARCHITECTURES[check_choice("architecture", architecture, tuple(ARCHITECTURES))](num_classes)

@@ -1,0 +1,57 @@
+"""The running average of the weights, a better network than the last step's, and the statistics that fit it."""
+
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+EVERY = 10
+"""Steps between updates: often enough, and the many small copies cost nothing that way."""
+
+DECAY = 0.98
+"""With ``EVERY``, a memory of about 500 steps."""
+
+
+class WeightAverage:
+    """An exponential average of a network's parameters; early on a plain one, so that the start is forgotten."""
+
+    def __init__(self, network: nn.Module) -> None:
+        """Start at the network's present weights."""
+        self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self, network: nn.Module) -> None:
+        """Move the average towards the network's present weights."""
+        decay = min(DECAY, (1 + self.updates) / (10 + self.updates))
+        for name, value in network.named_parameters():
+            self.values[name].lerp_(value, 1.0 - decay)
+        self.updates += 1
+
+    def restore(self, values: Mapping[str, Tensor], updates: int) -> None:
+        """Go back to a saved state."""
+        for name, value in self.values.items():
+            value.copy_(values[name])
+        self.updates = updates
+
+    @torch.no_grad()
+    def copy_to(self, network: nn.Module) -> None:
+        """Put the average in place of the network's weights; its batch statistics no longer fit then."""
+        for name, value in network.named_parameters():
+            value.copy_(self.values[name])
+
+
+@torch.no_grad()
+def recompute_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Set the batch normalisation's running mean and variance to their plain averages over ``batches``."""
+    layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None
+    network.train()
+    for batch in batches:
+        network(batch)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    network.eval()

@@ -1,0 +1,123 @@
+"""Stochastic gradient descent under Gaussian noise: the state of a run, and one epoch of it.
+
+On a GPU the arithmetic is bfloat16 under autocast with float32 weights. The host reads the loss every fifty steps and
+otherwise never waits for the device.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from buckler.errors import BucklerError
+from buckler.training.augmentation import crop_and_flip, noisy
+from buckler.training.averaging import EVERY, WeightAverage
+from buckler.training.checkpoints import Checkpoint
+from buckler.training.devices import stream
+from buckler.training.recipe import TrainingConfig
+
+REPORT_EVERY = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Where a run stands: ``step`` of ``steps`` in all, and the mean ``loss`` since the last report."""
+
+    epoch: int
+    epochs: int
+    step: int
+    steps: int
+    loss: float
+    rate: float
+    seconds_left: float
+
+
+class Descent:
+    """A network on its way: weights, momentum, running average, and the number of epochs behind it.
+
+    ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
+    """
+
+    def __init__(self, config: TrainingConfig, network: nn.Module, images: Tensor, labels: Tensor) -> None:
+        """Start from the network's present weights."""
+        self.config, self.network, self.images, self.labels = config, network, images, labels
+        self.device = next(network.parameters()).device
+        self.batch = min(config.batch_size, len(images))
+        self.epoch_steps = len(images) // self.batch
+        # Decaying a scale or a bias only weakens the network: what decay regulates is the size of the convolutions.
+        decayed = [p for p in network.parameters() if p.ndim > 1]
+        kept = [p for p in network.parameters() if p.ndim <= 1]
+        self.optimiser = torch.optim.SGD(
+            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}],
+            lr=config.learning_rate,
+            momentum=config.momentum,
+            nesterov=True,
+            fused=self.device.type == "cuda",
+        )
+        self.average = WeightAverage(network)
+        self.epoch, self.seconds = 0, 0.0
+
+    def run_epoch(self, forward: nn.Module, report: Callable[[Progress], None] | None = None) -> None:
+        """Pass once over the images; ``forward`` is the network or its compiled form."""
+        config, steps = self.config, self.config.epochs * self.epoch_steps
+        self.network.train()
+        loss_sum = torch.zeros((), device=self.device)
+        start, since = time.perf_counter(), 0
+        for count, (x, y) in enumerate(self.batches(self.epoch), start=1):
+            step = self.epoch * self.epoch_steps + count
+            for group in self.optimiser.param_groups:
+                group["lr"] = config.rate(step - 1, steps)
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
+                loss = functional.cross_entropy(forward(x), y, label_smoothing=config.label_smoothing)
+            self.optimiser.zero_grad(set_to_none=True)
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimiser.step()
+            if step % EVERY == 0:
+                self.average.update(self.network)
+            loss_sum += loss.detach()
+            since += 1
+            if since == REPORT_EVERY or count == self.epoch_steps:
+                mean = float(loss_sum) / since
+                if not mean < float("inf"):
+                    raise BucklerError(f"training diverged in epoch {self.epoch + 1}: try a lower learning rate")
+                left = (time.perf_counter() - start) / count * (steps - step)
+                if report is not None:
+                    rate = config.rate(step - 1, steps)
+                    report(Progress(self.epoch + 1, config.epochs, step, steps, mean, rate, left))
+                loss_sum, since = torch.zeros_like(loss_sum), 0
+        self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
+
+    def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield noisy images and labels of random full batches; the draws depend on the seed and ``number`` alone."""
+        home, seed = self.images.device, self.config.seed
+        order = torch.randperm(len(self.images), generator=stream(home, seed, number, 0), device=home)
+        draws = stream(self.device, seed, number, 1)
+        for index in torch.split(order[: self.epoch_steps * self.batch], self.batch)[:limit]:
+            x = self.images[index].to(self.device, non_blocking=True)
+            y = self.labels[index].to(self.device, non_blocking=True)
+            yield noisy(crop_and_flip(x, draws, flip=self.config.flip), self.config.sigma, draws), y
+
+    def state(self, choices: Mapping[str, Any]) -> Checkpoint:
+        """Return everything needed to go on from here."""
+        return Checkpoint(
+            choices=choices,
+            epoch=self.epoch,
+            seconds=self.seconds,
+            weights=self.network.state_dict(),
+            average=self.average.values,
+            updates=self.average.updates,
+            optimiser=self.optimiser.state_dict(),
+        )
+
+    def restore(self, state: Checkpoint) -> None:
+        """Go on from a saved state."""
+        self.network.load_state_dict(state.weights)
+        self.average.restore(state.average, state.updates)
+        self.optimiser.load_state_dict(dict(state.optimiser))
+        for group in self.optimiser.param_groups:
+            group["fused"] = self.device.type == "cuda"  # the state may come from another kind of device
+        self.epoch, self.seconds = state.epoch, state.seconds

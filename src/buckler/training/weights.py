@@ -1,0 +1,74 @@
+"""Networks on disk: float16 safetensors, with what is needed to rebuild the network in the header."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from buckler.errors import BucklerError, InvalidInput, MissingExtra
+from buckler.training.architectures import Network, build
+
+HEADER = "buckler"
+"""The entry of the file's metadata that says, as JSON, which network the weights belong to."""
+
+
+def round_to_half(network: nn.Module) -> None:
+    """Round every float weight and buffer to the nearest float16, in place: what will be saved is what is measured."""
+    with torch.no_grad():
+        for name, value in network.state_dict().items():
+            if value.is_floating_point():
+                value.copy_(value.half().to(value.dtype))
+                if not torch.isfinite(value).all():
+                    raise BucklerError(f"{name} does not fit float16; the training has diverged")
+
+
+def save_network(path: Path, network: nn.Module, *, architecture: str, num_classes: int, sigma: float) -> str:
+    """Write the weights as float16, whole or not at all, and return the file's sha256."""
+    try:
+        from safetensors.torch import save
+    except ImportError:
+        raise MissingExtra("safetensors", "torch") from None
+    # One entry, since safetensors writes several in random order: the same weights must give the same checksum.
+    header = {HEADER: json.dumps({"architecture": architecture, "num_classes": num_classes, "sigma": sigma})}
+    partial = path.with_name(path.name + ".partial")
+    partial.write_bytes(save({name: _half(value) for name, value in network.state_dict().items()}, metadata=header))
+    os.replace(partial, path)  # noqa: PTH105  (the atomic rename, by its plain name)
+    return file_sha256(path)
+
+
+def load_network(path: Path | str) -> Network:
+    """Return the network in a weights file: float32, on the CPU, in evaluation mode."""
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise MissingExtra("safetensors", "torch") from None
+    if not Path(path).is_file():
+        raise InvalidInput(f"path must be a .safetensors file; nothing is at {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get(HEADER, "{}"))
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+    except (SafetensorError, OSError, ValueError) as error:
+        raise InvalidInput(f"{path} is not readable as safetensors: {error}") from None
+    if not isinstance(header, dict) or not {"architecture", "num_classes"} <= header.keys():
+        raise InvalidInput(f"{path} must name its architecture and num_classes in the header; it was not written here")
+    network = build(header["architecture"], header["num_classes"])
+    try:
+        network.load_state_dict(weights)
+    except RuntimeError:
+        raise InvalidInput(f"{path} does not hold the weights of {header['architecture']}") from None
+    return network.eval()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _half(value: Tensor) -> Tensor:
+    kept = value.detach().cpu().contiguous()
+    return kept.half() if kept.is_floating_point() else kept

@@ -1,0 +1,48 @@
+"""Exit codes, and one line for a mistake."""
+
+import pytest
+
+from buckler.cli import app
+from buckler.cli.app import BUG, DONE, MISTAKE, run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["demo", "--alpha", "2"], "alpha must be in the open interval (0, 1); got 2.0"),
+        (["demo", "--sigma", "0"], "sigma must be above 0; got 0.0"),
+        (["demo", "--n", "0"], "n must be"),
+        (["demo", "--n0", "0"], "n0 must be"),
+        (["demo", "--images", "5000"], "test must be"),
+        (["demo", "--n", "many"], "--n"),
+        (["demo", "--colour", "red"], "No such option: --colour"),
+        (["dem"], "No such command 'dem'"),
+    ],
+)
+def test_a_mistake_is_one_line(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == MISTAKE
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith("buckler: error: ")
+    assert named in error
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == DONE
+    assert capsys.readouterr().out.startswith("buckler 0.")
+    for arguments in (["--help"], ["demo", "--help"]):
+        assert run(arguments) == DONE
+        assert "demo" in capsys.readouterr().out
+    assert run([]) == MISTAKE
+    assert "Usage" in capsys.readouterr().out
+
+
+def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(**_: object) -> None:
+        raise ZeroDivisionError("planted")
+
+    monkeypatch.setattr(app, "app", broken)
+    assert run(["demo"]) == BUG
+    error = capsys.readouterr().err
+    assert "Traceback" in error
+    assert "please report it" in error

@@ -1,0 +1,150 @@
+"""``buckler sample`` and ``buckler certify`` as a user types them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs.store.certificates import read_certificates
+
+MODELS = """
+import time
+import numpy as np
+WEIGHTS = np.random.default_rng(0).normal(size=(64, 10)).astype("f4")
+class Linear:
+    num_classes = 10
+    def __call__(self, batch):
+        return batch.reshape(len(batch), -1) @ WEIGHTS
+class Slow(Linear):
+    def __call__(self, batch):
+        time.sleep(0.05)
+        return super().__call__(batch)
+def linear():
+    return Linear()
+def slow():
+    return Slow()
+def nan():
+    return lambda batch: np.full((len(batch), 10), np.nan)
+"""
+SAMPLE = ["--data", "digits", "--sigma", "0.25", "--n", "100", "--n0", "20", "--num-classes", "10"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "test_models_for_sample.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sample(*options: str, model: str = "linear") -> int:
+    return run(["sample", "run", "--model", f"test_models_for_sample:{model}", *SAMPLE, *options])
+
+
+def test_sample_then_certify(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample("--every", "50", "--limit", "30", "--json") == 0
+    summary = json.loads(capsys.readouterr().out)
+    assert summary["complete"]
+    assert summary["samples"] == 30 * 120
+    assert sample("--every", "50", "--limit", "30", "--quiet") == 0
+    for options in ([], ["--n", "50"], ["--class", "label"], ["--margin", "probability"], ["--method", "top_class"]):
+        assert run(["certify", "run", "--alpha", "0.01", "--out", "c.parquet", *options]) == 0
+        certificates = read_certificates(here / "c.parquet")
+        assert len(certificates) == 30
+        assert certificates[1].id == "50"
+        assert {c.n for c in certificates} == {50 if "--n" in options else 100}
+        assert {c.n0 for c in certificates} == {0 if "label" in options else 20}
+        assert "30 inputs" in capsys.readouterr().out
+    assert run(["certify", "run", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["id"] for line in lines] == [str(50 * i) for i in range(30)]
+
+
+def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("run.toml").write_text(
+        'model = "test_models_for_sample:linear"\ndata = "digits"\nsigma = 0.5\nn = 70\nlimit = 3\n'
+    )
+    assert run(["sample", "a", "--spec", "run.toml", "--num-classes", "10", "--sigma", "0.25", "--quiet"]) == 0
+    manifest = json.loads((here / "a" / "manifest.json").read_text())
+    assert manifest["spec"]["sigma"] == 0.25
+    assert manifest["spec"]["n"] == 70
+    del capsys
+
+
+def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--limit", "8", "--shard-inputs", "2", "--quiet"]
+    assert sample(*options, "--max-samples", "500") == 3
+    assert "Go on with: buckler" in capsys.readouterr().err
+    assert run(["certify", "run"]) == 0
+    assert "4 of 8 inputs" in capsys.readouterr().err
+    assert sample(*options) == 0
+    del here
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> None:
+    command = [
+        sys.executable, "-m", "buckler.cli", "sample", "run", "--model", "test_models_for_sample:slow", *SAMPLE,
+        "--limit", "200", "--shard-inputs", "4", "--quiet",
+    ]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    process = subprocess.Popen(  # noqa: S603
+        command, stderr=subprocess.PIPE, text=True, env=environment, cwd=here
+    )
+    deadline = time.monotonic() + 60
+    while not (here / "run" / "shards" / "000001.json").exists():
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(kind)
+    start = time.monotonic()
+    _, text = process.communicate(timeout=30)
+    assert process.returncode == 3
+    assert time.monotonic() - start < 5
+    assert "Go on with: buckler sample run" in text
+    assert "Traceback" not in text
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--sigma", "-1"], "sigma must be above 0"),
+        (["--data", "nowhere.npz"], "data must be"),
+        (["--model", "nothing"], "model must be"),
+        (["--model", "test_models_for_sample:nan"], "NaN or infinite logit for input '0'"),
+        (["--scores", "everything"], "scores must be one of"),
+        (["--ids", "abc"], "ids must name"),
+        (["--device", "cuda"], "torch modules"),
+        (["--mean", "a,b"], "--mean must be numbers"),
+        (["--spec", "nowhere.toml"], "--spec must be"),
+        (["--n", "many"], "'--n'"),
+        (["--max-seconds", "0"], "max_seconds must be above 0"),
+    ],
+)
+def test_a_mistake_is_one_line(here: Path, options: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample(*options, "--limit", "3", "--quiet") == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert len(error.strip().splitlines()) == 1
+    del here
+
+
+def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["certify", "run"]) == 2
+    assert "not a run" in capsys.readouterr().err
+    np.save(here / "x.npy", np.zeros((2, 64), dtype=np.float32))
+    assert sample("--data", "x.npy", "--n0", "0", "--quiet") == 0
+    for options, text in (
+        ([], "needs labels"),
+        (["--class", "selection"], "n0 = 0"),
+        (["--class", "best"], "must be one of"),
+        (["--n", "33"], "checkpoints"),
+    ):
+        assert run(["certify", "run", *options]) == 2
+        assert text in capsys.readouterr().err

@@ -1,0 +1,245 @@
+"""Evidence survives: kills, damage, other specifications and second writers; and says what was drawn."""
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.runs.victim import linear, run, spec
+
+from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, InvalidInput, StoreError
+from buckler.runs.sample import choose_columns, sample
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays, open_dataset
+from buckler.sampling.engine import draw_counts, draw_scores
+from buckler.types import AnyArray
+
+VICTIM = Path(__file__).with_name("victim.py")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert run(str(folder)).complete
+    return folder
+
+
+@pytest.fixture
+def copy(undisturbed: Path, tmp_path: Path) -> Path:
+    shutil.copytree(undisturbed, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_evidence_is_what_the_engine_draws(undisturbed: Path) -> None:
+    evidence = open_evidence(undisturbed)
+    assert evidence.complete
+    data = open_dataset("digits").select(limit=40)
+    options: dict[str, Any] = {"sigma": 0.25, "num_classes": 10, "seed": 0, "input_id": data.ids}
+    x = data.load(0, 40)
+    for n in (10, 100, 400):
+        counts, selection, labels = evidence.counts(n)
+        assert counts.ids == data.ids
+        assert (counts.values == draw_counts(linear, x, n=n, stream="estimation", **options)).all()
+    assert selection is not None
+    assert (selection.values == draw_counts(linear, x, n=50, stream="selection", **options)).all()
+    assert labels is not None
+    assert data.labels is not None
+    assert (labels == data.labels).all()
+    with pytest.raises(InvalidInput, match="checkpoints 10, 20, 50, 100, 200, 400"):
+        evidence.counts(300)
+
+
+def test_scores_are_kept_in_draw_order(undisturbed: Path, tmp_path: Path) -> None:
+    data = open_dataset("digits").select(limit=40)
+    options: dict[str, Any] = {"sigma": 0.25, "num_classes": 10, "seed": 0, "input_id": data.ids}
+    full = draw_scores(linear, data.load(0, 40), n=400, stream="estimation", **options)
+    count = 0
+    for i, (scores, selection, label) in enumerate(open_evidence(undisturbed).scores(n=300)):
+        assert label is not None
+        assert selection is not None
+        assert scores.columns[0, 0] == label
+        assert scores.columns.shape == (1, 5)
+        assert scores.values.shape == (1, 300, 5)
+        assert selection.values.shape == (1, 50, 5)
+        named = scores.columns[0, :-1]
+        assert np.abs(scores.values[0, :, :-1] - full[i, :300][:, named]).max() < 1e-6
+        rest = np.delete(full[i, :300], named, axis=1).max(axis=1)
+        assert np.abs(scores.values[0, :, -1] - rest).max() < 1e-6
+        count += 1
+    assert count == 40
+    logits = tmp_path / "logits"
+    run(str(logits), spec=spec(scores="logits", runner_ups=None, limit=6))
+    for i, (scores, _, _) in enumerate(open_evidence(logits).scores(map="softmax", temperature=2.0)):
+        assert scores.temperature == 2.0
+        expected = full[i] ** 0.5 / (full[i] ** 0.5).sum(axis=1, keepdims=True)
+        assert np.abs(scores.values[0] - expected).max() < 1e-4
+
+
+def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path) -> None:
+    ticks: list[Any] = []
+    kept: list[int] = []
+    folder = str(tmp_path / "again")
+    assert not run(folder, max_samples=5000).complete
+    summary = run(folder, progress=ticks.append, finished=lambda block, _: kept.append(block))
+    assert summary.complete
+    assert kept == list(range(2, 10))
+    assert ticks[-1].done == ticks[-1].total == 40 * 450
+    assert contents(tmp_path / "again") == contents(undisturbed)
+    assert run(folder).samples == 0
+
+
+def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(undisturbed: Path, tmp_path: Path) -> None:
+    folder = str(tmp_path / "again")
+    summary = run(folder, max_seconds=0.15, progress=lambda _: time.sleep(0.05))
+    assert not summary.complete
+    run(folder)
+    assert contents(tmp_path / "again") == contents(undisturbed)
+
+
+def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "killed"
+    moments = random.Random(0)  # noqa: S311
+    path = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    kills = 0
+    for _ in range(4):
+        command = [sys.executable, str(VICTIM), str(folder)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)  # noqa: S603
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(moments.uniform(0.05, 0.9))
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+        process.stdout.close()
+    assert kills > 0
+    assert run(str(folder)).complete
+    assert contents(folder) == contents(undisturbed)
+
+
+def test_another_specification_is_refused_with_the_difference(copy: Path) -> None:
+    before = contents(copy)
+    with pytest.raises(StoreError, match=r"sigma: 0\.25 in the folder, 0\.5 asked for"):
+        run(str(copy), spec=spec(sigma=0.5))
+    data = open_dataset("digits").select(limit=40)
+    with pytest.raises(StoreError, match="another classifier"):
+        sample(spec(), as_classifier(lambda b: linear(b) * 2, num_classes=10), data, copy)
+    other = replace(data, fingerprint="array:other")
+    with pytest.raises(StoreError, match="another data"):
+        sample(spec(), as_classifier(linear, num_classes=10), other, copy)
+    assert contents(copy) == before
+
+
+def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("buckler.runs.sample.environment", lambda _: {"numpy": "0.0"})
+    with pytest.raises(StoreError, match=r"another environment: .*0\.0"):
+        run(str(copy))
+    assert run(str(copy), any_environment=True).complete
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    refused: list[str] = []
+
+    def second(_: Any) -> None:
+        with pytest.raises(StoreError, match="another process is writing") as caught:
+            run(str(tmp_path / "run"))
+        refused.append(str(caught.value))
+
+    run(str(tmp_path / "run"), progress=second, spec=spec(limit=4))
+    assert refused
+
+
+def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy: Path) -> None:
+    expected = contents(undisturbed)
+    damage = random.Random(1)  # noqa: S311
+    names = [name for name in expected if name != ".lock"]
+    for name in [*damage.sample(names, 8), "manifest.json"]:
+        whole = expected[name]
+        at = damage.randrange(len(whole))
+        flipped = whole[:at] + bytes([whole[at] ^ 1 << damage.randrange(8)]) + whole[at + 1 :]
+        for broken in (flipped, whole[:at], b""):
+            (copy / name).write_bytes(broken)
+            with pytest.raises(DamagedEvidence, match=Path(name).name.replace(".", r"\.")):
+                run(str(copy))
+            with pytest.raises(DamagedEvidence):
+                open_evidence(copy).counts()
+            summary = run(str(copy), repair=True)
+            assert summary.samples == (0 if name == "manifest.json" else 4 * 450)
+            assert contents(copy) == expected
+    (copy / "shards" / "000003.parquet").unlink()
+    with pytest.raises(DamagedEvidence, match="000003"):
+        run(str(copy))
+    run(str(copy), repair=True)
+    assert contents(copy) == expected
+
+
+def test_repair_never_removes_another_run(copy: Path) -> None:
+    (copy / "manifest.json").unlink()
+    before = contents(copy)
+    with pytest.raises(StoreError, match="another run"):
+        run(str(copy), spec=spec(sigma=0.5), repair=True)
+    assert contents(copy) == before
+
+
+def test_links_do_not_lead_out_of_the_folder(copy: Path, tmp_path: Path) -> None:
+    shard = copy / "shards" / "000001.parquet"
+    shard.rename(tmp_path / "outside.parquet")
+    shard.symlink_to(tmp_path / "outside.parquet")
+    with pytest.raises(DamagedEvidence, match="000001"):
+        open_evidence(copy).counts()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "shards").symlink_to(elsewhere)
+    with pytest.raises(StoreError, match="link"):
+        run(str(tmp_path / "linked"))
+
+
+def test_folders_that_are_no_runs(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("dear to someone")
+    with pytest.raises(StoreError, match=r"neither empty nor a run.*thesis\.txt"):
+        run(str(tmp_path))
+    with pytest.raises(StoreError, match="cannot"):
+        run(str(tmp_path / "thesis.txt"))
+    for missing in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(StoreError, match="not a run"):
+            open_evidence(missing)
+
+
+def test_a_model_that_fails_on_one_input_keeps_the_rest(tmp_path: Path) -> None:
+    x = open_dataset("digits").load(0, 40)
+    x[21] = 1.0
+    data = from_arrays(x)
+
+    def fragile(batch: AnyArray) -> AnyArray:
+        return np.where(batch.mean(axis=(2, 3)) > 0.8, np.nan, linear(batch))
+
+    with pytest.raises(ClassifierError, match="'21'"):
+        sample(spec(), as_classifier(fragile, num_classes=10), data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    assert not evidence.complete
+    assert evidence.counts()[0].ids == data.ids[:20]
+
+
+def test_chosen_columns() -> None:
+    sums = np.array([[1.0, 5.0, 3.0, 0.0, 3.0], [9.0, 0.0, 0.0, 0.0, 1.0]])
+    assert choose_columns(sums, None, 1).tolist() == [[1, 2, -1], [0, 4, -1]]
+    assert choose_columns(sums, np.array([3, 0]), 1).tolist() == [[3, 1, 2, -1], [0, 4, 1, -1]]
+    assert choose_columns(sums, None, 4).tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
+    data = open_dataset("digits").select(limit=40)
+    with pytest.raises(BucklerError, match="largest label"):
+        sample(spec(num_classes=5), as_classifier(lambda b: linear(b)[:, :5], num_classes=5), data, tmp_path / "run")

@@ -1,0 +1,62 @@
+"""Smoothed: from any callable to a certificate."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import buckler
+from buckler.types import AnyArray
+
+
+def half_space(batch: AnyArray) -> AnyArray:
+    """Return logits of two classes told apart by the sign of the first coordinate: the true radius is |x_0|."""
+    flat = batch.reshape(len(batch), -1)
+    return np.stack([flat[:, 0], -flat[:, 0]], axis=1)
+
+
+def test_radius_is_below_the_true_distance_and_near_it() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    certificate = smoothed.certify(np.array([0.6, 3.0]), n=20_000, n0=50, alpha=1e-3, seed=1)
+    assert certificate.predicted == 0
+    assert 0.55 < certificate.radius < 0.6
+    assert (certificate.n, certificate.n0) == (20_000, 50)
+    assert float(ndtr(0.6 / 0.5)) > 0.88  # the truth the votes estimate
+
+
+def test_same_call_same_certificate_and_inputs_have_their_own_noise() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    first = smoothed.certify([0.3, 0.0], n=500, seed=3)
+    assert first == smoothed.certify([0.3, 0.0], n=500, seed=3)
+    assert first.margin != smoothed.certify([0.3, 0.0], n=500, seed=4).margin
+    assert first.margin != smoothed.certify([0.3, 0.0], n=500, seed=3, id="other").margin
+
+
+def test_label_case_and_abstention() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    right = smoothed.certify([0.6], n=1000, n0=0, label=0)
+    wrong = smoothed.certify([0.6], n=1000, n0=0, label=1)
+    assert (right.predicted, right.n0) == (0, 0)
+    assert wrong.predicted is None
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"n0": 0}, "n0 must be at least 1 when no label"),
+        ({"n": 0}, "n must"),
+        ({"n": 2.5}, "n must"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"label": 2}, "label"),
+        ({"seed": -1}, "seed"),
+        ({"method": "magic"}, "method"),
+        ({"x": np.array([np.nan])}, "x must"),
+        ({"x": 1.0}, "x must"),
+    ],
+)
+def test_bad_input(change: dict[str, object], named: str) -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    good: dict[str, object] = {"x": np.array([0.6]), "n": 10}
+    with pytest.raises(buckler.InvalidInput, match=named):
+        smoothed.certify(**good | change)  # type: ignore[arg-type]
+    with pytest.raises(buckler.InvalidInput, match="sigma"):
+        buckler.Smoothed(half_space, sigma=-1.0, num_classes=2)

@@ -1,0 +1,244 @@
+"""Adapters: what people have becomes a classifier, and is given back as it came."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from safetensors.torch import save_file
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+from torch import nn
+
+from buckler.errors import InvalidInput
+from buckler.sampling.classifiers import Normalized, as_classifier
+from buckler.sampling.engine import draw_counts
+from buckler.sampling.models import call_factory, load_weights, resolve_model
+from buckler.types import AnyArray
+
+torch.set_num_threads(1)
+
+X = np.random.default_rng(0).random((3, 1, 4, 4)).astype(np.float32)
+IDS = ["a", "b", "c"]
+DRAW: dict[str, Any] = {"sigma": 0.5, "n": 200, "seed": 0, "stream": "estimation", "input_id": IDS}
+
+
+def network(num_classes: int = 3) -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 8), nn.BatchNorm1d(8), nn.Dropout(0.9), nn.Linear(8, num_classes))
+
+
+def onnx_file(path: Path, weight: AnyArray, classes: int = 3) -> Path:
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"], axis=1),
+        helper.make_node("MatMul", ["flat", "w"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 4, 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", classes])],
+        [numpy_helper.from_array(weight, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path)
+    return path
+
+
+def test_a_module_runs_in_eval_mode_without_gradients_and_is_restored() -> None:
+    seen: list[tuple[bool, bool]] = []
+
+    class Spy(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            seen.append((self.training, torch.is_grad_enabled()))
+            return x
+
+    inner = network()
+    module = nn.Sequential(Spy(), inner)
+    module.train()
+    inner[2].eval()
+    counts = draw_counts(module, X, **DRAW)
+    assert counts.shape == (3, 3)
+    assert set(seen) == {(False, False)}
+    assert module.training
+    assert inner.training
+    assert not inner[2].training
+    assert (counts == draw_counts(module, X, **DRAW)).all()  # dropout and batch statistics are off
+
+
+def test_a_module_is_restored_after_an_error() -> None:
+    class Broken(nn.Module):
+        def forward(self, _: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("broken")
+
+    module = Broken()
+    with pytest.raises(Exception, match="broken"):
+        draw_counts(module, X, num_classes=3, **DRAW)
+    assert module.training
+
+
+def test_lower_precision_and_memory_format_leave_the_module_alone() -> None:
+    module = nn.Sequential(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+    before = {k: (v.dtype, v.stride(), v.clone()) for k, v in module.state_dict().items()}
+    full = draw_counts(as_classifier(module), X, **DRAW)
+    half = draw_counts(as_classifier(module, dtype="bfloat16", channels_last=True), X, **DRAW)
+    assert (half.sum(axis=1) == 200).all()
+    assert np.abs(full - half).max() < 20
+    after = module.state_dict()
+    assert all(after[k].dtype == d and after[k].stride() == s and after[k].equal(v) for k, (d, s, v) in before.items())
+
+
+def test_fingerprints_change_with_the_classifier(tmp_path: Path) -> None:
+    module = network()
+    first = as_classifier(module).fingerprint()
+    assert first == as_classifier(network()).fingerprint()
+    assert first != as_classifier(module, dtype="bfloat16").fingerprint()
+    with torch.no_grad():
+        next(module.parameters())[0, 0] += 1e-6
+    assert first != as_classifier(module).fingerprint()
+    weight = np.ones((16, 3), dtype=np.float32)
+    path = onnx_file(tmp_path / "a.onnx", weight)
+    one = as_classifier(path).fingerprint()
+    assert one == as_classifier(str(path)).fingerprint()
+    assert one != as_classifier(onnx_file(tmp_path / "b.onnx", weight * 2)).fingerprint()
+    scales = [as_classifier(lambda x, s=s: x * s, num_classes=2).fingerprint() for s in (1, 1, 2)]
+    assert scales[0] == scales[1] != scales[2]
+
+
+def test_normalisation_goes_inside() -> None:
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    mean, std = [0.4], [0.2]
+    inside = Normalized(module, mean, std)
+    batch = torch.from_numpy(X)
+    assert torch.allclose(inside(batch), module((batch - 0.4) / 0.2))
+    assert {"mean", "std"} <= inside.state_dict().keys()
+
+    def plain(x: AnyArray) -> AnyArray:
+        return np.asarray(module(torch.from_numpy(np.asarray(x, dtype=np.float32))).detach())
+
+    assert np.allclose(Normalized(plain, mean, std)(X), inside(batch).detach().numpy(), atol=1e-5)
+    assert (draw_counts(inside, X, **DRAW) == draw_counts(Normalized(plain, mean, std), X, num_classes=3, **DRAW)).all()
+    for wrong in ([0.0], [-1.0], [[1.0]]):
+        with pytest.raises(InvalidInput):
+            Normalized(module, mean, wrong)
+
+
+def test_an_onnx_file_votes_as_numpy_does(tmp_path: Path) -> None:
+    weight = np.random.default_rng(2).normal(size=(16, 3)).astype(np.float32)
+    classifier = as_classifier(onnx_file(tmp_path / "net.onnx", weight))
+    assert classifier.num_classes == 3
+    counts = draw_counts(classifier, X, **DRAW)
+    direct = draw_counts(lambda b: b.reshape(len(b), -1) @ weight, X, num_classes=3, **DRAW)
+    assert np.abs(counts - direct).max() <= 1
+    (tmp_path / "broken.onnx").write_bytes(b"\x08\x01nonsense")
+    for bad in ("broken.onnx", "missing.onnx"):
+        with pytest.raises(InvalidInput, match="onnx"):
+            as_classifier(tmp_path / bad)
+
+
+@pytest.mark.parametrize("kind", ["logistic", "forest", "svc", "binary"])
+def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
+    random = np.random.default_rng(0)
+    rows = random.random((120, 16))
+    target = (rows[:, 0] * 3).astype(int) if kind != "binary" else (rows[:, 0] > 0.5).astype(int)
+    estimator = {
+        "logistic": LogisticRegression(),
+        "forest": RandomForestClassifier(10, random_state=0),
+        "svc": LinearSVC(),
+        "binary": LinearSVC(),
+    }[kind].fit(rows, target)
+    classifier = as_classifier(estimator)
+    assert classifier.num_classes == len(set(target))
+    logits = np.asarray(classifier(X))
+    assert logits.shape == (3, classifier.num_classes)
+    assert (logits.argmax(axis=1) == estimator.predict(X.reshape(3, -1))).all()
+    assert draw_counts(estimator, X, **DRAW).sum() == 600
+    assert classifier.fingerprint() == as_classifier(estimator).fingerprint()
+    assert classifier.fingerprint() != as_classifier(type(estimator)().fit(rows[:60], target[:60])).fingerprint()
+    with pytest.raises(InvalidInput, match="fitted"):
+        as_classifier(LogisticRegression())
+
+
+def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Path) -> None:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    config = ViTConfig(
+        image_size=8, patch_size=4, num_channels=1, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=5,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = ViTForImageClassification(config)
+    model.save_pretrained(tmp_path)
+    settings = {"do_normalize": True, "image_mean": [0.5], "image_std": [0.5]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    classifier = resolve_model(f"hf:{tmp_path}", architectures={})
+    assert classifier.num_classes == 5
+    x = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
+    with classifier.session():
+        logits = classifier(torch.from_numpy(x))
+    model.eval()
+    expected = model(torch.from_numpy((x - 0.5) / 0.5)).logits
+    assert torch.allclose(logits, expected, atol=1e-5)
+    assert draw_counts(classifier, x, **DRAW).sum() == 600
+    with pytest.raises(InvalidInput, match=r"config\.json"):
+        resolve_model(f"hf:{tmp_path / 'nowhere'}", architectures={})
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt"])
+def test_an_architecture_with_weights(tmp_path: Path, suffix: str) -> None:
+    module = network(7)
+    path = tmp_path / f"weights.{suffix}"
+    state = module.state_dict()
+    if suffix == "safetensors":
+        save_file(state, path)
+    else:
+        torch.save({"state_dict": {f"module.{k}": v for k, v in state.items()}}, path)
+    classifier = resolve_model(f"small:{path}", architectures={"small": network})
+    assert classifier.num_classes == 7
+    assert classifier.fingerprint() == as_classifier(module).fingerprint()
+    with pytest.raises(InvalidInput, match="do not fit"):
+        resolve_model(f"small:{path}", architectures={"small": network}, num_classes=4)
+
+
+def test_a_pickle_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "evil.pt"
+    torch.save({"run": Path}, path)  # holds a reference to a class, which a pickle would import and call
+    with pytest.raises(InvalidInput, match="cannot be read"):
+        load_weights(path)
+
+
+def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_models_here.py").write_text(
+        "import torch\ndef make():\n    return torch.nn.Linear(4, 2)\ndef broken():\n    raise ValueError('oh')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    classifier = resolve_model("my_models_here:make", architectures={}, mean=[0.5], std=[0.5])
+    assert classifier.num_classes == 2
+    assert str(tmp_path) not in sys.path
+    with pytest.raises(InvalidInput, match="oh"):
+        call_factory("my_models_here", "broken")
+    for bad in ("my_models_here:nothing", "no_such_module_here:f", "nonsense", "a b:c", "resnet1:x", ":", ""):
+        with pytest.raises(InvalidInput, match="model"):
+            resolve_model(bad, architectures={"small": network})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}],
+)
+def test_bad_settings_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        as_classifier(network(), **change)
+
+
+def test_torch_settings_are_not_ignored_elsewhere() -> None:
+    with pytest.raises(InvalidInput, match="torch modules"):
+        as_classifier(lambda b: b, num_classes=2, dtype="bfloat16")
+    with pytest.raises(InvalidInput, match="model must be"):
+        as_classifier(3)

@@ -1,0 +1,225 @@
+"""Votes and scores are those of a plain loop, whatever the batch size; errors name the input."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from buckler.errors import ClassifierError, InvalidInput
+from buckler.records import REST
+from buckler.sampling.backend import Keep
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.engine import Engine, draw_counts, draw_scores, score_map
+from buckler.sampling.noise import BLOCK, Address, gaussian
+from buckler.sampling.plan import Request
+from buckler.types import AnyArray, IntArray
+
+torch.set_num_threads(1)
+
+X = np.random.default_rng(0).random((5, 6)).astype(np.float32)
+IDS = [f"input-{i}" for i in range(5)]
+WEIGHTS = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32)
+
+
+def rowwise(batch: AnyArray) -> AnyArray:
+    """A classifier whose rows do not depend on one another, down to the last bit."""
+    return np.stack([(row[:, None] * WEIGHTS).sum(axis=0) for row in batch])
+
+
+class RowwiseModule(torch.nn.Module):
+    """The same in torch."""
+
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        return (batch[:, :, None] * torch.from_numpy(WEIGHTS)).sum(dim=1)
+
+
+def plain_loop(x: AnyArray, name: str, n: int, sigma: float, seed: int = 0) -> IntArray:
+    counts = np.zeros(4, dtype=np.int64)
+    for draw in range(n):
+        block, low = divmod(draw, BLOCK)
+        noise = gaussian(Address(seed, name, "estimation", block), 1, x.shape, low)
+        counts[int(rowwise(x[None] + np.float32(sigma) * noise).argmax())] += 1
+    return counts
+
+
+@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
+def test_counts_are_those_of_a_plain_loop_for_every_batch_size(model: Any) -> None:
+    expected = plain_loop(X[0], IDS[0], 300, 0.7)
+    together = []
+    for rows in (1, 7, 64, 1000):
+        one = draw_counts(
+            model, X[0], sigma=0.7, n=300, num_classes=4, seed=0, stream="estimation", input_id=IDS[0], batch_size=rows
+        )
+        assert (one == expected).all()
+        many = draw_counts(
+            model, X, sigma=0.7, n=300, num_classes=4, seed=0, stream="estimation", input_id=IDS, batch_size=rows
+        )
+        together.append(many.tobytes())
+        assert (many[0] == expected).all()
+        assert (many.sum(axis=1) == 300).all()
+    assert len(set(together)) == 1
+
+
+def test_order_and_company_do_not_matter() -> None:
+    options: dict[str, Any] = {"sigma": 0.7, "n": 200, "num_classes": 4, "seed": 3, "stream": "selection"}
+    forward = draw_counts(rowwise, X, input_id=IDS, **options)
+    backward = draw_counts(rowwise, X[::-1], input_id=IDS[::-1], **options)
+    assert (forward == backward[::-1]).all()
+    other = draw_counts(rowwise, X, input_id=IDS, **{**options, "stream": "estimation"})
+    assert (forward != other).any()
+
+
+def test_counts_add_up_over_the_stream() -> None:
+    options: dict[str, Any] = {
+        "sigma": 1.0, "num_classes": 4, "seed": 0, "stream": "estimation", "input_id": "a", "batch_size": 50,
+    }  # fmt: skip
+    parts = [draw_counts(rowwise, X[0], n=k, start=s, **options) for s, k in ((0, 100), (100, 33), (133, 167))]
+    assert (np.sum(parts, axis=0) == draw_counts(rowwise, X[0], n=300, **options)).all()
+
+
+@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
+@pytest.mark.parametrize("name", ["softmax", "sparsemax", "hardmax"])
+def test_scores_vote_as_counts_do(model: Any, name: Any) -> None:
+    options: dict[str, Any] = {"sigma": 0.7, "n": 150, "num_classes": 4, "seed": 0, "stream": "estimation"}
+    scores = draw_scores(model, X, input_id=IDS, map=name, **options)
+    assert scores.shape == (5, 150, 4)
+    assert np.abs(scores.sum(axis=2) - 1).max() < 1e-5
+    counts = draw_counts(model, X, input_id=IDS, **options)
+    assert (counts == [np.bincount(row.argmax(axis=1), minlength=4) for row in scores]).all()
+    single = draw_scores(model, X[1], input_id=IDS[1], map=name, batch_size=7, **options)
+    assert (single == scores[1]).all()
+
+
+@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
+def test_checkpoints_are_prefixes(model: Any) -> None:
+    engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
+    requests = [Request(i, 0, 500) for i in range(5)]
+    with engine.session():
+        drawn = engine.draw(X, IDS, "estimation", requests, checkpoints=(10, 100, 500)).counts.cumsum(axis=1)
+    for k, n in enumerate((10, 100, 500)):
+        alone = draw_counts(model, X, sigma=0.7, n=n, num_classes=4, seed=0, stream="estimation", input_id=IDS)
+        assert (drawn[:, k] == alone).all()
+
+
+@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
+def test_kept_columns_and_the_rest(model: Any) -> None:
+    options: dict[str, Any] = {"sigma": 0.7, "n": 100, "num_classes": 4, "seed": 0, "stream": "estimation"}
+    scores = draw_scores(model, X, input_id=IDS, **options)
+    columns = np.array([[2, 0, REST], [1, 3, REST], [0, 1, REST], [3, 2, REST], [2, 1, REST]])
+    engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
+    rows: list[AnyArray] = []
+    keep = Keep(score_map("softmax", None), columns, sums=True)
+    with engine.session():
+        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], keep=keep, sink=rows.append)
+    kept = np.concatenate(rows).reshape(5, 100, 3)
+    for i, (a, b, _) in enumerate(columns):
+        rest = np.delete(scores[i], [a, b], axis=1).max(axis=1)
+        assert np.abs(kept[i] - np.stack([scores[i][:, a], scores[i][:, b], rest], axis=1)).max() < 1e-6
+    assert drawn.sums is not None
+    assert np.abs(drawn.sums - scores.sum(axis=1)).max() < 1e-3
+
+
+def failing(wrong: Callable[[AnyArray], AnyArray]) -> Callable[[AnyArray], AnyArray]:
+    """Return a classifier that goes wrong on the third input alone, told by its first value."""
+
+    def call(batch: AnyArray) -> AnyArray:
+        return wrong(batch) if (np.abs(batch[:, 0] - 50) < 10).any() else rowwise(batch)
+
+    return call
+
+
+MARKED = X.copy()
+MARKED[2, 0] = 50.0
+
+
+def _raise(_: AnyArray) -> AnyArray:
+    raise ZeroDivisionError("no such thing")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (_raise, "ZeroDivisionError: no such thing"),
+        (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.nan, rowwise(b)), "NaN or infinite logit"),
+        (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.inf, rowwise(b)), "NaN or infinite logit"),
+        (lambda b: rowwise(b)[:, :3], "must return 4 classes; got 3"),
+        (lambda b: rowwise(b)[:-1], "one row of logits"),
+        (lambda b: rowwise(b)[:, 0], "one row of logits"),
+        (lambda b: np.full((len(b), 4), "cat"), "must return numbers"),
+    ],
+)
+@pytest.mark.parametrize("rows", [16, 1000])
+def test_errors_name_the_input(wrong: Callable[[AnyArray], AnyArray], text: str, rows: int) -> None:
+    with pytest.raises(ClassifierError, match="input-2") as caught:
+        draw_counts(
+            failing(wrong),
+            MARKED, sigma=0.1, n=40, num_classes=4, seed=0, stream="estimation", input_id=IDS, batch_size=rows,
+        )  # fmt: skip
+    assert text in str(caught.value)
+
+
+def test_a_nan_from_a_module_is_named_and_never_a_vote() -> None:
+    class Bad(RowwiseModule):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            return torch.where((batch[:, :1] - 50).abs() < 10, torch.nan, super().forward(batch))
+
+    for call in (draw_counts, draw_scores):
+        with pytest.raises(ClassifierError, match="'input-2'"):
+            call(Bad(), MARKED, sigma=0.1, n=40, num_classes=4, seed=0, stream="estimation", input_id=IDS)
+
+
+def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
+    seen: list[int] = []
+
+    class Large(RowwiseModule):
+        def forward(self, batch: torch.Tensor) -> torch.Tensor:
+            seen.append(len(batch))
+            if len(batch) > 70:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().forward(batch)
+
+    options: dict[str, Any] = {"sigma": 0.7, "num_classes": 4}
+    engine = Engine(as_classifier(Large(), num_classes=4), batch_size=512, **options)
+    with engine.session():
+        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 300) for i in range(5)]).counts[:, 0]
+    assert engine.rows == 64
+    assert [rows for rows in seen if rows > 70] == [512, 256, 128]
+    assert (drawn == draw_counts(rowwise, X, n=300, seed=0, stream="estimation", input_id=IDS, **options)).all()
+
+    def never(_: AnyArray) -> AnyArray:
+        raise MemoryError
+
+    with pytest.raises(ClassifierError, match="single row"):
+        draw_counts(never, X[0], n=3, seed=0, stream="estimation", input_id="a", **options)
+
+
+def test_progress_counts_every_draw_and_may_end_the_work() -> None:
+    engine = Engine(as_classifier(rowwise, num_classes=4), sigma=0.7, batch_size=10)
+    ticks: list[int] = []
+    engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], progress=ticks.append)
+    assert sum(ticks) == 500
+    assert len(ticks) > 2
+
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        engine.draw(X, IDS, "estimation", [Request(0, 0, 1000)], progress=stop)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sigma": 0.0}, {"sigma": float("nan")}, {"n": 0}, {"n": 2.5}, {"seed": -1}, {"stream": "noise"},
+        {"input_id": ["a", "a", "b", "c", "d"]}, {"input_id": ["a"]}, {"batch_size": 0}, {"num_classes": 1},
+        {"num_classes": None}, {"x": X + np.nan}, {"x": "image"},
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused(change: dict[str, Any]) -> None:
+    good: dict[str, Any] = {
+        "x": X, "sigma": 0.5, "n": 10, "num_classes": 4, "seed": 0, "stream": "estimation", "input_id": IDS,
+    }  # fmt: skip
+    with pytest.raises(InvalidInput):
+        draw_counts(rowwise, **{**good, **change})

@@ -1,0 +1,102 @@
+"""Noise is a function of its address: not of the batch size, the order or the worker."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from buckler.errors import InvalidInput
+from buckler.sampling.noise import BLOCK, Address, PhiloxNoise, Stream, check_address, content_id, gaussian
+from buckler.sampling.plan import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
+from buckler.types import AnyArray
+
+SHAPE = (3, 2)
+REQUESTS = [Request(0, 0, 1000), Request(1, 0, 1000), Request(2, 300, 500)]
+
+
+def drawn(rows: int, order: int = 1) -> dict[tuple[int, int], bytes]:
+    """Return each draw's bytes by (input, draw), made in batches of ``rows`` in either order."""
+    noise = PhiloxNoise()
+    found: dict[tuple[int, int], bytes] = {}
+    for batch in list(batches(pieces(REQUESTS), rows))[::order]:
+        for piece in batch:
+            out = np.empty((len(piece), *SHAPE), dtype=np.float32)
+            noise.fill(out, Address(7, f"input {piece.input}", "estimation", piece.block), piece.low)
+            found |= {(piece.input, piece.first + k): row.tobytes() for k, row in enumerate(out)}
+    return found
+
+
+def test_the_same_bits_for_every_batch_size_and_order() -> None:
+    reference = drawn(1000)
+    assert len(reference) == 2200
+    for rows in (1, 7, 64, BLOCK, 1000, 5000):
+        assert drawn(rows) == reference
+    assert drawn(7, order=-1) == drawn(64, order=-1) == reference
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        Address(1, "a", "estimation", 0),
+        Address(0, "b", "estimation", 0),
+        Address(0, "a", "selection", 0),
+        Address(0, "a", "estimation", 1),
+        Address(0, "a\0", "estimation", 0),
+    ],
+)
+def test_every_part_of_the_address_counts(other: Address) -> None:
+    here = Address(0, "a", "estimation", 0)
+    assert here.key() != other.key()
+    assert here.state() != other.state()
+    a, b = gaussian(here, BLOCK, (64,)), gaussian(other, BLOCK, (64,))
+    assert not np.intersect1d(a, b).size > 2  # chance collisions of float32 values alone
+    assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.05
+
+
+def test_blocks_of_a_stream_lie_far_apart_on_the_device() -> None:
+    seeds = {Address(0, "a", "estimation", block).state() for block in range(100)}
+    assert len(seeds) == 100
+    assert len({seed for seed, _ in seeds}) == 1
+    assert all(offset % 2**32 == 0 for _, offset in seeds)
+
+
+def test_noise_is_standard_normal() -> None:
+    values = np.concatenate([gaussian(Address(3, "x", "selection", b), BLOCK, (256,)) for b in range(8)]).ravel()
+    assert values.dtype == np.float32
+    assert abs(float(values.mean())) < 5 / np.sqrt(values.size)
+    assert abs(float(values.astype(np.float64).var()) - 1) < 5 * np.sqrt(2 / values.size)
+    assert abs(float((values > 1.0).mean()) - 0.158655) < 5 * np.sqrt(0.1587 * 0.8413 / values.size)
+
+
+@given(st.integers(1, 400), st.lists(st.tuples(st.integers(0, 300), st.integers(0, 300)), max_size=5))
+@settings(max_examples=60, deadline=None)
+def test_batches_hold_every_requested_draw_once(rows: int, spans: list[tuple[int, int]]) -> None:
+    requests = [Request(i, start, start + length) for i, (start, length) in enumerate(spans)]
+    made = list(batches(pieces(requests), rows))
+    assert all(size(batch) == rows for batch in made[:-1])
+    found = [(int(i), int(d)) for batch in made for i, d in zip(inputs_of(batch), draws_of(batch), strict=True)]
+    assert found == [(r.input, d) for r in requests for d in range(r.start, r.stop)]
+
+
+@given(st.integers(0, 200), st.integers(0, 200))
+@settings(max_examples=40, deadline=None)
+def test_a_span_is_a_slice(low: int, length: int) -> None:
+    batch: Batch = next(iter(batches(pieces(REQUESTS), 400)))
+    part = span(batch, low, low + length)
+    if part:
+        assert (draws_of(part) == draws_of(batch)[low : low + length]).all()
+        assert (inputs_of(part) == inputs_of(batch)[low : low + length]).all()
+
+
+@pytest.mark.parametrize(
+    ("seed", "name", "stream"), [(-1, "a", "selection"), (0, "", "selection"), (0, 3, "selection"), (0, "a", "both")]
+)
+def test_bad_addresses_are_refused(seed: int, name: str, stream: Stream) -> None:
+    with pytest.raises(InvalidInput):
+        check_address(seed, name, stream)
+
+
+def test_content_ids_tell_inputs_apart() -> None:
+    x: AnyArray = np.zeros((2, 2))
+    assert content_id(x) == content_id(x.copy())
+    assert len({content_id(x), content_id(x + 1), content_id(x.ravel())}) == 3

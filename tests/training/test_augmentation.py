@@ -1,0 +1,60 @@
+"""Batches made on the device: crops are windows, mirrors are mirrors, the noise has its sigma."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from buckler.training.augmentation import crop_and_flip, noisy  # noqa: E402
+from buckler.training.averaging import WeightAverage, recompute_statistics  # noqa: E402
+
+
+def generator() -> Any:
+    return torch.Generator().manual_seed(0)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+def test_every_crop_is_a_window_of_its_own_image(flip: bool) -> None:
+    images = torch.from_numpy(np.random.default_rng(0).integers(0, 256, (200, 16, 16, 3), dtype=np.uint8))
+    seen = set()
+    for image, cropped in zip(images.numpy(), crop_and_flip(images, generator(), flip=flip).numpy(), strict=True):
+        wide = np.pad(image, ((2, 2), (2, 2), (0, 0)), mode="edge")
+        windows = {
+            (dy, dx, mirrored): window[:, ::-1] if mirrored else window
+            for dy in range(5)
+            for dx in range(5)
+            for mirrored in (False, True)
+            for window in [wide[dy : dy + 16, dx : dx + 16]]
+        }
+        matches = [key for key, window in windows.items() if np.array_equal(window, cropped)]
+        assert len(matches) == 1
+        seen.add(matches[0])
+    assert {key[0] for key in seen} == {key[1] for key in seen} == set(range(5))
+    assert {key[2] for key in seen} == ({False, True} if flip else {False})
+
+
+def test_noise_is_gaussian_of_sigma_and_not_clipped() -> None:
+    images = torch.full((100, 8, 8, 3), 255, dtype=torch.uint8)
+    x = noisy(images, 0.5, generator())
+    assert x.shape == (100, 3, 8, 8)
+    assert float(x.mean()) == pytest.approx(1.0, abs=0.02)
+    assert float(x.std()) == pytest.approx(0.5, abs=0.02)
+    assert float(x.max()) > 2.0
+    torch.testing.assert_close(noisy(images, 0.0, generator()), torch.ones(100, 3, 8, 8))
+
+
+def test_average_follows_constant_weights_and_statistics_are_plain_means() -> None:
+    network = torch.nn.Sequential(torch.nn.BatchNorm2d(3))
+    average = WeightAverage(network)
+    with torch.no_grad():
+        network[0].weight.fill_(5.0)
+    for _ in range(300):
+        average.update(network)
+    torch.testing.assert_close(average.values["0.weight"], torch.full((3,), 5.0), rtol=1e-2, atol=0.0)
+    batches = [torch.rand(4, 3, 8, 8, generator=generator()) + k for k in range(3)]
+    recompute_statistics(network, batches)
+    torch.testing.assert_close(network[0].running_mean, torch.stack([b.mean((0, 2, 3)) for b in batches]).mean(0))
+    assert network[0].momentum == 0.1
+    assert not network.training

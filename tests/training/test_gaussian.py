@@ -1,0 +1,201 @@
+"""Training end to end on the digits: it learns, it resumes exactly, and the card tells the truth."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("safetensors")
+pytest.importorskip("sklearn")
+
+from safetensors import safe_open  # noqa: E402
+
+from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
+from buckler.training import gaussian  # noqa: E402
+from buckler.training.accuracy import noisy_accuracy  # noqa: E402
+from buckler.training.cards import read_card  # noqa: E402
+from buckler.training.data import Images, read_images  # noqa: E402
+from buckler.training.descent import Progress  # noqa: E402
+from buckler.training.gaussian import Trained, checkpoint_path, train  # noqa: E402
+from buckler.training.recipe import TrainingConfig  # noqa: E402
+from buckler.training.weights import load_network  # noqa: E402
+
+torch.set_num_threads(1)
+
+CONFIG = TrainingConfig(
+    sigma=0.25, architecture="small_conv", epochs=12, batch_size=64, learning_rate=0.2, flip=False, device="cpu"
+)
+SHORT = dataclasses.replace(CONFIG, epochs=3)
+
+
+@pytest.fixture(scope="module")
+def digits() -> Images:
+    return read_images("digits")
+
+
+@pytest.fixture(scope="module")
+def few(digits: Images) -> Images:
+    return dataclasses.replace(
+        digits,
+        x_train=digits.x_train[:256],
+        y_train=digits.y_train[:256],
+        x_test=digits.x_test[:50],
+        y_test=digits.y_test[:50],
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(digits: Images, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    return train(CONFIG, digits, tmp_path_factory.mktemp("models"))
+
+
+def tensors(path: Path) -> dict[str, Any]:
+    with safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def test_learns_under_noise(trained: Trained) -> None:
+    assert trained.card.accuracy > 0.85
+    assert trained.card.parameters == 24_346
+
+
+def test_weights_are_half_and_the_card_knows_them(trained: Trained, digits: Images) -> None:
+    assert {str(t.dtype) for t in tensors(trained.weights).values()} == {"torch.float16", "torch.int64"}
+    assert trained.card.sha256 == hashlib.sha256(trained.weights.read_bytes()).hexdigest()
+    assert read_card(trained.card_json) == trained.card
+    assert trained.card.sha256 in trained.card_markdown.read_text(encoding="utf-8")
+    assert trained.card.data_sha256 == digits.sha256
+    assert trained.card.command.startswith("buckler train digits --sigma 0.25 --arch small_conv --epochs 12")
+    assert sorted(p.suffix for p in trained.weights.parent.iterdir()) == [".json", ".md", ".safetensors"]
+
+
+def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained, digits: Images) -> None:
+    network = load_network(trained.weights)
+    test = torch.from_numpy(digits.x_test), torch.from_numpy(digits.y_test)
+    for sigma, told in ((0.25, trained.card.accuracy), (0.0, trained.card.clean_accuracy)):
+        found = noisy_accuracy(network, *test, sigma=sigma, seed=0, device=torch.device("cpu"))
+        assert found == pytest.approx(told, abs=1 / len(digits.x_test))  # one image may sit on the fence
+
+
+def test_deep_network_trains(few: Images, tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    config = dataclasses.replace(
+        CONFIG, architecture="resnet20", epochs=2, batch_size=128, learning_rate=0.05, flip=True
+    )
+    train(config, few, tmp_path, progress=seen.append)
+    assert [(p.epoch, p.step, p.steps) for p in seen] == [(1, 2, 4), (2, 4, 4)]
+    assert seen[-1].loss < seen[0].loss
+    assert seen[-1].seconds_left == 0.0
+
+
+def test_resnet50_trains_on_larger_images(few: Images, tmp_path: Path) -> None:
+    large = dataclasses.replace(
+        few,
+        x_train=np.repeat(np.repeat(few.x_train[:8], 2, axis=1), 2, axis=2),
+        y_train=few.y_train[:8],
+        x_test=np.repeat(np.repeat(few.x_test[:4], 2, axis=1), 2, axis=2),
+        y_test=few.y_test[:4],
+    )
+    config = dataclasses.replace(CONFIG, architecture="resnet50", epochs=1, batch_size=8)
+    assert train(config, large, tmp_path).card.height == 64
+
+
+@pytest.mark.parametrize("stop_after", [1, 2])
+def test_resumed_run_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path: Path, stop_after: int) -> None:
+    def stop(at: Progress) -> None:
+        if at.epoch > stop_after:
+            raise KeyboardInterrupt
+
+    whole = train(SHORT, few, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        train(SHORT, few, tmp_path / "parts", progress=stop)
+    seen: list[Progress] = []
+    parts = train(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append)
+    assert {p.epoch for p in seen} == set(range(stop_after + 1, 4))
+    assert parts.card.sha256 == whole.card.sha256
+    assert parts.card.accuracy == whole.card.accuracy
+
+
+def test_same_seed_same_weights_other_seed_others(few: Images, tmp_path: Path) -> None:
+    config = dataclasses.replace(SHORT, epochs=1)
+    first = train(config, few, tmp_path / "1").card.sha256
+    torch.manual_seed(99)
+    assert train(config, few, tmp_path / "2").card.sha256 == first
+    assert train(dataclasses.replace(config, seed=1), few, tmp_path / "3").card.sha256 != first
+
+
+def test_unfinished_run_is_neither_lost_nor_mixed_up(few: Images, tmp_path: Path) -> None:
+    def stop(at: Progress) -> None:
+        if at.epoch > 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(SHORT, few, tmp_path, progress=stop)
+    with pytest.raises(InvalidInput, match="unfinished run"):
+        train(SHORT, few, tmp_path)
+    with pytest.raises(InvalidInput, match=r"another run .*learning_rate 0.2 there and 0.3 here"):
+        train(dataclasses.replace(SHORT, learning_rate=0.3), few, tmp_path, resume=True)
+    with pytest.raises(InvalidInput, match=r"another run .*data "):
+        train(SHORT, dataclasses.replace(few, sha256="0" * 64), tmp_path, resume=True)
+    checkpoint = checkpoint_path(SHORT, "digits", tmp_path)
+    checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
+    with pytest.raises(InvalidInput, match="not a checkpoint"):
+        train(SHORT, few, tmp_path, resume=True)
+
+
+def test_without_safetensors_the_checkpoint_is_exported_later(
+    few: Images, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: object, **__: object) -> str:
+        raise MissingExtra("safetensors", "torch")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(gaussian, "save_network", missing)
+        with pytest.raises(MissingExtra):
+            train(SHORT, few, tmp_path / "there")
+    seen: list[Progress] = []
+    later = train(SHORT, few, tmp_path / "there", resume=True, progress=seen.append)
+    assert not seen
+    assert later.card.sha256 == train(SHORT, few, tmp_path / "here").card.sha256
+
+
+def test_divergence_is_told(few: Images, tmp_path: Path) -> None:
+    with pytest.raises(BucklerError, match=r"diverged|does not fit float16"):
+        train(dataclasses.replace(SHORT, learning_rate=1e6, warmup=0.0), few, tmp_path)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens where there is no GPU")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"architecture": "vgg"}, "architecture must be one of"),
+        ({"device": "tpu9"}, "device must be 'auto'"),
+        ({"device": "cuda"}, "device must be one of the 0 CUDA devices"),
+        ({"compile": True}, "compile must be off on cpu"),
+    ],
+)
+def test_refuses(few: Images, tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        train(dataclasses.replace(SHORT, **change), few, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_weights_of_others_are_refused(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    with pytest.raises(InvalidInput, match="nothing is at"):
+        load_network(tmp_path / "none.safetensors")
+    (tmp_path / "text.safetensors").write_text("no")
+    with pytest.raises(InvalidInput, match="not readable as safetensors"):
+        load_network(tmp_path / "text.safetensors")
+    save_file({"a": torch.zeros(2)}, tmp_path / "plain.safetensors")
+    with pytest.raises(InvalidInput, match="must name its architecture"):
+        load_network(tmp_path / "plain.safetensors")
+    header = {"buckler": '{"architecture": "small_conv", "num_classes": 3}'}
+    save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors", metadata=header)
+    with pytest.raises(InvalidInput, match="does not hold the weights of small_conv"):
+        load_network(tmp_path / "other.safetensors")
