@@ -2,6 +2,7 @@
 
 - ``classifiers``: what a classifier must be, a callable ``batch -> logits``, and adapters to it.
 - ``datasets``: named data sets, each input with a stable id.
+- ``simplex``: hardmax, softmax at a temperature, sparsemax; NumPy or torch.
 - ``noise``: (seed, input id, stream, block) -> Gaussian noise, whatever the batch size or order.
 - ``engine``: noisy copies through the classifier, votes counted.
 
