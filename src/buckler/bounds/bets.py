@@ -119,7 +119,7 @@ def _estimate(count: float, total: float, squares: float, c: float, scale: float
 _estimate_compiled: Any = njit(cache=True, nogil=True)(_estimate)
 
 
-def _plan(  # noqa: PLR0915  (one loop, kept whole for the compiler)
+def _plan(
     a: FloatArray,
     b: FloatArray,
     slopes: FloatArray,
