@@ -169,6 +169,9 @@ def _plan(
                 held = min(stake, CAP / r) if r > 0.0 else stake
             else:
                 stake = sqrt(2.0 * log_goal / n) / deviation
+            if not stake > 0.0:
+                # Never so by the formulas; a stake that is no number, or against the mean, would break the proof.
+                stake = held = 0.0
             bold = min(stake, most)
         stakes[i] = stake
         p, q = a[i], b[i]
