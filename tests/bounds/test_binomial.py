@@ -6,10 +6,10 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betaincinv
-from tests.balls import tail_at_least, tail_at_most
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.errors import InvalidInput
+from tests.balls import tail_at_least, tail_at_most
 
 
 def grid(seed: int, size: int) -> list[tuple[int, int, float]]:

@@ -8,13 +8,13 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtri
-from tests.balls import normal_cdf
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import METHODS
 from buckler.errors import InvalidInput
 from buckler.types import DiscreteMethod, MarginKind
+from tests.balls import normal_cdf
 
 MARGINS: tuple[MarginKind, ...] = ("probability", "quantile")
 

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 from flint import arb
-from tests.balls import normal_cdf
 
 import buckler
 from buckler.certify.methods import METHODS, sound_methods
 from buckler.records import Certificate
+from tests.balls import normal_cdf
 
 
 def test_the_reference_radius() -> None:
@@ -121,6 +121,26 @@ def test_a_certificate_refuses_an_unsound_method() -> None:
         Certificate(**values | {"sound": False})
     with pytest.raises(buckler.UnsoundMethod):
         Certificate(**values | {"method": "published"})
+
+
+def test_ties_broken_at_random_are_recorded_and_never_lower() -> None:
+    counts = np.array([[90, 5, 5], [70, 20, 10]])
+    plain = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"])
+    broken = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"], tie_seed=7)
+    assert isinstance(plain, list)
+    assert isinstance(broken, list)
+    for one, other in zip(plain, broken, strict=True):
+        assert one.uniform is None
+        assert other.uniform is not None
+        assert other.margin >= one.margin - 1e-6
+    assert broken[0].uniform != broken[1].uniform
+    with pytest.raises(buckler.InvalidInput, match="uniform serves the method 'exact'"):
+        buckler.certify_counts(counts, sigma=0.5, label=[0, 0], tie_seed=7, method="top_class")
+
+
+def test_two_classes_are_decided_by_clopper_pearson() -> None:
+    exact = buckler.certify_counts([90, 10], sigma=0.5, label=0)
+    assert exact.margin == buckler.certify_counts([90, 10], sigma=0.5, label=0, method="top_class").margin
 
 
 def test_registry_names_are_their_keys() -> None:

@@ -4,10 +4,10 @@ import pytest
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.balls import normal_cdf
 
 from buckler.certify.radii import default_radius, radius_from_margin
 from buckler.errors import InvalidInput
+from tests.balls import normal_cdf
 
 
 def test_closed_forms() -> None:

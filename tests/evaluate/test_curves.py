@@ -10,7 +10,7 @@ from buckler.evaluate.curves import certified_accuracy, false_certificates
 
 def certificates() -> list[buckler.Certificate]:
     counts = np.array([[1000, 0], [950, 50], [500, 500], [20, 980]])
-    made = buckler.certify_counts(counts, sigma=1.0, label=[0, 0, 0, 1])
+    made = buckler.certify_counts(counts, sigma=1.0, label=[0, 0, 0, 1], method="bonferroni")
     assert isinstance(made, list)
     return made
 

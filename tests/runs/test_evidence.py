@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.runs.victim import linear, run, spec
 
 from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, InvalidInput, StoreError
 from buckler.runs.sample import choose_columns, sample
@@ -22,6 +21,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 from buckler.sampling.engine import draw_counts, draw_scores
 from buckler.types import AnyArray
+from tests.runs.victim import linear, run, spec
 
 VICTIM = Path(__file__).with_name("victim.py")
 

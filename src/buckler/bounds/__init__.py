@@ -3,6 +3,7 @@
 Call shapes, all vectorised and all returning float64:
 
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``.
+- ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
 
 Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the
 wrong side of the exact limit. The side is in the name. May import: the root modules, NumPy, ``scipy.special``,

@@ -23,19 +23,25 @@ def margin_lower(
     *,
     alpha: float = 1e-3,
     margin: MarginKind = "quantile",
-    method: DiscreteMethod = "bonferroni",
+    method: DiscreteMethod = "exact",
     num_classes: int | None = None,
+    uniform: ArrayLike | None = None,
 ) -> FloatArray:
     """Return lower limits of the margin; arrays broadcast, and a limit may be negative or -inf.
 
     **Guarantee.** For a class A fixed beforehand and X multinomial with fixed n:
     ``P(margin_lower(X_A, max_j X_j, n) > margin) <= alpha``, one-sided.
 
+    - ``"exact"``: Buehler's limit under the likelihood-ratio ordering, the tightest here; never below Bonferroni, and
+      ``top_class`` itself when ``num_classes`` is 2. With ``uniform``, one independent draw on [0, 1) for each entry,
+      ties between outcomes are broken at random and the level alpha is met exactly.
     - ``"bonferroni"``: Clopper-Pearson at alpha/2 below for A, at alpha/2 above for the runner-up.
     - ``"bonferroni_all"``: Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper); needs
       ``num_classes``.
     - ``"top_class"``: Clopper-Pearson at alpha for A, and ``p_j <= 1 - p_A`` (Cohen, Rosenfeld and Kolter 2019).
 
+    >>> margin_lower([100, 90], [0, 5], 100).round(4)
+    array([3.001 , 1.9021])
     >>> margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
     array([2.9048, 1.7061])
     """
@@ -43,6 +49,10 @@ def margin_lower(
     level = check_alpha(alpha)
     check_choice("margin", margin, get_args(MarginKind))
     check_choice("method", method, get_args(DiscreteMethod))
+    if uniform is not None and method != "exact":
+        raise InvalidInput(f"uniform serves the method 'exact' alone; got method {method!r}")
+    if method == "exact":
+        return _exact(x1, x2, draws, level, margin, num_classes, uniform)
     if method == "bonferroni":
         return _bonferroni(x1, x2, draws, split(level, 2), margin)
     if method == "bonferroni_all":
@@ -50,6 +60,23 @@ def margin_lower(
             raise InvalidInput("num_classes must be given for method 'bonferroni_all'; got None")
         return _bonferroni(x1, x2, draws, split(level, check_whole("num_classes", num_classes, 2)), margin)
     return _top_class(x1, draws, level, margin)
+
+
+def _exact(
+    top: IntArray,
+    runner_up: IntArray,
+    n: IntArray,
+    alpha: float,
+    margin: MarginKind,
+    num_classes: int | None,
+    uniform: ArrayLike | None,
+) -> FloatArray:
+    from buckler.bounds.buehler import exact_margin_lower  # compiled code, loaded only where it is used
+
+    if num_classes == 2 and uniform is None:
+        # With two classes the truth lies on the binary edge, where Clopper-Pearson at alpha is the best limit there is.
+        return _top_class(top, n, alpha, margin)
+    return exact_margin_lower(top, runner_up, n, alpha, margin, uniform)
 
 
 def _bonferroni(top: IntArray, runner_up: IntArray, n: IntArray, share: float, margin: MarginKind) -> FloatArray:

@@ -11,6 +11,7 @@ import numpy as np
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.radii import FOLLOWS_FROM, default_radius, radius_from_margin
+from buckler.certify.ties import tie_breaker
 from buckler.errors import (
     InvalidInput,
     UnsoundMethod,
@@ -36,6 +37,7 @@ class Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
+        Method("exact", "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest"),
         Method("bonferroni", "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up"),
         Method("bonferroni_all", "Clopper-Pearson at alpha/m for every class"),
         Method("top_class", "Clopper-Pearson at alpha for the class alone"),
@@ -68,6 +70,7 @@ def certify_counts(
     method: str = ...,
     radius: RadiusKind | None = ...,
     ids: Sequence[str] | None = ...,
+    tie_seed: int | None = ...,
 ) -> Certificate: ...
 
 
@@ -83,6 +86,7 @@ def certify_counts(
     method: str = ...,
     radius: RadiusKind | None = ...,
     ids: Sequence[str] | None = ...,
+    tie_seed: int | None = ...,
 ) -> list[Certificate]: ...
 
 
@@ -98,6 +102,7 @@ def certify_counts(
     method: str = ...,
     radius: RadiusKind | None = ...,
     ids: Sequence[str] | None = ...,
+    tie_seed: int | None = ...,
 ) -> Certificate | list[Certificate]: ...
 
 
@@ -109,9 +114,10 @@ def certify_counts(
     label: ArrayLike | None = None,
     selection: ArrayLike | None = None,
     margin: MarginKind = "quantile",
-    method: str = "bonferroni",
+    method: str = "exact",
     radius: RadiusKind | None = None,
     ids: Sequence[str] | None = None,
+    tie_seed: int | None = None,
 ) -> Certificate | list[Certificate]:
     """Return the certificate of counts ``[m]``, or a list of them for counts ``[inputs, m]``.
 
@@ -119,7 +125,9 @@ def certify_counts(
     certified class is ``label``, fixed beforehand, or the top class of ``selection``, counts of *separate* draws; it
     is never read off ``counts``, which would fail with probability up to 1.8 alpha.
 
-    ``radius`` is R2 for the quantile margin; for the probability margin R1+ (the default) or R1.
+    ``radius`` is R2 for the quantile margin; for the probability margin R1+ (the default) or R1. ``tie_seed`` asks for
+    the randomised form of ``exact``: ties between outcomes are broken by one uniform number for each input, made from
+    the seed and the input's id (so give ``ids``) and recorded in the certificate. Fix it before looking at the counts.
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
     0.3751187560301544
@@ -139,6 +147,7 @@ def certify_counts(
     rows = np.arange(len(batch))
     others = batch.copy()
     others[rows, chosen] = -1
+    uniforms = None if tie_seed is None else [tie_breaker(tie_seed, name) for name in names]
     lows = margin_lower(
         batch[rows, chosen],
         others.max(axis=1),
@@ -147,6 +156,7 @@ def certify_counts(
         margin=margin,
         method=rule.name,
         num_classes=batch.shape[1],
+        uniform=uniforms,
     )
     certificates = [
         certificate_from_bound(
@@ -157,6 +167,7 @@ def certify_counts(
             radius=kind,
             n=int(batch[i].sum()),
             n0=int(n0[i]),
+            uniform=None if uniforms is None else uniforms[i],
         )
         for i in range(len(batch))
     ]
@@ -172,6 +183,7 @@ def certificate_from_bound(
     radius: RadiusKind,
     n: int,
     n0: int,
+    uniform: float | None = None,
 ) -> Certificate:
     """Return what a sound margin bound certifies for discrete votes; an abstention if it is not positive."""
     certified = radius_from_margin(bound.low, sigma, radius)
@@ -190,6 +202,7 @@ def certificate_from_bound(
         temperature=None,
         method=bound.method,
         sound=bound.sound,
+        uniform=uniform,
     )
 
 

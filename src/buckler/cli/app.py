@@ -11,6 +11,7 @@ from buckler import __version__
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
 from buckler.cli.sample import sample
+from buckler.cli.train import train
 from buckler.errors import BucklerError
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
@@ -25,6 +26,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(sample)
 app.command()(certify)
+app.command()(train)
 
 
 def _show_version(value: bool) -> None:

@@ -40,7 +40,7 @@ class Smoothed:
         *,
         label: int | None = None,
         margin: MarginKind = "quantile",
-        method: str = "bonferroni",
+        method: str = "exact",
         radius: RadiusKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Certificate:

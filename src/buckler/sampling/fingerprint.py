@@ -32,7 +32,7 @@ def fingerprint(kind: str, *values: object) -> str:
     return f"{kind}:{digest.hexdigest()}"
 
 
-def _feed(  # noqa: PLR0912  (one branch for each kind of value)
+def _feed(
     write: Callable[[bytes], None], value: Any, depth: int, above: set[int]
 ) -> None:
     """Write a value, each with its type before it and containers with their length, so that no two look alike."""

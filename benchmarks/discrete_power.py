@@ -1,0 +1,91 @@
+"""Power of each discrete method against the best randomised test, a linear programme over all tests.
+
+    python benchmarks/discrete_power.py --n 100 --alpha 1e-3
+
+For a truth p and a target margin L, the power of a method is the probability that its limit exceeds L. The optimum
+maximises the power at p over all randomised tests whose rejection probability is at most alpha along the margin
+curve theta = L; the level is imposed on a grid of the curve, so the optimum shown is an upper bound.
+"""
+
+import argparse
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlogy
+
+from buckler.bounds.buehler import exact_margin_lower
+from buckler.types import FloatArray, IntArray
+
+TRUTHS = [
+    (0.60, 0.10),
+    (0.60, 0.30),
+    (0.45, 0.25),
+    (0.80, 0.05),
+    (0.80, 0.15),
+    (0.90, 0.05),
+    (0.90, 0.02),
+    (0.95, 0.01),
+    (0.70, 0.01),
+    (0.50, 0.05),
+    (0.30, 0.05),
+    (0.35, 0.20),
+]
+
+
+def pmf(x1: IntArray, x2: IntArray, n: int, q1: FloatArray, q2: FloatArray) -> FloatArray:
+    """Return trinomial probabilities, one row for each q."""
+    x3 = n - x1 - x2
+    constant = gammaln(n + 1) - gammaln(x1 + 1) - gammaln(x2 + 1) - gammaln(x3 + 1)
+    q1, q2 = np.atleast_1d(q1)[:, None], np.atleast_1d(q2)[:, None]
+    return np.asarray(np.exp(constant + xlogy(x1, q1) + xlogy(x2, q2) + xlogy(x3, np.maximum(1.0 - q1 - q2, 0.0))))
+
+
+def clopper_pearson_lower(k: IntArray, n: int, alpha: float) -> FloatArray:
+    """Return the one-sided binomial limit."""
+    return np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, alpha), 0.0)
+
+
+def optimum(x1: IntArray, x2: IntArray, n: int, truth: FloatArray, L: float, alpha: float, points: int) -> float:
+    """Return the largest power of a level-alpha randomised test of ``theta <= L`` at the truth."""
+    t = -np.concatenate([[0.0], np.geomspace(1e-3, 4.5, points)])
+    level = pmf(x1, x2, n, ndtr(t + L / 2), ndtr(t - L / 2))
+    keep = truth > 1e-12
+    answer = linprog(-truth[keep], A_ub=level[:, keep] / alpha, b_ub=np.ones(t.size), bounds=(0.0, 1.0), method="highs")
+    return -float(answer.fun or 0.0)
+
+
+def main() -> None:
+    """Print one row for each truth: the optimum and each method's share of it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--n", type=int, default=100)
+    parser.add_argument("--alpha", type=float, default=1e-3)
+    parser.add_argument("--points", type=int, default=60, help="points of the margin curve on which level is imposed")
+    parser.add_argument("--truths", type=int, default=len(TRUTHS), help="how many rows of the table")
+    parser.add_argument("--power", type=float, nargs="+", default=[0.5], help="powers of 'exact' to place targets at")
+    options = parser.parse_args()
+    n, alpha = options.n, options.alpha
+    x1, x2 = np.array([(a, b) for a in range(n + 1) for b in range(n + 1 - a)]).T
+    low, missing = clopper_pearson_lower(x1, n, alpha / 2), clopper_pearson_lower(n - x2, n, alpha / 2)
+    limits = {
+        "exact": exact_margin_lower(x1, x2, n, alpha, "quantile"),
+        "bonferroni": ndtri(low) + ndtri(missing),
+        "top_class": 2.0 * ndtri(clopper_pearson_lower(x1, n, alpha)),
+    }
+    print(f"n = {n}, alpha = {alpha:g}, quantile margin; shares of the optimal power")
+    print(f"{'p':>14} {'L':>7} {'optimum':>8} " + " ".join(f"{name:>11}" for name in limits))
+    shares = []
+    for p1, p2 in TRUTHS[: options.truths]:
+        truth = pmf(x1, x2, n, np.array(p1), np.array(p2))[0]
+        order = np.argsort(-limits["exact"])
+        cumulative = np.cumsum(truth[order])
+        for power in options.power:
+            L = float(limits["exact"][order][int(np.searchsorted(cumulative, power))]) - 1e-9
+            best = optimum(x1, x2, n, truth, L, alpha, options.points)
+            row = {name: float(truth[limit > L].sum()) / best for name, limit in limits.items()}
+            shares.append(row["exact"])
+            print(f"({p1:.2f}, {p2:.2f}) {L:9.4f} {best:8.4f} " + " ".join(f"{v:11.4f}" for v in row.values()))
+    print(f"exact: median share {np.median(shares):.4f}, lowest {min(shares):.4f}")
+
+
+if __name__ == "__main__":
+    main()

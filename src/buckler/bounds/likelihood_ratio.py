@@ -1,0 +1,167 @@
+"""The signed-root likelihood-ratio ordering of trinomial outcomes: profile deviance, value and region boundary.
+
+Counts are first shifted: ``a = y + 1/2`` for the probability margin, ``a = y + (-1/4, 3/5, 3/5)`` for the quantile
+margin, whose regions reach cells with few counts. There the exact binomial tail of ``X >= k`` behaves like the
+deviance of about ``k - 1/3``, that of ``X <= k`` like ``k + 2/3`` (Peizer and Pratt, 1968); a plain 1/2 would rank a
+lucky draw or two above outcomes that Clopper-Pearson ranks higher, and lose to it. With ``N`` the sum of ``a``, the
+profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and ``y``
+*reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an outcome is
+the largest margin it reaches.
+
+Monotone: at the minimising ``q`` the multiplier rule reads ``a1/q1 - a3/q3 = lam d1``, ``a2/q2 - a3/q3 = lam d2``
+with ``d1 > 0 > d2`` the slopes of theta, and ``lam > 0`` below the estimate. So ``a1/q1 > a3/q3 > a2/q2``: moving a
+count from the third cell to the first raises D, to the second lowers it, and an outcome that reaches ``L`` keeps
+reaching it as ``x1`` grows or ``x2`` falls.
+
+One function: margins are taken from the grid ``k * STEP``. The rounding error of D, at most about ``1e-9`` at
+n = 1e6, is far below the change of D over one step, so the sets ``R_k = {y : y reaches k * STEP}`` nest exactly, and
+``{y : value(y) >= value(x)}`` *is* ``R_k`` at ``k = value(x)``. A decision closer than ``NEAR`` is taken again from
+one fixed starting point, so that it depends on ``(y, k)`` alone and never on the path that led there.
+"""
+
+from math import erfc, exp, log, sqrt
+
+from buckler.bounds.trinomial import compiled
+from buckler.types import IntArray
+
+STEP = 2.0**-30
+NEAR = 1e-5
+COLD = -0.7
+SQRT_HALF = 0.7071067811865476
+INV_SQRT_TWO_PI = 0.3989422804014327
+PROBABILITY = 0
+QUANTILE = 1
+
+
+@compiled
+def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float) -> float:
+    """Return the ``t < 0`` that minimises ``-sum a_i log q_i`` on the quantile curve, which is convex in ``t``.
+
+    Convex because ``Phi`` is log-concave and ``q3`` is the Gaussian mass of an interval whose ends are linear in t.
+    """
+    t = start
+    low, high = -60.0, 0.0
+    for _ in range(100):
+        u, v = t + 0.5 * L, t - 0.5 * L
+        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
+        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+        f1, f2 = INV_SQRT_TWO_PI * exp(-0.5 * u * u), INV_SQRT_TWO_PI * exp(-0.5 * v * v)
+        if q1 < 1e-280 or q2 < 1e-280:
+            low = t
+            t = 0.5 * (low + high)
+            continue
+        if q3 <= 0.0:
+            high = t
+            t = 0.5 * (low + high)
+            continue
+        m1, m2, m3 = f1 / q1, f2 / q2, (f1 + f2) / q3
+        slope = a3 * m3 - a1 * m1 - a2 * m2
+        if slope > 0.0:
+            high = t
+        else:
+            low = t
+        bend = a1 * m1 * (u + m1) + a2 * m2 * (v + m2) + a3 * (m3 * m3 - (u * f1 + v * f2) / q3)
+        step = -slope / bend if bend > 0.0 else 0.0
+        after = t + step
+        if not low < after < high or bend <= 0.0:
+            after = 0.5 * (low + high)
+        if abs(after - t) <= 1e-10 * abs(t):
+            return after
+        t = after
+    return t
+
+
+@compiled
+def profile(kind: int, y1: float, y2: float, n: int, L: float, start: float) -> tuple[float, float, float, float]:
+    """Return ``(D, slope of D in y1, excess of a1 over its fit, fitted parameter)`` at the margin ``L``."""
+    a1, a2, a3 = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5
+    if kind == QUANTILE:
+        a1, a2, a3 = y1 - 0.25, y2 + 0.6, n - y1 - y2 + 0.6
+    total = a1 + a2 + a3
+    if kind == QUANTILE:
+        t = quantile_fit(a1, a2, a3, L, start)
+        u, v = t + 0.5 * L, t - 0.5 * L
+        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
+        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+    else:
+        # (s + L)(s - L)(1 - s) times the likelihood equation: a quadratic in s with one root in (|L|, 1).
+        half = 0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L))
+        product = (a1 - a2) * L - a3 * L * L
+        t = (half + sqrt(max(half * half - total * product, 0.0))) / total
+        q1, q2, q3 = 0.5 * (t + L), 0.5 * (t - L), 1.0 - t
+    if q1 <= 0.0 or q2 <= 0.0 or q3 <= 0.0:
+        return 1e300, 0.0, a1 - total * q1, t
+    r1, r2, r3 = log(a1 / (total * q1)), log(a2 / (total * q2)), log(a3 / (total * q3))
+    return 2.0 * (a1 * r1 + a2 * r2 + a3 * r3), 2.0 * (r1 - r3), a1 - total * q1, t
+
+
+@compiled
+def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
+    """Decide from the fixed start whether ``y`` reaches the margin ``k * STEP``."""
+    if kind == QUANTILE and y1 == 0:
+        return False
+    deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD)
+    return excess > 0.0 and deviance >= zz
+
+
+@compiled
+def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
+    """Return the largest grid index that ``x`` reaches, one below the grid if it reaches none."""
+    low = int((-1.0 if kind == PROBABILITY else -40.0) / STEP)
+    high = -low
+    while high - low > 1:
+        k = (low + high) // 2
+        if reaches(kind, x1, x2, n, k, zz):
+            low = k
+        else:
+            high = k
+    return low
+
+
+@compiled
+def first_reaching(
+    kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
+) -> tuple[int, float]:
+    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the next start."""
+    low, high = floor - 1, n - j + 1
+    y = min(max(guess, floor), n - j)
+    t = start
+    jump = 1
+    while high - low > 1:
+        deviance, slope, excess, t = profile(kind, y, j, n, k * STEP, t)
+        above = excess > 0.0
+        inside = above and deviance >= zz
+        if not above or abs(deviance - zz) < NEAR:
+            inside = reaches(kind, y, j, n, k, zz)
+        if inside:
+            high = y
+        else:
+            low = y
+        if above and slope > 0.0:
+            root = y + (zz - deviance) / slope
+            y = int(min(max(root, -1.0), n + 1.0)) + 1
+            if inside and y >= high:
+                y = high - 1
+        else:
+            y = low + jump
+            jump *= 2
+        y = min(max(y, low + 1), high - 1)
+    return high, t
+
+
+@compiled
+def fill_boundary(kind: int, n: int, k: int, zz: float, c: IntArray) -> int:
+    """Fill ``c`` with the boundary of ``R_k``, column by column, and return how many columns are nonempty.
+
+    For the quantile margin outcomes with ``x1 = 0`` are ordered below all others: no limit but -inf holds there, and
+    kept out of every other region they cost those nothing.
+    """
+    t, last, rise = COLD, 1 if kind == QUANTILE else 0, 0
+    for j in range(n + 1):
+        level, t = first_reaching(kind, j, n, k, zz, last, last + rise, t)
+        if level > n - j:
+            return j
+        rise = level - last if j > 0 else 0
+        last = level
+        c[j] = level
+    return n + 1

@@ -1,0 +1,209 @@
+"""Certified supremum of a region's probability over all trinomials whose margin is at most ``L``.
+
+The region is up-closed, so its probability rises with ``q1`` and falls with ``q2``, and the supremum lies on a curve:
+
+- quantile margin: ``q1 = Phi(t + L/2)``, ``q2 = Phi(t - L/2)``, ``t <= 0``;
+- probability margin: ``q1 = max(L, 0) + r``, ``q2 = max(-L, 0) + r``, ``r = (1 - |L|) t / 2``, ``0 <= t <= 1``.
+
+The curve is walked from its top (``q3 = 0``) to its bottom, and each piece is proved in one of two ways.
+
+*Monotone cell*: on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``; the last cell, ``(-inf, b]`` or
+``[0, b]``, is bounded by ``P(q1(b), q2)`` with ``q2`` at its infimum, 0 (``-L`` for a negative probability margin).
+
+*Analytic piece*: for complex ``t`` the probability is at most ``(|q1| + |q2| + |q3|)^n`` in modulus, a trinomial sum
+with its terms' moduli. On a Bernstein ellipse of parameter 2 around ``[a, b]`` that is ``M = S^n`` with ``S`` close to
+1 (``log_excess``), so the interpolant in ``m + 1`` Chebyshev points errs by at most ``4 M / 2^m`` (Trefethen,
+*Approximation Theory and Approximation Practice*, theorem 8.2), whose maximum is bounded through its coefficients:
+between angles ``eta`` apart it exceeds its ends by at most ``eta^2 / 8 * sum k^2 |c_k|``. Along the curve of a good
+ordering the probability is nearly flat, where monotone cells alone would need a number of cells that grows as the
+gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
+"""
+
+from math import ceil, cos, erfc, exp, inf, log, pi
+
+import numpy as np
+
+from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
+from buckler.bounds.trinomial import RELATIVE_ERROR, Region, compiled, region_probability
+from buckler.types import FloatArray
+
+INTERPOLATION = 1e-7
+"""Relative error of an analytic piece, counted against alpha: half for cutting the series, half for rounding.
+
+Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
+theorem 15.2), below 5 for the m in use: 5 times ``RELATIVE_ERROR``.
+"""
+GROWTH = 10.0
+"""Largest log of ``M`` aimed at when a piece's width is chosen."""
+POINTS = 160
+
+
+@compiled
+def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
+    """Return ``(q1, q2)`` at parameter ``t``."""
+    if kind == PROBABILITY:
+        shared = 0.5 * (1.0 - abs(L)) * t
+        return max(L, 0.0) + shared, max(-L, 0.0) + shared
+    return 0.5 * erfc(-(t + 0.5 * L) * SQRT_HALF), 0.5 * erfc(-(t - 0.5 * L) * SQRT_HALF)
+
+
+@compiled
+def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
+    """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
+    total = region_probability(region, q1, q2, drop)
+    if weight < 1.0:
+        total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)
+    return total
+
+
+@compiled
+def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
+    """Bound ``log(|q1| + |q2| + |q3|)`` over real parts in ``[a, b]`` and imaginary parts up to ``u``; inf if unknown.
+
+    Probability margin: ``|x + iv| <= x + v^2 / (2 x)`` for each cell. Quantile margin: ``|phi(x + iv)| = phi(x)
+    exp(v^2 / 2)``, so with ``E = exp(u^2 / 2)``, ``|q1| <= E q1``, ``|q2| <= E q2`` and, integrating along the segment
+    that joins the two ends, ``|q3| <= E q3 sqrt(1 + u^2 / t^2)``. Where ``q1`` is near 1 a finer bound of ``|q1| =
+    |1 - w|`` helps: ``|1 - w| <= 1 - Re w + (Im w)^2 / (2 - 2 Re w)``, ``|Im w| <= u E phi``, and ``Re w >= w0
+    (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``. Where ``q3`` is near 1, the same
+    with ``w = q1 + q2``.
+    """
+    if kind == PROBABILITY:
+        if a <= 0.0 or b >= 1.0:
+            return inf
+        q1, q2 = curve_point(kind, L, a)
+        v = 0.5 * (1.0 - abs(L)) * u
+        return 0.5 * v * v * (1.0 / q1 + 1.0 / q2) + v * u / (1.0 - b)
+    if b >= 0.0:
+        return inf
+    E = exp(0.5 * u * u)
+    x_low, x_high = a + 0.5 * L, b + 0.5 * L
+    w0 = 0.5 * erfc(x_low * SQRT_HALF)
+    nearest = 0.0 if x_low < 0.0 < x_high else min(abs(x_low), abs(x_high))
+    phi = INV_SQRT_TWO_PI * exp(-0.5 * nearest * nearest)
+    v_low, v_high = a - 0.5 * L, -a - 0.5 * L
+    near = 0.0 if v_low < 0.0 < v_high else min(abs(v_low), abs(v_high))
+    # q3 is the Gaussian mass of an interval of length 2|t|: at most 2|t| times the density's maximum, and at most w0.
+    slant = E * min(INV_SQRT_TWO_PI * exp(-0.5 * near * near) * u * u / -b, 0.5 * w0 * u * u / (b * b))
+    coarse = 0.5 * u * u + slant / E
+    v_top = b - 0.5 * L
+    small1, small2 = 0.5 * erfc(-x_high * SQRT_HALF), 0.5 * erfc(-v_top * SQRT_HALF)
+    if (small1 + small2) * E < 0.5:
+        both = small1 * (1.0 + max(x_low * x_low, x_high * x_high)) + small2 * (1.0 + max(v_low * v_low, v_top * v_top))
+        nearest2 = 0.0 if v_low < 0.0 < v_top else min(abs(v_low), abs(v_top))
+        density = phi + INV_SQRT_TWO_PI * exp(-0.5 * nearest2 * nearest2)
+        fine = 0.5 * both * u * u * E + (small1 + small2) * (E - 1.0)
+        return min(coarse, fine + 0.5 * (density * u * E) ** 2 / (1.0 - (small1 + small2) * E))
+    if w0 * E >= 0.5:
+        return coarse
+    x_far = max(abs(x_low), abs(x_high))
+    fine = 0.5 * w0 * (1.0 + x_far * x_far) * u * u * E
+    fine += 0.5 * (phi * u * E) ** 2 / (1.0 - w0 * E) + w0 * (E - 1.0) + slant
+    return min(coarse, fine)
+
+
+@compiled
+def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goal: float) -> tuple[float, float]:
+    """Bound a Chebyshev series on [-1, 1] until below ``goal`` or stuck; return the bound and where it is attained."""
+    bend = 0.0
+    for k in range(1, m + 1):
+        bend += k * k * abs(coefficients[k])
+    ceiling, where = -inf, 0.0
+    for cell in range(m):
+        # Halving cells, depth first: at depth e the cell is pi / (m 2^e) wide.
+        depth, index = 0, 0
+        left = values[cell]
+        ends = np.empty(32)
+        ends[0] = values[cell + 1]
+        while True:
+            width = pi / (m * 2.0**depth)
+            right = ends[depth]
+            bound = max(left, right) + 0.125 * width * width * bend
+            if bound <= goal or depth == 24:
+                if bound > ceiling:
+                    ceiling = bound
+                    where = pi * cell / m + width * (index if left > right else index + 1)
+                if depth == 24 and bound > goal:
+                    return ceiling, where
+                left = right
+                while depth > 0 and index % 2 == 1:
+                    depth -= 1
+                    index //= 2
+                if depth == 0:
+                    break
+                index += 1
+                ends[depth] = ends[depth - 1]
+                continue
+            angle = pi * cell / m + width * (index + 0.5)
+            x, ahead, beyond = cos(angle), 0.0, 0.0
+            for k in range(m, 0, -1):
+                ahead, beyond = 2.0 * x * ahead - beyond + coefficients[k], ahead
+            middle = x * ahead - beyond + coefficients[0]
+            depth += 1
+            index *= 2
+            ends[depth] = middle
+    return ceiling, where
+
+
+@compiled
+def supremum_at_most(
+    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
+) -> tuple[bool, float]:
+    """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
+
+    **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
+    curve, each piece is bounded from above, and ``RELATIVE_ERROR`` and ``INTERPOLATION`` are counted against alpha.
+    """
+    n, drop = region.n, 1e-12 * alpha
+    goal = alpha * (1.0 - RELATIVE_ERROR)
+    top = 1.0 if kind == PROBABILITY else 0.0
+    bottom = 0.0 if kind == PROBABILITY else -inf
+    rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
+    values, coefficients, cosines = np.empty(POINTS), np.empty(POINTS), np.empty(2 * POINTS)
+    b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
+    while True:
+        q1, q2 = curve_point(kind, L, b)
+        if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
+            return True, b
+        if b - bottom < 1e-20:
+            return False, b
+        if half < 0.25 * cell or skip == 0:
+            a = max(b - cell, bottom)
+            if mixture(region, strict, weight, q1, curve_point(kind, L, a)[1], drop) <= goal:
+                b = a
+                cell *= 1.6
+                continue
+            cell *= 0.5
+            skip = 3
+        skip -= 1
+        half = min(half * 1.5, 0.5 * (b - bottom))
+        growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
+        while growth > GROWTH and half > 0.5 * cell:
+            half *= 0.7
+            growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
+        if growth > GROWTH:
+            if cell < 1e-14:
+                return False, b
+            skip = 0
+            continue
+        m = ceil((log(8.0 / (alpha * INTERPOLATION)) + growth) / log(2.0))
+        middle = b - half
+        for k in range(2 * m):
+            cosines[k] = cos(pi * k / m)
+        for k in range(m + 1):
+            t = middle + half * cosines[k]
+            q1, q2 = curve_point(kind, L, t)
+            values[k] = mixture(region, strict, weight, q1, q2, drop)
+            if values[k] > goal:
+                return False, t
+        for k in range(m + 1):
+            total = 0.5 * (values[0] + (values[m] if k % 2 == 0 else -values[m]))
+            for i in range(1, m):
+                total += values[i] * cosines[(i * k) % (2 * m)]
+            coefficients[k] = total * (2.0 / m)
+        coefficients[0] *= 0.5
+        coefficients[m] *= 0.5
+        ceiling, angle = polynomial_ceiling(coefficients, m, values, goal - alpha * INTERPOLATION)
+        if ceiling > goal - alpha * INTERPOLATION:
+            return False, middle + half * cos(angle)
+        b -= 2.0 * half
+        cell = max(cell, 0.5 * half)

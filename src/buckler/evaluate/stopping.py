@@ -1,0 +1,134 @@
+"""The chance that an any-time test ever certifies what is false, under the worst of all stopping rules.
+
+No rule certifies more often than the one that looks after every draw and stops at the first success. For three classes
+its chance is found exactly, by dynamic programming over the lattice of vote counts: two bits per state remember which
+of the two rivals has already been overcome. At sizes beyond the lattice, by simulation. Class 0 is the label.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole, show
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+
+LogWealth = Callable[[IntArray, IntArray, int], FloatArray]
+"""Votes of the label, votes of one rival, draws -> the logarithm of the e-value against that rival."""
+
+Exam = Callable[[IntArray], BoolArray]
+"""Votes of the label at the last draw -> whether they certify by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoppingAudit:
+    """The worst chance of ever certifying a false target, promised to be at most alpha, and the truth that shows it."""
+
+    alpha: float
+    max_n: int
+    miss: float
+    truth: tuple[float, ...]
+    truths: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether no truth was found with a chance above alpha (1e-9 is the error of the sums)."""
+        return self.miss <= self.alpha * (1.0 + 1e-9)
+
+    def __str__(self) -> str:
+        """Return the finding in one line."""
+        p = ", ".join(f"{x:.6g}" for x in self.truth)
+        return (
+            f"{'passed' if self.passed else 'FAILED'}: certifies a false target within {self.max_n} draws with "
+            f"probability {self.miss:.6g} at a promised {self.alpha:g} (p=({p}), {self.truths} truths)"
+        )
+
+
+def boundary_truths(L: float, points: int = 40) -> FloatArray:
+    """Return truths of three classes on the boundary of the null: rival 1 has margin L, the other takes the rest.
+
+    >>> print(boundary_truths(1.0, 3).round(4))
+    [[0.6915 0.3085 0.    ]
+     [0.2459 0.0458 0.7084]
+     [0.0304 0.002  0.9676]]
+    """
+    t = -(0.5 * L + 1.875) * np.linspace(0.0, 1.0, check_whole("points", points, 2))
+    first, second = ndtr(t + 0.5 * L), ndtr(t - 0.5 * L)
+    return np.stack([first, second, np.maximum(1.0 - first - second, 0.0)], axis=-1)
+
+
+def _check_truths(truths: ArrayLike) -> FloatArray:
+    p = check_float_array("truths", truths)
+    if p.ndim != 2 or p.shape[1] != 3 or (p < 0.0).any() or (np.abs(p.sum(axis=1) - 1.0) > 1e-9).any():
+        raise InvalidInput(f"truths must have shape [k, 3] with rows in the simplex; got {show(truths)}")
+    return p
+
+
+def ever_certified(
+    log_wealth: LogWealth, truths: ArrayLike, max_n: int, alpha: float, *, exam: Exam | None = None
+) -> FloatArray:
+    """Return, for each truth ``[k, 3]``, the exact probability of certifying at some draw up to ``max_n``.
+
+    After every draw each rival's e-value is looked at; certified means that both have reached ``1/alpha``, at the same
+    draw or at different ones, or that the exam, taken at draw ``max_n`` alone, is passed.
+    """
+    p = _check_truths(truths)
+    max_n, needed = check_whole("max_n", max_n, 1), -np.log(check_alpha(alpha))
+    top, rival = np.meshgrid(np.arange(max_n + 1), np.arange(max_n + 1), indexing="ij")
+    p_top, p_rival, p_other = (p[:, k, None, None, None] for k in range(3))
+    mass = np.zeros((len(p), 4, max_n + 1, max_n + 1))
+    mass[:, 0, 0, 0] = 1.0
+    for n in range(1, max_n + 1):
+        after = mass * p_other
+        after[:, :, 1:, :] += mass[:, :, :-1, :] * p_top
+        after[:, :, :, 1:] += mass[:, :, :, :-1] * p_rival
+        # Certified mass stays where it is: bits never turn off, so it may go on wandering over the lattice.
+        here = top + rival <= n
+        other = np.where(here, n - top - rival, 0)
+        for bit, votes in ((1, rival), (2, other)):
+            reached = np.zeros(here.shape, dtype=bool)
+            reached[here] = log_wealth(top[here], votes[here], n) >= needed
+            for state in range(4):
+                if not state & bit:
+                    after[:, state | bit] += np.where(reached, after[:, state], 0.0)
+                    after[:, state] = np.where(reached, 0.0, after[:, state])
+        mass = after
+    certified = mass[:, 3].sum(axis=(1, 2))
+    if exam is not None:
+        certified += np.where(exam(top) & (top + rival <= max_n), mass[:, :3].sum(axis=1), 0.0).sum(axis=(1, 2))
+    return np.asarray(certified, dtype=np.float64)
+
+
+def audit_stopping(
+    log_wealth: LogWealth, L: float, max_n: int, alpha: float, *, points: int = 40, exam: Exam | None = None
+) -> StoppingAudit:
+    """Return the worst chance of ever certifying a margin of L over ``points`` truths on the boundary of the null.
+
+    ``alpha`` is the level that the e-values are held to; with an exam, judge ``miss`` against the sum of both.
+    """
+    truths = boundary_truths(check_positive("L", L), points)
+    misses = ever_certified(log_wealth, truths, max_n, alpha, exam=exam)
+    worst = int(misses.argmax())
+    return StoppingAudit(alpha, max_n, float(misses[worst]), tuple(truths[worst].tolist()), len(truths))
+
+
+def simulate_crossings(
+    log_wealth: LogWealth, truth: ArrayLike, looks: IntArray, runs: int, alpha: float, seed: int
+) -> int:
+    """Return how many of ``runs`` simulated inputs have the e-value against rival 1 ever reach ``1/alpha`` at a look.
+
+    One rival is at least as easily overcome as all of them together, so this bounds the certificates from above.
+    """
+    p = _check_truths(check_float_array("truth", truth)[None])[0]
+    needed = -np.log(check_alpha(alpha))
+    rng = np.random.default_rng(seed)
+    votes = np.zeros((check_whole("runs", runs, 1), 3), dtype=np.int64)
+    crossings, n = 0, 0
+    for look in looks.tolist():
+        votes = votes + rng.multinomial(look - n, p, size=len(votes))
+        n = look
+        reached = log_wealth(votes[:, 0], votes[:, 1], n) >= needed
+        crossings += int(reached.sum())
+        votes = votes[~reached]
+    return crossings

@@ -1,0 +1,284 @@
+"""Exact margin limits: proved in ball arithmetic, audited by enumeration, dominant, monotone."""
+
+from functools import cache
+from math import exp
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import betaincinv, ndtr, ndtri
+
+from buckler.bounds.buehler import buehler_lower, exact_margin_lower
+from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
+from buckler.bounds.margin_curve import curve_point, log_excess
+from buckler.bounds.orderings import DEFAULT, Bonferroni, LikelihoodRatio, Ordering, Wald
+from buckler.bounds.trinomial import log_pmf, make_region, region_probability
+from buckler.errors import InvalidInput
+from buckler.types import FloatArray, IntArray, MarginKind
+from tests.bounds.test_trinomial import ball_probability
+
+MARGINS: list[MarginKind] = ["probability", "quantile"]
+CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
+
+
+@cache
+def all_outcomes(n: int) -> tuple[IntArray, IntArray]:
+    x1, x2 = np.array([(a, b) for a in range(n + 1) for b in range(n + 1 - a)]).T
+    return x1, x2
+
+
+@cache
+def all_limits(n: int, alpha: float, margin: MarginKind) -> FloatArray:
+    return exact_margin_lower(*all_outcomes(n), n, alpha, margin)
+
+
+def clopper_pearson_lower(k: IntArray, n: int, alpha: float) -> FloatArray:
+    return np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, alpha), 0.0)
+
+
+def bonferroni(x1: IntArray, x2: IntArray, n: int, alpha: float, margin: MarginKind) -> FloatArray:
+    low, missing = clopper_pearson_lower(x1, n, alpha / 2), clopper_pearson_lower(n - x2, n, alpha / 2)
+    return low + missing - 1.0 if margin == "probability" else ndtri(low) + ndtri(missing)
+
+
+def top_class(x1: IntArray, n: int, alpha: float, margin: MarginKind) -> FloatArray:
+    low = clopper_pearson_lower(x1, n, alpha)
+    return 2.0 * low - 1.0 if margin == "probability" else 2.0 * ndtri(low)
+
+
+def check_dominance(x1: IntArray, x2: IntArray, n: int, alpha: float, margin: MarginKind, limits: FloatArray) -> None:
+    assert np.all(limits >= bonferroni(x1, x2, n, alpha, margin) - 1e-9)
+    cohen = top_class(x1, n, alpha, margin)
+    assert np.all(limits >= cohen - 0.01)
+    edge = (x1 + x2 == n) & (x1 > 0)
+    assert np.all(limits[edge] <= cohen[edge] + 1e-9)
+
+
+@pytest.mark.parametrize(
+    ("x1", "x2", "expected"), [(100, 0, 3.00095), (99, 1, 2.69852), (98, 2, 2.48268)], ids=["0", "1", "2"]
+)
+def test_reference_values(x1: int, x2: int, expected: float) -> None:
+    assert buehler_lower(x1, x2, 100, 1e-3, "quantile") == pytest.approx(expected, abs=6e-6)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(20, 1e-3), (20, 0.05), (60, 1e-3), (100, 1e-3)])
+def test_never_below_the_other_methods(n: int, alpha: float, margin: MarginKind) -> None:
+    check_dominance(*all_outcomes(n), n, alpha, margin, all_limits(n, alpha, margin))
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize("n", [500, 5000])
+def test_never_below_the_other_methods_at_random_outcomes(n: int, margin: MarginKind) -> None:
+    rng = np.random.default_rng(n)
+    p = rng.dirichlet([1.0, 0.5, 0.5], size=60)
+    x = np.array([rng.multinomial(n, row) for row in p])
+    x[:8, 1] += x[:8, 2]
+    check_dominance(x[:, 0], x[:, 1], n, 1e-3, margin, exact_margin_lower(x[:, 0], x[:, 1], n, 1e-3, margin))
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(20, 1e-3), (60, 1e-3)])
+def test_monotone_in_counts(n: int, alpha: float, margin: MarginKind) -> None:
+    table = np.full((n + 1, n + 1), np.nan)
+    table[all_outcomes(n)] = all_limits(n, alpha, margin)
+    with np.errstate(invalid="ignore"):
+        assert not np.any(np.diff(table, axis=0) < -1e-9)
+        assert not np.any(np.diff(table, axis=1) > 1e-9)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_monotone_in_alpha(margin: MarginKind) -> None:
+    for x1, x2, n in [(70, 10, 100), (40, 40, 100), (95, 0, 100), (12, 3, 20), (800, 100, 1000)]:
+        limits = [buehler_lower(x1, x2, n, a, margin) for a in np.geomspace(1e-12, 0.5, 25)]
+        assert np.all(np.diff(limits) >= -1e-9)
+
+
+def misses(n: int, margin: MarginKind, limits: FloatArray, truths: list[tuple[float, float]]) -> float:
+    """Return the largest probability, over truths, that the limit lies above the true margin."""
+    x1, x2 = all_outcomes(n)
+    worst = 0.0
+    for q1, q2 in truths:
+        theta = q1 - q2 if margin == "probability" else float(ndtri(q1) - ndtri(q2))
+        over = limits > theta
+        worst = max(
+            worst, sum(exp(log_pmf(n, a, b, q1, q2, 1 - q1 - q2)) for a, b in zip(x1[over], x2[over], strict=True))
+        )
+    return worst
+
+
+def hardest_truths(margin: MarginKind, limits: FloatArray, many: int) -> list[tuple[float, float]]:
+    """Truths just below each attained limit, where a miss is likeliest, along the whole curve."""
+    finite = np.unique(limits[np.isfinite(limits) & (limits > (-0.999 if margin == "probability" else -6))])
+    shape = (
+        [0.003, 0.1, 0.4, 0.8, 0.97, 0.9999] if margin == "probability" else [-3.0, -1.6, -0.8, -0.3, -0.05, -0.0005]
+    )
+    picked = finite[:: max(1, finite.size // many)] - 1e-9
+    return [curve_point(CODE[margin], float(b), t) for b in picked for t in shape]
+
+
+class Strict(LikelihoodRatio):
+    """The planted bug: the region leaves out the outcome seen and its ties."""
+
+    __slots__ = ()
+
+    def region(
+        self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind, *, ties: bool = True
+    ) -> tuple[IntArray, float]:
+        del ties
+        c, hint = super().region(x1, x2, n, alpha, margin, ties=False)
+        return (c if c.size else np.full(1, n, dtype=np.int64)), hint
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(12, 0.1), (20, 0.05), (20, 1e-3)])
+def test_audit_by_enumeration(n: int, alpha: float, margin: MarginKind) -> None:
+    limits = all_limits(n, alpha, margin)
+    worst = misses(n, margin, limits, hardest_truths(margin, limits, 60))
+    assert worst <= alpha
+    assert worst > 0.8 * alpha
+
+
+@pytest.mark.parametrize("ordering", [Wald(), Bonferroni()], ids=["Wald", "Bonferroni"])
+@pytest.mark.parametrize("margin", MARGINS)
+def test_audit_of_other_orderings(ordering: Ordering, margin: MarginKind) -> None:
+    x1, x2 = all_outcomes(12)
+    pairs = zip(x1.tolist(), x2.tolist(), strict=True)
+    limits = np.array([buehler_lower(a, b, 12, 0.05, margin, ordering=ordering) for a, b in pairs])
+    assert misses(12, margin, limits, hardest_truths(margin, limits, 40)) <= 0.05
+    if isinstance(ordering, Bonferroni):
+        assert np.all(limits >= bonferroni(x1, x2, 12, 0.05, margin) - 1e-6)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_audit_catches_the_strict_inequality(margin: MarginKind) -> None:
+    x1, x2 = all_outcomes(12)
+    pairs = zip(x1.tolist(), x2.tolist(), strict=True)
+    limits = np.array([buehler_lower(a, b, 12, 0.05, margin, ordering=Strict()) for a, b in pairs])
+    assert misses(12, margin, limits, hardest_truths(margin, limits, 40)) > 0.05
+
+
+@given(st.integers(1, 14), st.floats(1e-6, 0.5), st.tuples(*[st.floats(0.01, 1.0)] * 3), st.sampled_from(MARGINS))
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_audit_at_random(n: int, alpha: float, weights: tuple[float, float, float], margin: MarginKind) -> None:
+    q1, q2, _ = (w / sum(weights) for w in weights)
+    limits = exact_margin_lower(*all_outcomes(n), n, alpha, margin)
+    assert misses(n, margin, limits, [(q1, q2)]) <= alpha
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(
+    ("n", "alpha", "fractions"),
+    [
+        (1, 0.5, (1.0, 0.0)),
+        (7, 1e-12, (0.8, 0.1)),
+        (100, 1e-3, (0.7, 0.1)),
+        (1000, 1e-12, (0.9, 0.03)),
+        (5000, 0.5, (0.5, 0.4)),
+        (20_000, 1e-3, (0.99, 0.004)),
+        (100_000, 1e-3, (0.95, 0.002)),
+    ],
+)
+def test_residual_in_ball_arithmetic(n: int, alpha: float, fractions: tuple[float, float], margin: MarginKind) -> None:
+    ctx.prec = 300
+    x1, x2 = round(fractions[0] * n), round(fractions[1] * n)
+    L = buehler_lower(x1, x2, n, alpha, margin)
+    c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
+    region = make_region(n, c)
+    grid = np.linspace(0.001, 1.0 - 1e-9, 300) if margin == "probability" else -np.geomspace(1e-6, 5.0, 300)
+    values = np.array([region_probability(region, *curve_point(CODE[margin], L, float(t)), 1e-25) for t in grid])
+    assert values.max() <= alpha
+    order = np.argsort(values)[::-1]
+    for t in grid[order[:4]]:
+        assert ball_probability(n, *curve_point(CODE[margin], L, float(t)), c) <= arb(alpha)
+
+
+def test_limit_is_close_to_the_infimum() -> None:
+    # Raising the limit by a hair must break the level somewhere on the curve: nothing is given away.
+    for margin, span in (("probability", np.linspace(0, 1, 4001)), ("quantile", -np.geomspace(1e-7, 6, 4001))):
+        for x1, x2 in [(70, 10), (60, 30), (90, 1), (100, 0), (30, 40)]:
+            L = buehler_lower(x1, x2, 100, 1e-3, margin) + 1e-5  # type: ignore[arg-type]
+            region = make_region(100, DEFAULT.region(x1, x2, 100, 1e-3, margin)[0])  # type: ignore[arg-type]
+            assert max(region_probability(region, *curve_point(CODE[margin], L, float(t)), 1e-20) for t in span) > 1e-3
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_moduli_stay_below_their_bound(kind: int) -> None:
+    from scipy.special import wofz
+
+    def normal(z: complex) -> complex:
+        return complex(0.5 * wofz(-1j * z / np.sqrt(2)) * np.exp(-0.5 * z * z))
+
+    rng = np.random.default_rng(5)
+    for _ in range(2000):
+        L, half = rng.uniform(-1, 1) * (0.99 if kind == PROBABILITY else 5), 10 ** rng.uniform(-5, -0.5)
+        middle = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-4, 0.7))
+        bound = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
+        angle = rng.uniform(0, 2 * np.pi)
+        t = complex(middle + 1.25 * half * np.cos(angle), 0.75 * half * np.sin(angle))
+        if kind == PROBABILITY:
+            q1, q2 = max(L, 0) + 0.5 * (1 - abs(L)) * t, max(-L, 0) + 0.5 * (1 - abs(L)) * t
+        else:
+            q1, q2 = normal(t + L / 2), normal(t - L / 2)
+        assert np.log(abs(q1) + abs(q2) + abs(1 - q1 - q2)) <= bound + 1e-13
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_randomised_limit(margin: MarginKind) -> None:
+    plain = buehler_lower(14, 3, 20, 0.05, margin)
+    limits = [buehler_lower(14, 3, 20, 0.05, margin, uniform=u) for u in (0.0, 0.3, 0.6, 0.9, 0.9999)]
+    assert limits[0] == pytest.approx(plain, abs=1e-9)
+    assert np.all(np.diff(limits) >= -1e-9)
+    assert np.isfinite(buehler_lower(20, 0, 20, 0.05, margin, uniform=0.9999))
+
+
+def test_randomised_level_by_enumeration() -> None:
+    n, alpha = 8, 0.1
+    x1, x2 = all_outcomes(n)
+    u = (np.arange(20) + 0.5) / 20
+    limits = np.array(
+        [
+            [buehler_lower(a, b, n, alpha, "quantile", uniform=w) for w in u]
+            for a, b in zip(x1.tolist(), x2.tolist(), strict=True)
+        ]
+    )
+    for q1, q2 in [(0.6, 0.2), (0.5, 0.5 - 1e-9), (0.8, 0.01), (float(ndtr(0.3)), float(ndtr(-0.9)))]:
+        pmf = np.array([exp(log_pmf(n, a, b, q1, q2, 1 - q1 - q2)) for a, b in zip(x1, x2, strict=True)])
+        theta = float(ndtri(q1) - ndtri(q2))
+        # The share of u that misses is an interval's length, known from 20 midpoints to within 1/20 at one outcome.
+        assert float(pmf @ (limits > theta).mean(axis=1)) <= alpha + pmf.max() / 20
+
+
+def test_vectorised_equals_scalar_and_broadcasts() -> None:
+    limits = exact_margin_lower([[70], [60]], [10, 20, 10], 100, 1e-3)
+    assert limits.shape == (2, 3)
+    assert limits[1, 1] == buehler_lower(60, 20, 100, 1e-3, "quantile")
+    assert limits[0, 0] == limits[0, 2]
+    assert exact_margin_lower(70, 10, 100, 1e-3).shape == ()
+
+
+def test_extremes() -> None:
+    assert buehler_lower(0, 0, 10, 0.05, "quantile") == -np.inf
+    assert buehler_lower(0, 10, 10, 0.05, "probability") == -1.0
+    for n in (1, 1_000_000):
+        expected = 2 * 0.5 ** (1 / n) - 1
+        assert buehler_lower(n, 0, n, 0.5, "probability") == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((60, 50, 100, 0.05), "top"),
+        ((1.5, 0, 10, 0.05), "top"),
+        ((1, 0, 0, 0.05), "n"),
+        ((1, 0, 2_000_000, 0.05), "n"),
+        ((1, 0, 10, 1.0), "alpha"),
+        ((1, 0, 10, 0.05, "third"), "margin"),
+        ((1, 0, 10, 0.05, "quantile", 1.0), "uniform"),
+    ],
+)
+def test_bad_input(arguments: tuple[object, ...], word: str) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        exact_margin_lower(*arguments)  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""Orderings: monotone in both counts, one function, nested regions."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE, STEP, profile, reaches, value
+from buckler.bounds.orderings import Bonferroni, LikelihoodRatio, Ordering, Wald
+from buckler.errors import InvalidInput
+from buckler.types import FloatArray, IntArray, MarginKind
+
+ORDERINGS = [LikelihoodRatio(), Bonferroni(), Wald()]
+MARGINS: list[MarginKind] = ["probability", "quantile"]
+
+
+def outcomes(n: int) -> list[tuple[int, int]]:
+    return [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
+
+
+def padded(c: IntArray, n: int) -> IntArray:
+    full = np.full(n + 1, n + 1)
+    full[: c.size] = c
+    return full
+
+
+@pytest.mark.parametrize("ordering", ORDERINGS, ids=lambda o: type(o).__name__)
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(1, 0.05), (2, 0.5), (13, 1e-3), (40, 0.05)])
+def test_regions_are_up_closed_and_nest(ordering: Ordering, margin: MarginKind, n: int, alpha: float) -> None:
+    regions = []
+    for x1, x2 in outcomes(n):
+        c, _ = ordering.region(x1, x2, n, alpha, margin)
+        assert np.all(np.diff(c) >= 0)
+        assert np.all(c <= n - np.arange(c.size))
+        full = padded(c, n)
+        assert full[x2] <= x1, "an outcome lies in its own region"
+        strict = padded(ordering.region(x1, x2, n, alpha, margin, ties=False)[0], n)
+        assert np.all(strict >= full)
+        assert strict[x2] > x1, "an outcome is no more extreme than itself"
+        regions.append(full)
+    # Nested: sorted by size, each region contains the one before it.
+    regions.sort(key=lambda c: int(np.maximum(n + 1 - np.arange(n + 1) - c, 0).sum()))
+    for small, large in pairwise(regions):
+        assert np.all(large <= np.maximum(small, 0))
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+@pytest.mark.parametrize("n", [5, 60])
+@pytest.mark.parametrize("alpha", [0.05, 1e-3, 1e-12])
+def test_likelihood_ratio_is_monotone_over_all_outcomes(kind: int, n: int, alpha: float) -> None:
+    zz = float(ndtri(alpha)) ** 2
+    table = np.full((n + 1, n + 1), np.nan)
+    for a, b in outcomes(n):
+        table[a, b] = value(kind, a, b, n, zz)
+    assert not np.any(np.diff(table, axis=0) < 0)
+    assert not np.any(np.diff(table, axis=1) > 0)
+
+
+def plain_deviance(kind: int, y1: int, y2: int, n: int, L: float) -> float:
+    """The profile deviance by brute force over a fine grid of the curve."""
+    from scipy.special import ndtr
+
+    shift = [0.5, 0.5, 0.5] if kind == PROBABILITY else [-0.25, 0.6, 0.6]
+    a = np.array([y1, y2, n - y1 - y2]) + shift
+    if kind == PROBABILITY:
+        t = np.linspace(abs(L), 1, 400_001)[1:-1]
+        q: FloatArray = np.array([(t + L) / 2, (t - L) / 2, 1 - t])
+    else:
+        t = np.linspace(-8, 0, 400_001)[1:-1]
+        q = np.array([ndtr(t + L / 2), ndtr(t - L / 2), ndtr(-t - L / 2) - ndtr(t - L / 2)])
+    return float(2 * np.min(np.sum(a[:, None] * np.log(a[:, None] / (a.sum() * q)), axis=0)))
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_profile_equals_brute_force(kind: int) -> None:
+    for y1, y2, n, L in [(7, 2, 12, 0.1), (60, 10, 100, 0.5), (3, 40, 50, -0.6), (99, 1, 100, 0.7), (1, 0, 1, -0.9)]:
+        deviance = profile(kind, y1, y2, n, L, -0.3)[0]
+        assert deviance == pytest.approx(plain_deviance(kind, y1, y2, n, L), rel=1e-6)
+        assert deviance == pytest.approx(profile(kind, y1, y2, n, L, -3.0)[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_deviance_moves_more_in_a_step_than_rounding_can(kind: int) -> None:
+    rng = np.random.default_rng(3)
+    zz = float(ndtri(1e-3)) ** 2
+    for n in (1, 100, 10_000, 1_000_000):
+        for _ in range(20):
+            x1, x2, _ = rng.multinomial(n, rng.dirichlet([1, 1, 1])).tolist()
+            if kind == QUANTILE and x1 == 0:
+                continue
+            k = value(kind, x1, x2, n, zz)
+            if k * STEP < -0.999999:
+                continue
+            assert reaches(kind, x1, x2, n, k, zz)
+            assert not reaches(kind, x1, x2, n, k + 1, zz)
+            steps = [profile(kind, x1, x2, n, (k + i) * STEP, -0.7)[0] for i in range(-3, 4)]
+            assert np.all(np.diff(steps) < 0)
+
+
+def test_wald_refuses_what_its_table_cannot_hold() -> None:
+    with pytest.raises(InvalidInput, match="2000"):
+        Wald().region(1, 1, 2001, 0.05, "quantile")

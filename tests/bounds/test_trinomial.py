@@ -1,0 +1,121 @@
+"""Region probabilities: the kernel against its plain reference and against ball arithmetic."""
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+
+from buckler.bounds.likelihood_ratio import QUANTILE
+from buckler.bounds.margin_curve import curve_point
+from buckler.bounds.orderings import DEFAULT
+from buckler.bounds.trinomial import (
+    RELATIVE_ERROR,
+    at_most_one,
+    log_pmf,
+    make_region,
+    region_probability,
+    region_probability_reference,
+)
+from buckler.types import IntArray
+
+
+def sloped_boundary(n: int, q1: float, q2: float, z: float, slope: float) -> IntArray:
+    j = np.arange(n + 1)
+    c = np.maximum(np.ceil(n * q1 + 0.4 * z * np.sqrt(n) + slope * (j - n * q2)), 0).astype(np.int64)
+    empty = c > n - j
+    return np.ascontiguousarray(c[: int(np.argmax(empty)) if empty.any() else n + 1])
+
+
+def ball_probability(n: int, q1: float, q2: float, c: IntArray) -> arb:
+    """Sum the columns that matter in ball arithmetic, radii included; the others are far below double precision.
+
+    One incomplete beta function starts the recurrence; the balls carry whatever its steps lose.
+    """
+    p1, p2 = arb(q1), arb(q2)
+    d = 1 - p2
+    p3 = d - p1
+    spread = 14 * np.sqrt(n * q2 * (1 - q2)) + 60
+    low, j = max(0, int(n * q2 - spread)), min(c.size - 1, int(n * q2 + spread))
+    if j < low:
+        return arb(0)
+
+    def log_choose(m: int, k: int) -> arb:
+        return arb(m + 1).lgamma() - arb(k + 1).lgamma() - arb(m - k + 1).lgamma()
+
+    level = int(c[j])
+    weight = (log_choose(n, j) + j * p2.log() + (n - j) * d.log()).exp()
+    column = weight * (p1 / d).beta_lower(arb(level), arb(n - j - level + 1), regularized=True) if level else weight
+    log_single = log_choose(n, j) + j * p2.log() + log_choose(n - j, level - 1) if level else arb(0)
+    single = (log_single + (level - 1) * p1.log() + (n - j - level + 1) * p3.log()).exp() if level else arb(0)
+    total = column
+    while j > low:
+        column = (column + single * p1 / d) * d * j / (p2 * (n - j + 1))
+        single = single * p3 * j / (p2 * (n - j - level + 2))
+        j -= 1
+        while level > c[j]:
+            column += single
+            level -= 1
+            single = single * p3 * level / (p1 * (n - j - level + 1))
+        total += column
+    return total
+
+
+def test_kernel_equals_reference() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        n = int(10 ** rng.uniform(0, 4))
+        q1, q2, _ = rng.dirichlet([0.5, 0.5, 0.5])
+        c = sloped_boundary(n, q1, q2, rng.uniform(0, 4), rng.uniform(0, 2))
+        plain = region_probability_reference(n, q1, q2, c) if c.size else 0.0
+        assert region_probability(make_region(n, c), q1, q2, 1e-30) == pytest.approx(plain, rel=1e-9, abs=1e-28)
+
+
+@pytest.mark.parametrize("n", [1, 10, 1000, 100_000])
+def test_ball_arithmetic_agrees(n: int) -> None:
+    ctx.prec = 300
+    rng = np.random.default_rng(n)
+    for _ in range(4):
+        q1, q2, _ = (0.98 * rng.dirichlet([1, 1, 1]) + 0.02 / 3).tolist()
+        c = sloped_boundary(n, q1, q2, 3.0, rng.uniform(0, 2))
+        if c.size == 0:
+            continue
+        exact = float(ball_probability(n, q1, q2, c))
+        computed = region_probability(make_region(n, c), q1, q2, 1e-30)
+        assert abs(computed - exact) <= 0.01 * RELATIVE_ERROR * exact + 1e-29
+
+
+def test_steep_boundaries_do_not_overflow() -> None:
+    # At n = 1e5 the boundary rises by thousands per column near x2 = 0.
+    n = 100_000
+    c, L = DEFAULT.region(95_000, 2_000, n, 1e-3, "quantile")
+    for t in (-0.5, -1.5, -1.8, -2.5, -4.0):
+        q1, q2 = curve_point(QUANTILE, L, t)
+        expected = region_probability_reference(n, q1, q2, c)
+        assert region_probability(make_region(n, c), q1, q2, 1e-18) == pytest.approx(expected, rel=1e-8, abs=1e-17)
+
+
+def test_monotone_in_both_cells() -> None:
+    region = make_region(200, sloped_boundary(200, 0.5, 0.2, 2.0, 0.7))
+    steps = np.linspace(0.01, 0.6, 40)
+    rising = [region_probability(region, q, 0.2, 1e-20) for q in steps]
+    falling = [region_probability(region, 0.3, q, 1e-20) for q in steps]
+    assert np.all(np.diff(rising) >= 0)
+    assert np.all(np.diff(falling) <= 0)
+
+
+def test_pmf_sums_to_one() -> None:
+    n = 30
+    total = sum(np.exp(log_pmf(n, a, b, 0.5, 0.2, 0.3)) for a in range(n + 1) for b in range(n + 1 - a))
+    assert total == pytest.approx(1.0, abs=1e-13)
+
+
+@pytest.mark.parametrize("q2", [1e-10, 1e-20, 1e-40, 1e-300])
+def test_a_rival_that_hardly_exists_hides_nothing(q2: float) -> None:
+    """Columns above the mean underflow one after the other; the column that holds the mass must still be counted."""
+    c = np.ones(1000, dtype=np.int64)
+    assert region_probability(make_region(1000, c), 1e-3, q2, 1e-15) == pytest.approx(0.6323045752290359, rel=1e-11)
+
+
+def test_no_number_proves_nothing() -> None:
+    assert at_most_one(float("nan")) == 1.0
+    assert at_most_one(float("inf")) == 1.0
+    assert at_most_one(0.5) == 0.5

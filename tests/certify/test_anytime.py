@@ -1,0 +1,156 @@
+"""AnytimeTest: its loop, its batches, its certificate, and that classes and batches are treated alike."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr
+
+from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.bounds.evalues import kl_to_null, tangent_mixture
+from buckler.certify.anytime import AnytimeTest
+from buckler.errors import InvalidInput
+
+
+def new(label: int = 0, m: int = 3, alpha: float = 1e-3, max_n: int = 100_000, target: float = 0.5) -> AnytimeTest:
+    return AnytimeTest(label=label, num_classes=m, sigma=0.5, target_radius=target, alpha=alpha, max_n=max_n)
+
+
+def play(test: AnytimeTest, truth: list[float], seed: int) -> AnytimeTest:
+    rng = np.random.default_rng(seed)
+    while test.decision == "undecided":
+        test.update(rng.multinomial(test.batch_size(), truth))
+    return test
+
+
+def test_clear_success_and_clear_failure_take_few_draws() -> None:
+    good = [play(new(), [0.99, 0.01, 0.0], seed) for seed in range(20)]
+    assert all(test.decision == "certified" for test in good)
+    assert max(test.n for test in good) <= 150
+    bad = [play(new(), [0.2, 0.5, 0.3], seed) for seed in range(20)]
+    assert all(test.decision == "hopeless" for test in bad)
+    assert max(test.n for test in bad) <= 64
+
+
+def test_near_the_limit_where_it_certifies() -> None:
+    for truth in ([0.95, 0.05, 0.0], [0.9, 0.05, 0.05], [0.87, 0.13, 0.0]):
+        limit = math.log(1000) / float(kl_to_null(truth, 2.0))
+        used = [play(new(), truth, seed).n for seed in range(21)]
+        assert np.median(used) <= 1.6 * limit
+
+
+def test_certificate_states_the_target_and_the_draws_used() -> None:
+    test = play(new(label=2), [0.01, 0.0, 0.99], 1)
+    certificate = test.certificate("cat", n0=100)
+    assert (certificate.predicted, certificate.radius, certificate.n, certificate.n0) == (2, 0.5, test.n, 100)
+    assert certificate.margin >= 2.0
+    assert certificate.margin == pytest.approx(2.0, rel=1e-15)
+    assert (certificate.method, certificate.radius_kind, certificate.sound) == ("anytime", "R2", True)
+    abstention = play(new(), [0.3, 0.7, 0.0], 1).certificate("dog")
+    assert abstention.abstained
+    assert abstention.radius == 0.0
+
+
+def test_undecided_test_abstains_and_an_empty_one_has_no_certificate() -> None:
+    test = new()
+    with pytest.raises(InvalidInput, match="number of draws"):
+        test.certificate("x")
+    test.update(np.array([5, 0, 0]))
+    assert test.decision == "undecided"
+    assert test.certificate("x").abstained
+
+
+def test_batches_are_geometric_and_stay_within_the_budget() -> None:
+    test, total = new(max_n=5000), 0
+    rng = np.random.default_rng(5)
+    while test.decision == "undecided":
+        batch = test.batch_size()
+        assert 1 <= batch <= max(16, total // 2)
+        assert batch >= min(max(4, total // 16), 5000 - total)
+        test.update(rng.multinomial(batch, [0.8415, 0.1585, 0.0]))
+        total += batch
+        assert test.n == total <= 5000
+    assert test.batch_size() == 0
+
+
+def test_a_spent_budget_is_hopeless_unless_the_exam_is_passed() -> None:
+    threshold = float(ndtr(1.0))
+    for top in range(455, 480):
+        test = new(max_n=520, alpha=0.05)
+        test.update(np.array([top - 1, 520 - top, 0]))
+        if test.decision != "undecided":
+            continue
+        test.update(np.array([1, 0, 0]))
+        passed = float(clopper_pearson_lower(top, 520, 0.05 / 4)) > threshold
+        wealth = float(tangent_mixture(np.nextafter(2.0, 3.0)).log_wealth(top, 520 - top, 520))
+        assert test.decision == ("certified" if passed or wealth >= -math.log(0.75 * 0.05) else "hopeless")
+
+
+def test_the_exam_is_not_taken_early() -> None:
+    test = new(max_n=1000, alpha=0.05)
+    test.update(np.array([457, 63, 0]))
+    assert float(clopper_pearson_lower(457, 520, 0.05 / 4)) > float(ndtr(1.0)) - 0.01
+    assert test.decision == "undecided"
+
+
+def test_a_thousand_classes_each_keep_their_wealth() -> None:
+    truth = np.zeros(1000)
+    truth[7], truth[8:] = 0.97, 0.03 / 992
+    test = play(new(label=7, m=1000), truth.tolist(), 0)
+    assert test.decision == "certified"
+    assert test.n < 100
+
+
+@given(st.permutations([1, 2, 3]), st.integers(0, 2**32 - 1))
+def test_order_of_the_other_classes_is_irrelevant(order: list[int], seed: int) -> None:
+    rng, one, other = np.random.default_rng(seed), new(m=4), new(m=4)
+    for _ in range(6):
+        votes = rng.multinomial(one.batch_size(), [0.88, 0.06, 0.05, 0.01])
+        assert one.batch_size() == other.batch_size()
+        assert one.update(votes) == other.update(votes[[0, *order]])
+        if one.decision != "undecided":
+            break
+
+
+def test_rivals_may_be_overcome_at_different_times() -> None:
+    test, needed = new(alpha=0.01), -math.log(0.0075)
+    test.update(np.array([60, 0, 5]))
+    assert test.decision == "undecided"
+    assert test.update(np.array([150, 20, 0])) == "certified"
+    wealth = tangent_mixture(2.0).log_wealth
+    assert wealth(60, 0, 65) > needed > wealth(210, 20, 235)
+    assert wealth(210, 5, 235) > needed > wealth(60, 5, 65)
+
+
+@pytest.mark.parametrize("target", [1.9, 5.0, 20.0, 1e6])
+def test_an_impossible_target_is_known_at_once(target: float) -> None:
+    test = new(max_n=100, target=target)
+    assert test.batch_size() == 16
+    assert test.update(np.array([16, 0, 0])) == "hopeless"
+
+
+def test_a_tiny_target_can_be_certified() -> None:
+    test = play(new(target=1e-9), [0.8, 0.2, 0.0], 0)
+    assert test.decision == "certified"
+    assert test.n < 200
+
+
+def test_bad_input_is_named() -> None:
+    for name, kwargs in [
+        ("label", {"label": 3}),
+        ("num_classes", {"m": 1}),
+        ("alpha", {"alpha": 0.0}),
+        ("target_radius", {"target": 0.0}),
+        ("max_n", {"max_n": 0}),
+    ]:
+        with pytest.raises(InvalidInput, match=name):
+            new(**kwargs)  # type: ignore[arg-type]
+    test = new(max_n=50)
+    for votes in ([1, 2], [0, 0, 0], [-1, 2, 0], [60, 0, 0]):
+        with pytest.raises(InvalidInput, match="counts"):
+            test.update(np.array(votes))
+    decided = play(new(), [0.2, 0.8, 0.0], 0)
+    with pytest.raises(InvalidInput, match="hopeless"):
+        decided.update(np.array([1, 0, 0]))
