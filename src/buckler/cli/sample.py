@@ -3,9 +3,8 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,25 +13,12 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.interrupts import interruptible
+from buckler.cli.loading import load_run
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import RunSpec, from_dict, read_toml
-from buckler.sampling.datasets import open_dataset
-from buckler.sampling.models import Architecture, resolve_model
+from buckler.runs.spec import read_toml
 
 INTERRUPTED = 3
-
-
-def _build(name: str, num_classes: int) -> Any:
-    from buckler.training.architectures import build
-
-    return build(name, num_classes)
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
-}
-"""The built-in networks by name; torch is loaded only when one is built."""
 
 
 def sample(
@@ -98,9 +84,12 @@ def sample(
     settings = _settings(spec, {key: value for key, value in given.items() if value is not None})
     with interruptible():
         try:
-            resolved, call = prepare(settings)
+            run = load_run(settings)
             with _bar(quiet or as_json) as progress:
-                summary = call(
+                summary = runs.sample(
+                    run.spec,
+                    run.classifier,
+                    run.dataset,
                     out,
                     progress=progress,
                     max_seconds=max_seconds,
@@ -121,7 +110,7 @@ def sample(
                     "samples": summary.samples,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
-                    "spec_hash": resolved.hash(),
+                    "spec_hash": run.spec.hash(),
                 }
             )
         )
@@ -129,44 +118,11 @@ def sample(
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
-    if summary.rows < resolved.batch_size and not quiet:
+    if summary.rows < run.spec.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
         _how_to_go_on("stopped at the limit", out)
         raise typer.Exit(INTERRUPTED)
-
-
-def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Callable[..., runs.Summary]]:
-    """Return the resolved specification, and the call that draws it into a folder."""
-    for name in ("model", "data", "sigma", "n"):
-        if name not in settings:
-            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
-    on_cuda = str(settings.get("device", "cpu")).startswith("cuda")
-    settings = {"batch_size": 2048 if on_cuda else 512, "noise": "cuda" if on_cuda else "philox", **settings}
-    # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
-    draft = from_dict({"num_classes": 2, **settings})
-    classifier = resolve_model(
-        draft.model,
-        architectures=ARCHITECTURES,
-        num_classes=settings.get("num_classes"),
-        mean=draft.mean,
-        std=draft.std,
-        device=settings.get("device"),
-        dtype=draft.dtype,
-        channels_last=draft.channels_last,
-        compile=draft.compile,
-    )
-    if classifier.num_classes is None:
-        raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
-    resolved = from_dict({**settings, "num_classes": classifier.num_classes, "device": classifier.device.split(":")[0]})
-    dataset = open_dataset(
-        resolved.data,
-        labels=resolved.labels,
-        resize=resolved.resize,
-        crop=resolved.crop,
-        value_range=resolved.value_range,
-    ).select(every=resolved.every, limit=resolved.limit, ids=resolved.ids)
-    return resolved, partial(runs.sample, resolved, classifier, dataset)
 
 
 def _settings(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
