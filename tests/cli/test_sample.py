@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -134,26 +133,6 @@ def test_a_mistake_is_one_line(here: Path, options: list[str], text: str, capsys
     assert text in error
     assert len(error.strip().splitlines()) == 1
     del here
-
-
-def test_a_target_radius_is_drawn_until_decided(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sample("--limit", "12", "--quiet") == 0
-    target = ["certify", "run", "--target-radius", "0.05", "--max-n", "2000", "--out", "c.parquet"]
-    assert run([*target, "--quiet"]) == 0
-    certificates = read_certificates(here / "c.parquet")
-    assert {c.radius for c in certificates} == {0.0, 0.05}
-    assert {c.method for c in certificates} == {"anytime"}
-    assert min(c.n for c in certificates) < 200
-    assert run([*target, "--class", "label"]) == 0
-    assert "mean n" in capsys.readouterr().out
-    assert run([*target, "--n", "50"]) == 2
-    assert "stands alone" in capsys.readouterr().err
-    models = here / "test_models_for_sample.py"
-    models.write_text(models.read_text().replace("@ WEIGHTS", "@ WEIGHTS * 2"))
-    sys.modules.pop("test_models_for_sample")
-    shutil.rmtree(here / "__pycache__", ignore_errors=True)
-    assert run(target) == 2
-    assert "the classifier is not the one of the run" in capsys.readouterr().err
 
 
 def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,6 +39,30 @@ def test_label_case_and_abstention() -> None:
     assert wrong.predicted is None
 
 
+def test_a_target_radius_is_decided_with_few_draws() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    near = smoothed.certify([1.0, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
+    far = smoothed.certify([0.1, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
+    assert (near.predicted, near.radius, near.method) == (0, 0.5, "anytime")
+    assert near.n < 1000
+    assert far.predicted is None
+    assert far.n < 1000
+    assert near == smoothed.certify([1.0, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
+    given = smoothed.certify([1.0, 0.0], target_radius=0.5, label=0, n0=0)
+    assert (given.predicted, given.n0) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n": 5}, {"method": "exact"}, {"margin": "probability"}, {"max_n": 0}, {"target_radius": 0.0}, {"n0": 0}],
+)
+def test_a_target_radius_takes_no_other_plan(change: dict[str, object]) -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    good: dict[str, object] = {"x": [1.0], "target_radius": 0.5}
+    with pytest.raises(buckler.InvalidInput):
+        smoothed.certify(**good | change)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

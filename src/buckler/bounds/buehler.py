@@ -23,6 +23,7 @@ from buckler.types import ArrayLike, FloatArray, MarginKind
 AIM = 1e-6
 """The search aims at ``alpha (1 - AIM)``, the room in which the proof closes; it costs about ``AIM / sqrt(n)``."""
 LARGEST_N = 1_000_000
+SMALLEST_ALPHA = 1e-12
 REMEMBERED = 1 << 16
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
@@ -35,9 +36,7 @@ def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight
 
 
 @compiled
-def margin_at(
-    kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float
-) -> float:
+def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = 1e-12 * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
@@ -200,8 +199,10 @@ def buehler_lower(
     >>> round(buehler_lower(100, 0, 100, 1e-3, "quantile"), 5)
     3.00095
     >>> round(buehler_lower(70, 10, 100, 1e-3, "quantile"), 3)
-    0.984
+    0.983
     """
+    if alpha < SMALLEST_ALPHA:
+        raise InvalidInput(f"alpha must be at least {SMALLEST_ALPHA:g} for the exact limit; got {alpha}")
     kind = CODE[margin]
     weight = 1.0 if uniform is None else max(1.0 - uniform, min(2.0 * alpha, 1.0))
     c, hint = ordering.region(x1, x2, n, alpha, margin)

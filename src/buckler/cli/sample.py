@@ -3,8 +3,9 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,12 +14,26 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.interrupts import interruptible
-from buckler.cli.loading import load_run
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml
+from buckler.runs.spec import RunSpec, from_dict, read_toml
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset, open_dataset
+from buckler.sampling.models import Architecture, resolve_model
 
 INTERRUPTED = 3
+
+
+def _build(name: str, num_classes: int) -> Any:
+    from buckler.training.architectures import build
+
+    return build(name, num_classes)
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
+}
+"""The built-in networks by name; torch is loaded only when one is built."""
 
 
 def sample(
@@ -81,15 +96,15 @@ def sample(
         "resize": resize, "crop": crop, "value_range": _numbers("value-range", value_range), "every": every,
         "limit": limit, "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
-    settings = _settings(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
     with interruptible():
         try:
-            run = load_run(settings)
+            resolved, classifier, dataset = prepare(settings)
             with _bar(quiet or as_json) as progress:
                 summary = runs.sample(
-                    run.spec,
-                    run.classifier,
-                    run.dataset,
+                    resolved,
+                    classifier,
+                    dataset,
                     out,
                     progress=progress,
                     max_seconds=max_seconds,
@@ -110,7 +125,7 @@ def sample(
                     "samples": summary.samples,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
-                    "spec_hash": run.spec.hash(),
+                    "spec_hash": resolved.hash(),
                 }
             )
         )
@@ -118,14 +133,48 @@ def sample(
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
-    if summary.rows < run.spec.batch_size and not quiet:
+    if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
         _how_to_go_on("stopped at the limit", out)
         raise typer.Exit(INTERRUPTED)
 
 
-def _settings(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Classifier, Dataset]:
+    """Return the resolved specification, its classifier and its data."""
+    for name in ("model", "data", "sigma", "n"):
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
+    draft = from_dict({"num_classes": 2, **settings})
+    classifier = resolve_model(
+        draft.model,
+        architectures=ARCHITECTURES,
+        num_classes=settings.get("num_classes"),
+        mean=draft.mean,
+        std=draft.std,
+        device=settings.get("device"),
+        dtype=draft.dtype,
+        channels_last=draft.channels_last,
+        compile=draft.compile,
+    )
+    if classifier.num_classes is None:
+        raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
+    kind = classifier.device.split(":")[0]
+    defaults = {"batch_size": 2048, "noise": "cuda"} if kind == "cuda" else {}
+    resolved = from_dict({**defaults, **settings, "num_classes": classifier.num_classes, "device": kind})
+    dataset = open_dataset(
+        resolved.data,
+        labels=resolved.labels,
+        resize=resolved.resize,
+        crop=resolved.crop,
+        value_range=resolved.value_range,
+    ).select(every=resolved.every, limit=resolved.limit, ids=resolved.ids)
+    return resolved, classifier, dataset
+
+
+def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings of a TOML file, with the given options over them."""
     if path is None:
         return given
     try:

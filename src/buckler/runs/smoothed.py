@@ -5,10 +5,14 @@ from typing import Any
 from buckler.certify.methods import certify_counts
 from buckler.errors import InvalidInput, check_float_array, check_positive, check_whole
 from buckler.records import Certificate
+from buckler.runs.anytime import certify_until_decided
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import draw_counts
+from buckler.sampling.engine import Engine, draw_counts
 from buckler.sampling.noise import Stream, content_id
 from buckler.types import ArrayLike, MarginKind, RadiusKind
+
+DRAWS = 1000
+"""Estimation draws unless told."""
 
 
 class Smoothed:
@@ -22,7 +26,7 @@ class Smoothed:
     ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
     >>> certificate = Smoothed(sign, sigma=0.5, num_classes=2).certify([1.0, 1.0], n=1000, n0=100, alpha=1e-3, seed=0)
     >>> certificate.predicted, round(certificate.radius, 3)
-    (1, 1.077)
+    (1, 1.089)
     """
 
     def __init__(self, model: Any, sigma: float, num_classes: int | None = None) -> None:
@@ -33,18 +37,20 @@ class Smoothed:
     def certify(
         self,
         x: ArrayLike,
-        n: int = 1000,
+        n: int | None = None,
         n0: int = 100,
         alpha: float = 1e-3,
         seed: int = 0,
         *,
         label: int | None = None,
         margin: MarginKind = "quantile",
-        method: str = "exact",
+        method: str | None = None,
         radius: RadiusKind | None = None,
+        target_radius: float | None = None,
+        max_n: int = 100_000,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Certificate:
-        """Return the certificate of one input ``x`` (without a batch axis).
+        """Return the certificate of one input ``x`` (without a batch axis), from ``n`` draws or until decided.
 
         **Guarantee.** Over the noise, the certificate is wrong with probability at most ``alpha``: an abstention, or a
         class that the smoothed classifier predicts everywhere within ``radius`` of ``x``.
@@ -52,13 +58,29 @@ class Smoothed:
         The class is ``label`` if given (then ``n0`` draws are not needed), else the top class of ``n0`` selection
         draws; the ``n`` estimation draws are separate. Noise depends on the seed and on ``id``, by default made from
         the values of x: different inputs never share noise, and the same call gives the same certificate.
+
+        With ``target_radius``, fixed beforehand, drawing goes on until that radius is certified, looks hopeless, or
+        ``max_n`` draws are spent; the certificate is valid whenever it stops, and its ``n`` is what was used.
         """
         point = check_float_array("x", x)
         if point.ndim == 0 or point.size == 0:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
-        draws = check_whole("n", n, 1)
-        selection_draws = check_whole("n0", n0, 0)
         name = content_id(point) if id is None else id
+        if target_radius is not None:
+            if n is not None or method is not None or radius is not None or margin != "quantile":
+                raise InvalidInput("target_radius stands alone: it takes max_n, not n, margin, method or radius")
+            return certify_until_decided(
+                Engine(self.classifier, sigma=self.sigma, seed=seed),
+                point[None],
+                [name],
+                target_radius=target_radius,
+                alpha=alpha,
+                max_n=max_n,
+                n0=n0,
+                labels=None if label is None else [label],
+            )[0]
+        draws = check_whole("n", DRAWS if n is None else n, 1)
+        selection_draws = check_whole("n0", n0, 0)
         if label is None and selection_draws == 0:
             raise InvalidInput("n0 must be at least 1 when no label is given; got 0")
 
@@ -76,7 +98,7 @@ class Smoothed:
             label=label,
             selection=selection,
             margin=margin,
-            method=method,
+            method=method or "exact",
             radius=radius,
             ids=[name],
         )

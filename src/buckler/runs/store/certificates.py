@@ -1,8 +1,10 @@
 """Certificates as one Parquet table, a row each, readable by pandas, polars and duckdb."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,11 +34,28 @@ SCHEMA = pa.schema(
 )
 
 
-def write_certificates(path: Path, certificates: Sequence[Certificate]) -> None:
-    """Write all certificates to ``path``, whole or not at all."""
-    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=SCHEMA)
+ORIGIN = b"buckler"
+"""The table's metadata under this key say, as JSON, what the certificates were made from."""
+
+
+def write_certificates(
+    path: Path, certificates: Sequence[Certificate], origin: Mapping[str, Any] | None = None
+) -> None:
+    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
+    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
+
+
+def read_origin(path: Path) -> dict[str, Any] | None:
+    """Return what the certificates of a table were made from, or None if it does not say."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+        found = json.loads(metadata[ORIGIN]) if ORIGIN in metadata else None
+    except (OSError, ValueError, pa.ArrowException) as broken:
+        raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
+    return found if isinstance(found, dict) else None
 
 
 def read_certificates(path: Path) -> list[Certificate]:
