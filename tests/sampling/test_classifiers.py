@@ -1,6 +1,8 @@
 """Adapters: what people have becomes a classifier, and is given back as it came."""
 
+import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -242,3 +244,32 @@ def test_torch_settings_are_not_ignored_elsewhere() -> None:
         as_classifier(lambda b: b, num_classes=2, dtype="bfloat16")
     with pytest.raises(InvalidInput, match="model must be"):
         as_classifier(3)
+
+
+def test_fingerprints_see_code_and_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    original = (
+        "import numpy as np\nimport torch\nSCALE = np.ones(2)\n"
+        "def inner(x):\n    return x * SCALE\n"
+        "def plain(x):\n    return inner(x)\n"
+        "class Thing:\n    def __call__(self, x):\n        return inner(x)\n"
+        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
+    )
+    edits = {"np.ones": "np.zeros", "x * SCALE": "x + SCALE", "x + 1": "x + 2"}
+
+    def prints(name: str, text: str) -> list[str]:
+        (tmp_path / f"{name}.py").write_text(text)
+        module = importlib.import_module(name)
+        made = [module.plain, module.Thing(), module.Net()]
+        return [as_classifier(model, num_classes=2).fingerprint() for model in made]
+
+    first = prints("first_version_of_it", original)
+    assert len(set(first)) == 3
+    assert first == prints("first_version_of_it", original)
+    for k, (old, new) in enumerate(edits.items()):
+        # Written to one name, so that nothing but the edit differs.
+        sys.modules.pop("first_version_of_it")
+        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
+        importlib.invalidate_caches()
+        changed = prints("first_version_of_it", original.replace(old, new))
+        assert [a != b for a, b in zip(first, changed, strict=True)] == [k < 2, k < 2, k == 2]

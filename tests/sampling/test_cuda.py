@@ -1,9 +1,9 @@
 """The cuda backend: the same promises as on the host. Runs with ``python tests/sampling/test_cuda.py`` too."""
 
 from typing import Any
+from unittest import skipUnless
 
 import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -13,7 +13,7 @@ from buckler.sampling.noise import BLOCK, Address
 from buckler.sampling.plan import Request
 from buckler.types import AnyArray, IntArray
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a cuda device")
+needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
 
 X = np.random.default_rng(0).random((5, 3, 8, 8)).astype(np.float32)
 IDS = [f"input-{i}" for i in range(5)]
@@ -32,6 +32,7 @@ def counts(rows: int, n: int = 1000, **options: Any) -> IntArray:
         return engine.draw(X, IDS, "estimation", [Request(i, 0, n) for i in range(5)]).counts[:, 0]
 
 
+@needs_cuda
 def test_noise_is_a_function_of_its_address() -> None:
     from buckler.sampling.device import CudaNoise
 
@@ -58,6 +59,7 @@ def test_noise_is_a_function_of_its_address() -> None:
     assert abs(float(whole.var()) - 1.0) < 5 * np.sqrt(2 / whole.size)
 
 
+@needs_cuda
 def test_counts_do_not_depend_on_the_batch_size() -> None:
     expected = counts(1000)
     assert (expected.sum(axis=1) == 1000).all()
@@ -65,6 +67,7 @@ def test_counts_do_not_depend_on_the_batch_size() -> None:
         assert (counts(rows) == expected).all()
 
 
+@needs_cuda
 def test_the_host_generator_gives_the_host_counts() -> None:
     engine = Engine(as_classifier(Rowwise(), num_classes=4), sigma=0.5, batch_size=64)
     with engine.session():
@@ -73,6 +76,7 @@ def test_the_host_generator_gives_the_host_counts() -> None:
     assert np.abs(counts(64) - host).max() < 120  # other noise, same distribution: 5 standard deviations are 112
 
 
+@needs_cuda
 def test_lower_precision_compiled_and_channels_last() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Flatten(), nn.Linear(576, 4)).cuda()
@@ -90,6 +94,7 @@ def test_lower_precision_compiled_and_channels_last() -> None:
     assert net.training
 
 
+@needs_cuda
 def test_memory_that_runs_out_halves_the_batch() -> None:
     class Greedy(Rowwise):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -145,8 +145,6 @@ def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Classifier, Dataset]:
     for name in ("model", "data", "sigma", "n"):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
-    on_cuda = str(settings.get("device", "cpu")).startswith("cuda")
-    settings = {"batch_size": 2048 if on_cuda else 512, "noise": "cuda" if on_cuda else "philox", **settings}
     # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
     draft = from_dict({"num_classes": 2, **settings})
     classifier = resolve_model(
@@ -162,7 +160,9 @@ def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Classifier, Dataset]:
     )
     if classifier.num_classes is None:
         raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
-    resolved = from_dict({**settings, "num_classes": classifier.num_classes, "device": classifier.device.split(":")[0]})
+    kind = classifier.device.split(":")[0]
+    defaults = {"batch_size": 2048, "noise": "cuda"} if kind == "cuda" else {}
+    resolved = from_dict({**defaults, **settings, "num_classes": classifier.num_classes, "device": kind})
     dataset = open_dataset(
         resolved.data,
         labels=resolved.labels,

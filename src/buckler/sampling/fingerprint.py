@@ -1,14 +1,15 @@
 """A hash that changes when a classifier or a data set does.
 
 Values are hashed by what they hold: array bytes with dtype and shape, file bytes, the attributes of an object, the
-source text of a function. Nothing is serialised, so nothing needs to be trusted.
+source text of a function with what it closes over and the constants and neighbours it names. Nothing is serialised, so
+nothing needs to be trusted. What a function reads in other ways (files, other modules) is out of sight.
 """
 
 import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -68,16 +69,34 @@ def _feed(write: Callable[[bytes], None], value: Any, depth: int, above: set[int
         _feed(write, value.__func__, depth - 1, inside)
         _feed(write, value.__self__, depth - 1, inside)
     elif inspect.isfunction(value):
-        write(f"{value.__module__}.{value.__qualname__}".encode())
-        write(value.__code__.co_code)
-        _feed(write, [c for c in value.__code__.co_consts if not inspect.iscode(c)], depth - 1, inside)
-        _feed(write, value.__defaults__, depth - 1, inside)
-        _feed(write, [cell.cell_contents for cell in value.__closure__ or ()], depth - 1, inside)
+        _feed_function(write, value, depth, inside)
     else:
         _feed_object(write, value, depth, inside)
 
 
+def _feed_function(write: Callable[[bytes], None], value: FunctionType, depth: int, inside: set[int]) -> None:
+    """Write a function's source, what it closes over, and the arrays, numbers and functions it reads by name."""
+    write(f"{value.__module__}.{value.__qualname__}".encode())
+    try:
+        write(inspect.getsource(value).encode("utf-8", "surrogatepass"))
+    except (OSError, TypeError):
+        write(value.__code__.co_code)
+    _feed(write, value.__defaults__, depth - 1, inside)
+    _feed(write, [cell.cell_contents for cell in value.__closure__ or ()], depth - 1, inside)
+    named = {name: value.__globals__.get(name) for name in value.__code__.co_names}
+    here = (bool, int, float, str, tuple, np.ndarray)
+    read = {k: v for k, v in named.items() if isinstance(v, here) or (inspect.isfunction(v) and _is_near(v, value))}
+    _feed(write, read, depth - 1, inside)
+
+
+def _is_near(one: FunctionType, other: FunctionType) -> bool:
+    return one.__module__ == other.__module__
+
+
 def _feed_object(write: Callable[[bytes], None], value: Any, depth: int, inside: set[int]) -> None:
+    call = inspect.getattr_static(type(value), "__call__", None)
+    if inspect.isfunction(call) and not hasattr(value, "state_dict"):
+        _feed(write, call, depth - 1, inside)
     if callable(getattr(value, "fingerprint", None)):
         write(value.fingerprint().encode())
     elif hasattr(value, "state_dict"):

@@ -90,8 +90,10 @@ class TorchClassifier:
                 part.training = training
 
     def fingerprint(self) -> str:
-        """Return the hash of the module's structure and weights, and of how it is run."""
-        return fingerprint("torch", str(self.module), self.module, self._description)
+        """Return the hash of the module's structure, weights and own ``forward`` methods, and of how it is run."""
+        kinds = {type(part) for part in self.module.modules()}
+        own = {k.__qualname__: k.forward for k in kinds if not k.__module__.startswith(("torch.", "transformers."))}
+        return fingerprint("torch", str(self.module), self.module, own, self._description)
 
 
 def infer_classes(module: nn.Module) -> int | None:
