@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from buckler.certify.methods import certify_counts as certify_counts
+    from buckler.certify.scores import certify_scores as certify_scores
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
@@ -30,6 +31,7 @@ _HOME = {
     "Smoothed": "runs.smoothed",
     "UnsoundMethod": "errors",
     "certify_counts": "certify.methods",
+    "certify_scores": "certify.scores",
 }
 
 __all__ = ["__version__", *_HOME]  # noqa: PLE0604

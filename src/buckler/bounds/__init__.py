@@ -3,6 +3,9 @@
 Call shapes, all vectorised and all returning float64:
 
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``.
+- ``bounded``, ``sequences``, ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``,
+  ``betting_lower`` and ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``.
+- ``bets``: the predictable stakes behind the last two.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It reads
   ``orderings`` (which outcomes count as more extreme), ``margin_curve`` (the proved supremum), ``trinomial`` (sums).

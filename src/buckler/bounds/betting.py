@@ -12,10 +12,10 @@ from math import log
 from typing import Any
 
 import numpy as np
-from numba import njit
 
-from buckler.bounds.bets import CAP, NO_HEAD, Plan, plan_compiled
+from buckler.bounds.bets import CAP, Plan, plan, plan_compiled
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
+from buckler.bounds.compiled import compiled
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
 
@@ -23,6 +23,7 @@ TOLERANCE = 1e-10
 """How far below the exact limit, in units of the range, the bisection may stop."""
 
 PLAIN_SLOPE: FloatArray = np.zeros(1)
+UNIT_SLOPE: FloatArray = np.ones(1)
 PLAIN_CURVE: FloatArray = np.array([[0.0, 1.0]])
 
 
@@ -48,7 +49,7 @@ def _reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArr
     return False
 
 
-reaches_compiled: Any = njit(cache=True, nogil=True)(_reaches)
+reaches_compiled: Any = compiled(_reaches)
 
 
 def _mean_reaches(y: FloatArray, stakes: FloatArray, means: FloatArray, goal: float) -> bool:
@@ -71,7 +72,7 @@ def _mean_reaches(y: FloatArray, stakes: FloatArray, means: FloatArray, goal: fl
     return False
 
 
-mean_reaches_compiled: Any = njit(cache=True, nogil=True)(_mean_reaches)
+mean_reaches_compiled: Any = compiled(_mean_reaches)
 
 
 def _end(y: FloatArray, stakes: FloatArray, goal: float, high: float, guess: float) -> float:
@@ -105,40 +106,32 @@ def _end(y: FloatArray, stakes: FloatArray, goal: float, high: float, guess: flo
     return low
 
 
-end_compiled: Any = njit(cache=True, nogil=True)(_end)
+end_compiled: Any = compiled(_end)
 
 
-def _smallest(
-    a: FloatArray,
-    rivals: FloatArray,
-    order: IntArray,
-    slopes: FloatArray,
-    curves: FloatArray,
-    heads: FloatArray,
-    log_goal: float,
-    goal: float,
-    star: bool,
+def smallest_lower(
+    a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float, order: IntArray, *, star: bool = True
 ) -> float:
-    """Return the smallest limit over rival rows, tested in the given order; equal to the minimum to TOLERANCE.
+    """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
 
-    A row that rejects the smallest limit so far has a larger one, by monotone wealth, so it need not be solved.
+    A row that rejects the smallest limit so far has a larger one, by monotone wealth, so it need not be solved: the
+    result is the plain minimum to within TOLERANCE, whatever the order. The loop stays outside of the compiled
+    kernels, since a cached kernel does not notice a change in one that it calls from another file.
     """
     n = a.size
     index = np.zeros(n, dtype=np.int64)
     y, stakes = np.empty(n), np.empty(n)
-    means = np.empty(1)
+    goal, log_goal = wealth_goal(alpha, n), -log(alpha)
     smallest = 1.0
     for j in order:
-        guess = plan_compiled(a, rivals[j], slopes, index, curves, heads[j], log_goal, star, y, stakes)
-        means[0] = smallest
-        if not reaches_compiled(y, stakes, index, means, goal):
+        guess, above = plan_compiled(
+            a, rivals[j], UNIT_SLOPE, index, PLAIN_CURVE, heads[j], log_goal, star, y, stakes, smallest, goal
+        )
+        if not above:
             smallest = end_compiled(y, stakes, goal, smallest, guess)
         if smallest <= 0.0:
             break
-    return smallest
-
-
-smallest_compiled: Any = njit(cache=True, nogil=True)(_smallest)
+    return float(smallest)
 
 
 def rejects(path: Plan, means: FloatArray, goal: float) -> bool:
@@ -153,11 +146,11 @@ def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> F
     span = right - left
     n = draws.shape[1]
     scaled = np.clip((draws - left) / span, 0.0, 1.0)
-    nothing, index, stakes, y = np.zeros(n), np.zeros(n, dtype=np.int64), np.empty(n), np.empty(n)
+    nothing, index = np.zeros(n), np.zeros(n, dtype=np.int64)
     ends = np.empty(draws.shape[0])
     for column, values in enumerate(scaled):
-        guess = plan_compiled(values, nothing, PLAIN_SLOPE, index, PLAIN_CURVE, NO_HEAD, -log(alpha), star, y, stakes)
-        ends[column] = end_compiled(y, stakes, wealth_goal(alpha, n), 1.0, guess)
+        path = plan(values, nothing, PLAIN_SLOPE, index, PLAIN_CURVE, -log(alpha), star=star)
+        ends[column] = end_compiled(path.y, path.stakes, wealth_goal(alpha, n), 1.0, path.guess)
     limits = left + span * ends - SLACK * max(abs(left), abs(right))
     return settle(limits, draws, left, right, np.shape(x))
 
@@ -190,6 +183,6 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) 
     that wealth falls in m and bisection is sound.
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.833505
+    0.833214
     """
     return _lower(x, alpha, low, high, star=True)

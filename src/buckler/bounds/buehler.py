@@ -13,10 +13,11 @@ from math import inf, log, sqrt
 
 import numpy as np
 
+from buckler.bounds.compiled import compiled
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import curve_point, mixture, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
-from buckler.bounds.trinomial import Region, compiled, make_region
+from buckler.bounds.trinomial import Region, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
 from buckler.types import ArrayLike, FloatArray, MarginKind
 

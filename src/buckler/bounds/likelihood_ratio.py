@@ -21,7 +21,7 @@ one fixed starting point, so that it depends on ``(y, k)`` alone and never on th
 
 from math import erfc, exp, log, sqrt
 
-from buckler.bounds.trinomial import compiled
+from buckler.bounds.compiled import compiled
 from buckler.types import IntArray
 
 STEP = 2.0**-30

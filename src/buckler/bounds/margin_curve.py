@@ -23,8 +23,9 @@ from math import ceil, cos, erfc, exp, inf, log, pi
 
 import numpy as np
 
+from buckler.bounds.compiled import compiled
 from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
-from buckler.bounds.trinomial import RELATIVE_ERROR, Region, compiled, region_probability
+from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probability
 from buckler.types import FloatArray
 
 INTERPOLATION = 1e-7

@@ -4,9 +4,9 @@ from math import log, log1p, sqrt
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
+from buckler.bounds.compiled import compiled
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray
 
@@ -23,7 +23,7 @@ def _psi(bet: float) -> float:
     return 0.25 * tail * bet * bet * (1.0 + 1e-13)
 
 
-_psi_compiled: Any = njit(cache=True, nogil=True)(_psi)
+_psi_compiled: Any = compiled(_psi)
 
 
 def _sequence(y: FloatArray, log_goal: float, anytime: bool, limits: FloatArray) -> None:
@@ -48,7 +48,7 @@ def _sequence(y: FloatArray, log_goal: float, anytime: bool, limits: FloatArray)
         squares += (x - total / (i + 1)) ** 2
 
 
-_sequence_compiled: Any = njit(cache=True, nogil=True)(_sequence)
+_sequence_compiled: Any = compiled(_sequence)
 
 
 def _limits(x: ArrayLike, alpha: float, low: float, high: float, anytime: bool) -> tuple[FloatArray, FloatArray]:

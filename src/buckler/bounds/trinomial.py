@@ -5,28 +5,20 @@ A region's boundary is an int64 array ``c``: column ``j`` (that is, ``x2 = j``) 
 empty. Every region of a statistic that rises with ``x1`` and falls with ``x2`` has this form.
 """
 
-from collections.abc import Callable
 from math import exp, floor, log, sqrt
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.special import betainc, gammaln, xlogy
 
+from buckler.bounds.compiled import compiled
 from buckler.types import FloatArray, IntArray
-
-F = TypeVar("F", bound=Callable[..., object])
 
 TINY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
 RELATIVE_ERROR = 1e-8
 """What rounding may hide of a computed probability, relative, for n up to a million; the tests measure far less."""
-
-
-def compiled(function: F) -> F:
-    """Compile a kernel, typed as the Python function it was; strict IEEE arithmetic, since proofs rest on it."""
-    return cast(F, njit(cache=True, nogil=True, error_model="numpy")(function))
 
 
 @compiled

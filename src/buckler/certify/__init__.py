@@ -4,6 +4,9 @@ The flow: ``discrete`` turns counts, and ``continuous`` turns scores, into a low
 that limit and sigma into a radius; ``methods`` is the registry of names and holds the public doors.
 
 - ``discrete.margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 comes back.
+- ``continuous.margin_lower(scores, label, alpha=, margin=, combine=, limit=, selection=)``: scores ``[n, m]`` or more.
+- ``tangents``: from a mean of ``X_A - c X_j`` to the second margin.
+- ``scores.certify_scores(scores, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
 - ``methods.certify_counts(counts, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
 - ``anytime.AnytimeTest(label, num_classes, sigma, target_radius, alpha, max_n)``: draw until a radius is decided.
 - ``budget``: the only place where alpha is divided.

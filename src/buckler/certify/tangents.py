@@ -1,0 +1,171 @@
+"""The second margin through tangents: from a mean of ``X_A - c X_j`` to a limit of ``Phi^-1(p_A) - Phi^-1(p_j)``.
+
+For ``L >= 0`` the curve ``psi_L(b) = Phi(L + Phi^-1(b))`` is concave, so for a slope ``c >= 1`` the line of slope c
+that touches it from above has the height ``h_L(c) = sup_b psi_L(b) - c b = Phi(t + L/2) - c Phi(t - L/2)`` with
+``t = -ln(c)/L``. If the margin is at most L, then ``p_A <= psi_L(p_j)`` and ``E[X_A - c X_j] <= h_L(c)``; so a mean
+shown to be above ``h_L(c)`` shows the margin to be above L, at the same alpha. ``h`` rises in L. Nothing is proved
+below L = 0, where the curve is convex: the limit is then -inf.
+
+The slope may come from anywhere but the draws it is used on: from a selection sample, or, for betting, step by step
+from the draws before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c): two normal tails, each within 1e-15 relative;
+the touching point is a maximum, so an error in t is of second order.
+"""
+
+from collections.abc import Callable
+from math import log
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from buckler.bounds.bets import Plan, plan
+from buckler.bounds.betting import mean_reaches_compiled, rejects
+from buckler.types import FloatArray, IntArray
+
+SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
+"""The slopes that may be chosen: 1 to 64, each sqrt(2) times the one before."""
+
+HEIGHT_SLACK = 1e-14
+TOP = 16.0
+"""The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
+
+TOLERANCE = 1e-9
+_GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, TOP, 400)])
+
+
+def heights(margin: FloatArray | float, slopes: FloatArray | float) -> FloatArray:
+    """Return ``h_L(c)`` rounded up; arguments broadcast, ``L >= 0`` and ``c >= 1``.
+
+    >>> heights(1.0, np.array([1.0, 2.0])).round(6)
+    array([0.382925, 0.19061 ])
+    """
+    margin, slopes = np.broadcast_arrays(np.asarray(margin, dtype=np.float64), np.asarray(slopes, dtype=np.float64))
+    t = -np.log(slopes) / np.maximum(margin, 1e-300)
+    height = ndtr(t + 0.5 * margin) - slopes * ndtr(t - 0.5 * margin)
+    return np.asarray(np.where(margin > 0.0, np.maximum(height, 0.0), 0.0) + HEIGHT_SLACK * (1.0 + slopes))
+
+
+def margin_from_height(value: FloatArray | float, slope: FloatArray | float) -> FloatArray:
+    """Return the largest L, rounded down, with ``h_L(c) <= value``; -inf where even L = 0 is not reached.
+
+    **Guarantee.** If ``value <= E[X_A - c X_j]`` then the result is at most the second margin.
+
+    >>> round(float(margin_from_height(0.19061, 2.0)), 4)
+    1.0
+    """
+    value, slope = np.broadcast_arrays(np.asarray(value, dtype=np.float64), np.asarray(slope, dtype=np.float64))
+    low, high = np.zeros(value.shape), np.full(value.shape, TOP)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        under = heights(middle, slope) <= value
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    return np.asarray(np.where(heights(0.0, slope) <= value, low, -np.inf))
+
+
+_TABLE: FloatArray = heights(_GRID[None, :], SLOPES[:, None])
+CURVES: FloatArray = (_TABLE + SLOPES[:, None]) / (1.0 + SLOPES[:, None])
+"""Candidate means of ``(X_A - c X_j + c)/(1 + c)`` along a grid of margins, one row for each slope."""
+
+
+def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
+    """Return for each row of moments (count, sums of a, b, aa, ab, bb) the slope that predicts the largest limit.
+
+    The prediction for n draws is ``mean - s sqrt(2 ln(1/alpha)/n) - (1 + c) ln(1/alpha)/(3 n)``, Bernstein's, less one
+    standard error of the mean itself, turned into a margin: too large a slope proves nothing, one too small a little
+    less. Two imagined draws of (1/2, 1/2) and variance 1/4 damp the choice towards c = 1 while few draws have been
+    seen. A choice needs no proof, so the margin is interpolated from a table.
+    """
+    count = moments[:, :1] + 2.0
+    a, b = (moments[:, 1:2] + 1.0) / count, (moments[:, 2:3] + 1.0) / count
+    spread_a = np.maximum((moments[:, 3:4] + 1.0) / count - a * a, 0.0)
+    spread_b = np.maximum((moments[:, 5:6] + 1.0) / count - b * b, 0.0)
+    together = (moments[:, 4:5] + 0.5) / count - a * b
+    variance = np.maximum(spread_a - 2.0 * SLOPES * together + SLOPES**2 * spread_b, 0.0)
+    price = -log(alpha) / n
+    deviations = np.sqrt(2.0 * price) + 1.0 / np.sqrt(count)
+    predicted = a - SLOPES * b - deviations * np.sqrt(variance) - (1.0 + SLOPES) * price / 3.0
+    margins = np.empty_like(predicted)
+    for k in range(SLOPES.size):
+        margins[:, k] = np.interp(predicted[:, k], _TABLE[k], _GRID)
+    margins = np.where(predicted > 0.0, margins, predicted)
+    return np.asarray(margins.argmax(axis=1), dtype=np.int64)
+
+
+def predictable_slopes(a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float) -> IntArray:
+    """Return the index of the slope for each rival and step, ``[rivals, n]``, renewed after 16, 32, 64, ... draws.
+
+    The slope of a step is chosen from the draws before its block (and from ``heads``, moments of draws seen earlier).
+    """
+    n = a.size
+    index = np.empty(rivals.shape, dtype=np.int64)
+    starts = [0]
+    while (following := max(16, 2 * starts[-1])) < n:
+        starts.append(following)
+    moments = heads.copy()
+    for k, start in enumerate(starts):
+        stop = starts[k + 1] if k + 1 < len(starts) else n
+        index[:, start:stop] = best_slopes(moments, n, alpha)[:, None]
+        block, others = a[start:stop], rivals[:, start:stop]
+        seen = [
+            np.full(len(rivals), float(stop - start)),
+            np.full(len(rivals), block.sum()),
+            others.sum(axis=1),
+            np.full(len(rivals), block @ block),
+            others @ block,
+            np.einsum("ij,ij->i", others, others),
+        ]
+        moments = moments + np.stack(seen, axis=1)
+    return index
+
+
+def path_limit(path: Plan, goal: float, high: float) -> float:
+    """Return the largest margin that a planned path rejects, rounded down, if not above ``high``; see ``_largest``."""
+    return _largest(lambda means: rejects(path, means, goal), high)
+
+
+def _largest(rejected: Callable[[FloatArray], bool], high: float) -> float:
+    """Return the largest rejected margin up to ``high``, within TOLERANCE and rounded down; -inf if 0 is not rejected.
+
+    Each slope's candidate mean rises in L, so wealth falls in L and bisection is sound.
+    """
+
+    def means(margin: float) -> FloatArray:
+        return (heights(margin, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
+
+    if rejected(means(high)):
+        return high
+    if not rejected(means(0.0)):
+        return -np.inf
+    low = 0.0
+    while high - low > TOLERANCE:
+        middle = 0.5 * (low + high)
+        if rejected(means(middle)):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
+    """Return the plug-in second margin of each rival, rounded down; the limits are never allowed above it."""
+    top, others = np.clip(a.mean(), 0.0, 1.0), np.clip(rivals.mean(axis=1), 0.0, 1.0)
+    with np.errstate(invalid="ignore"):
+        gap: FloatArray = ndtri(top) - ndtri(others)
+    slack = 1e-13 * (1.0 + np.abs(np.where(np.isfinite(gap), gap, 0.0)))
+    return np.asarray(np.where(np.isnan(gap), -np.inf, gap - slack))
+
+
+def mixture_limit(
+    a: FloatArray, rival: FloatArray, head: FloatArray, log_goal: float, goal: float, high: float, *, star: bool
+) -> float:
+    """Return the largest margin rejected by the average wealth over all ``SLOPES``, if not above ``high``.
+
+    Each slope bets on its own, and an average of wealths at one and the same draw starts at 1 and is a
+    supermartingale too. Each of them falls in L, so their average does.
+    """
+    n = a.size
+    paths = [
+        plan(a, rival, SLOPES, np.full(n, k, dtype=np.int64), CURVES, log_goal, star=star, head=head)
+        for k in range(SLOPES.size)
+    ]
+    y, stakes = np.stack([path.y for path in paths]), np.stack([path.stakes for path in paths])
+    return _largest(lambda means: bool(mean_reaches_compiled(y, stakes, means, goal)), high)

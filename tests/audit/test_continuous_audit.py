@@ -1,0 +1,241 @@
+"""Coverage of the continuous limits: seeded simulation on hostile laws, exact enumeration, planted bugs."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import ndtri, softmax
+from scipy.stats import binom
+
+from buckler.bounds.bets import CAP, plan
+from buckler.bounds.betting import betting_lower, rejects, star_lower, wealth_goal
+from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
+from buckler.bounds.sequences import sequence_lower
+from buckler.certify.continuous import LIMITS, margin_lower
+from buckler.certify.tangents import CURVES, HEIGHT_SLACK, SLOPES, heights, predictable_slopes
+from buckler.evaluate.simulation import judge, simulate_misses
+from buckler.types import Combine, FloatArray, Limit
+
+Law = Callable[[np.random.Generator, int, int], FloatArray]
+
+
+def bernoulli(p: float) -> tuple[Law, float]:
+    return lambda rng, n, size: (rng.random((n, size)) < p).astype(np.float64), p
+
+
+def two_points(low: float, high: float, p: float) -> tuple[Law, float]:
+    return lambda rng, n, size: np.where(rng.random((n, size)) < p, high, low), high * p + low * (1.0 - p)
+
+
+HOSTILE: dict[str, tuple[Law, float]] = {
+    "bernoulli .001": bernoulli(0.001),
+    "bernoulli .05": bernoulli(0.05),
+    "bernoulli .5": bernoulli(0.5),
+    "bernoulli .95": bernoulli(0.95),
+    "bernoulli .999": bernoulli(0.999),
+    "mostly high": two_points(0.0, 0.99, 0.98),
+    "mostly low": two_points(0.01, 1.0, 0.02),
+    "rare bottom": two_points(0.5, 0.55, 0.9),
+    "beta(.1, .1)": (lambda rng, n, size: rng.beta(0.1, 0.1, (n, size)), 0.5),
+    "beta(5, .2)": (lambda rng, n, size: rng.beta(5.0, 0.2, (n, size)), 5.0 / 5.2),
+    "constant": (lambda _, n, size: np.full((n, size), 0.3), 0.3),
+}
+
+
+@pytest.mark.parametrize("n", [20, 100, 500])
+@pytest.mark.parametrize("law", HOSTILE)
+@pytest.mark.parametrize("limit", LIMITS)
+def test_mean_limits_hold_at_five_percent(limit: Limit, law: str, n: int) -> None:
+    draw, truth = HOSTILE[law]
+    size = 8000 if n < 500 or limit not in {"star", "betting"} else 3000
+    misses = simulate_misses(lambda x: LIMITS[limit](x, 0.05, 0.0, 1.0), draw, truth, n, size, seed=n)
+    assert judge(*misses, 0.05).passed, misses
+
+
+@pytest.mark.parametrize("n", [20, 100, 500])
+@pytest.mark.parametrize("law", ["bernoulli .95", "bernoulli .5", "mostly high", "beta(.1, .1)"])
+@pytest.mark.parametrize("star", [True, False])
+def test_betting_limits_hold_at_one_percent(star: bool, law: str, n: int) -> None:
+    # Wealth falls in the candidate, so the limit passes the truth exactly when the truth is rejected: one product.
+    draw, truth = HOSTILE[law]
+    zeros, index, line = np.zeros(n), np.zeros(n, dtype=np.int64), np.array([[0.0, 1.0]])
+    goal = wealth_goal(0.01, n)
+
+    def above(x: FloatArray) -> FloatArray:
+        paths = (
+            plan(row, zeros, zeros[:1], index, line, -np.log(0.01), star=star) for row in np.ascontiguousarray(x.T)
+        )
+        return np.array([rejects(path, np.array([truth]), goal) for path in paths], dtype=np.float64)
+
+    misses = simulate_misses(above, draw, 0.5, n, 20000 if n < 500 else 10000, seed=n)
+    assert judge(*misses, 0.01).passed, misses
+
+
+@pytest.mark.parametrize("law", ["bernoulli .95", "mostly high"])
+@pytest.mark.parametrize("limit", [hoeffding_lower, bernstein_lower, sequence_lower])
+def test_closed_forms_hold_at_one_percent(limit: Callable[..., FloatArray], law: str) -> None:
+    draw, truth = HOSTILE[law]
+    misses = simulate_misses(lambda x: limit(x, 0.01), draw, truth, 100, 40000, seed=1)
+    assert judge(*misses, 0.01).passed, misses
+
+
+def test_the_audit_sees_a_miss_rate_of_1_3_alpha() -> None:
+    for alpha, size in ((0.05, 8000), (0.01, 40000)):
+        seen = next(k for k in range(size) if not judge(k, size, alpha).passed)
+        assert binom.sf(seen - 1, size, 1.3 * alpha) > 0.4
+
+
+def logits(m: int, temperature: float, tie: bool, gap: float = 1.0) -> tuple[Law, FloatArray]:
+    """Softmax rows with class 0 ahead; with ``tie``, two rivals swap as runner-up from draw to draw."""
+
+    def draw(rng: np.random.Generator, n: int, size: int) -> FloatArray:
+        z = rng.normal(size=(size, n, m))
+        z[:, :, 0] += gap * max(1.0, temperature) ** 0.5
+        if tie and m > 2:
+            first = rng.random((size, n)) < 0.5
+            z[:, :, 1] += np.where(first, 2.0, -2.0)
+            z[:, :, 2] += np.where(first, -2.0, 2.0)
+        return np.asarray(softmax(z / temperature, axis=2))
+
+    mean = draw(np.random.default_rng(10**6), 4000, 100).mean(axis=(0, 1))
+    return draw, mean
+
+
+SOFT = [(2, 0.01, False), (3, 0.1, True), (3, 1.0, True), (10, 1.0, False), (10, 10.0, True), (100, 0.1, False)]
+
+
+@pytest.mark.parametrize("combine", ["pairwise", "bonferroni", "margin_variable"])
+@pytest.mark.parametrize("limit", ["star", "betting", "sequence", "bernstein", "hoeffding"])
+@pytest.mark.parametrize(("m", "temperature", "tie"), SOFT[:4])
+def test_first_margins_hold(m: int, temperature: float, tie: bool, limit: Limit, combine: Combine) -> None:
+    draw, mean = logits(m, temperature, tie)
+    truth = mean[0] - mean[1:].max()
+    label = np.zeros(500, dtype=np.int64)
+    misses = simulate_misses(
+        lambda x: margin_lower(x, label[: len(x)], 0.05, "probability", combine, limit),
+        draw,
+        truth + 2e-3,
+        50,
+        500,
+        seed=m,
+        batch=500,
+    )
+    assert judge(*misses, 0.05).passed, misses
+
+
+@pytest.mark.parametrize(("m", "temperature", "tie"), SOFT)
+@pytest.mark.parametrize("n", [20, 100])
+def test_default_first_margin_holds_with_many_replicates(m: int, temperature: float, tie: bool, n: int) -> None:
+    draw, mean = logits(m, temperature, tie)
+    truth = mean[0] - mean[1:].max()
+    size = 8000 if m <= 3 else 2000 if m == 10 else 200
+    misses = simulate_misses(
+        lambda x: margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05),
+        draw,
+        truth + 2e-3,
+        n,
+        size,
+        seed=n,
+        batch=500,
+    )
+    assert judge(*misses, 0.05).passed, misses
+
+
+@pytest.mark.parametrize(
+    ("m", "temperature", "tie"), [(2, 0.01, False), (3, 0.1, True), (3, 1.0, True), (10, 1.0, False)]
+)
+@pytest.mark.parametrize("slope", ["adaptive", "one", "mixture"])
+def test_second_margins_hold(m: int, temperature: float, tie: bool, slope: str) -> None:
+    draw, mean = logits(m, temperature, tie)
+    truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
+    misses = simulate_misses(
+        lambda x: margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05, "quantile", slope=slope),  # type: ignore[arg-type]
+        draw,
+        truth + 1e-2,
+        60,
+        400 if slope != "mixture" else 60,
+        seed=m,
+        batch=200,
+    )
+    assert judge(*misses, 0.05).passed, misses
+
+
+@pytest.mark.parametrize(
+    ("top", "other", "star"),
+    [(0.5, 0.4, True), (0.6, 0.1, True), (0.9, 0.02, True), (0.97, 0.03, True), (0.6, 0.1, False)],
+)
+def test_adaptive_slopes_reject_the_true_margin_rarely(top: float, other: float, star: bool) -> None:
+    # One-hot rows are the extreme points: against the single rival, count how often the truth itself is rejected.
+    n, alpha = 100, 0.05
+    truth = float(ndtri(top) - ndtri(other))
+    means = (heights(truth, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
+    goal, size = wealth_goal(alpha, n), 5000
+    u = np.random.default_rng(4).random((size, n))
+    a, b = (u < top).astype(np.float64), (u > 1.0 - other).astype(np.float64)
+    misses = 0
+    for i in range(size):
+        index = predictable_slopes(a[i], b[i : i + 1], np.zeros((1, 6)), alpha)[0]
+        misses += rejects(plan(a[i], b[i], SLOPES, index, CURVES, -np.log(alpha), star=star), means, goal)
+    assert judge(misses, size, alpha).passed, misses
+
+
+@pytest.mark.parametrize("limit", ["star", "betting"])
+@pytest.mark.parametrize("alpha", [0.2, 0.05])
+def test_one_hot_rows_by_enumeration(limit: Limit, alpha: float) -> None:
+    # Every sequence of n votes among three classes: the miss probability is a sum, not an estimate.
+    n, m = 7, 3
+    votes = np.array(list(product(range(m), repeat=n)))
+    rows = np.eye(m)[votes]
+    counts = np.stack([(votes == k).sum(axis=1) for k in range(m)], axis=1)
+    label = np.zeros(len(rows), dtype=np.int64)
+    first = margin_lower(rows, label, alpha, limit=limit)
+    second = margin_lower(rows, label, alpha, "quantile", limit=limit)
+    rng = np.random.default_rng(0)
+    truths = np.concatenate([rng.dirichlet(np.full(m, 0.6), 300), [[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.4, 0.3, 0.3]]])
+    for p in truths:
+        chance = np.prod(p**counts, axis=1)
+        theta = p[0] - p[1:].max()
+        assert chance[first > theta].sum() <= alpha
+        if p[0] > 0.0 and p[1:].max() > 0.0:
+            theta = ndtri(p[0]) - ndtri(p[1:].max())
+            assert chance[second > theta].sum() <= alpha
+    assert first.max() > 0.0
+
+
+@pytest.mark.parametrize("limit", [star_lower, betting_lower, sequence_lower, hoeffding_lower])
+def test_binary_draws_by_enumeration(limit: Callable[..., FloatArray]) -> None:
+    n, alpha = 12, 0.1
+    draws = np.array(list(product((0.0, 1.0), repeat=n))).T
+    lows, ones = limit(draws, alpha), draws.sum(axis=0)
+    for p in np.linspace(0.02, 0.98, 49):
+        assert (p**ones * (1.0 - p) ** (n - ones))[lows > p].sum() <= alpha
+
+
+def test_a_bet_that_peeks_is_caught() -> None:
+    # Planted bug: the stake of a draw is doubled or dropped after seeing that very draw.
+    n, alpha, truth = 100, 0.05, 0.5
+    x = (np.random.default_rng(5).random((8000, n)) < truth).astype(np.float64)
+    stake = np.sqrt(2.0 * np.log(1.0 / alpha) / (n * 0.25))
+    honest = np.cumprod(1.0 + stake * (x - truth), axis=1).max(axis=1)
+    peeking = np.cumprod(1.0 + stake * np.where(x > truth, 1.1, 0.9) * (x - truth), axis=1).max(axis=1)
+    assert judge(int((honest >= 1.0 / alpha).sum()), 8000, alpha).passed
+    assert not judge(int((peeking >= 1.0 / alpha).sum()), 8000, alpha).passed
+
+
+def test_maxima_of_two_halves_added_are_caught() -> None:
+    # Planted bug: averaging the running maxima of two wealths, instead of the wealths at one draw.
+    n, alpha, size = 600, 0.2, 20000
+    rng = np.random.default_rng(6)
+    halves = [np.cumprod(1.0 + 0.3 * (rng.random((size, n)) - 0.5) * 2.0, axis=1) for _ in range(2)]
+    together = 0.5 * (halves[0] + halves[1]).max(axis=1)
+    added = 0.5 * (halves[0].max(axis=1) + halves[1].max(axis=1))
+    assert judge(int((together >= 1.0 / alpha).sum()), size, alpha).passed
+    assert not judge(int((added >= 1.0 / alpha).sum()), size, alpha).passed
+
+
+def test_the_cap_keeps_wealth_positive() -> None:
+    x = np.append(np.ones(200), np.zeros(5))
+    path = plan(x, 0.0 * x, np.zeros(1), np.zeros(205, dtype=np.int64), np.array([[0.0, 1.0]]), 7.0)
+    for m in (0.01, 0.5, 0.99):
+        assert (1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m) >= 0.0099).all()

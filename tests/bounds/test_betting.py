@@ -1,0 +1,236 @@
+"""Betting limits: predictable stakes, monotone wealth, no holes, exact residuals, the reference."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.special import log_ndtr
+
+from buckler.bounds.bets import CAP, PRIOR, Plan, head_of, plan
+from buckler.bounds.betting import (
+    betting_lower,
+    mean_reaches_compiled,
+    rejects,
+    smallest_lower,
+    star_lower,
+    wealth_goal,
+)
+from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.types import FloatArray
+
+LINE = np.array([[0.0, 1.0]])
+SLOPES = np.array([1.0, 2.0, 4.0])
+CURVES = np.stack([(c + np.linspace(0.0, 0.9, 50)) / (1.0 + c) for c in SLOPES])
+DRAWS = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))
+
+
+def plain_plan(x: FloatArray, alpha: float, star: bool = True) -> Plan:
+    n = len(x)
+    return plan(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), LINE, -np.log(alpha), star=star)
+
+
+def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
+    """The stakes of a plain variable, from their description: moments from scratch, ln K by its own derivatives."""
+    n = len(x)
+    stakes = np.empty(n)
+    r, due = 0.5, 0
+    k = np.zeros(3)
+    stake = held = cubes = 0.0
+    for i in range(n):
+        if i >= due:
+            due = i + 1 + i // 8
+            seen = x[:i]
+            mean = (PRIOR * 0.5 + seen.sum()) / (PRIOR + i)
+            deviation = np.sqrt((PRIOR * 0.25 + (i * seen.var() if i else 0.0)) / (PRIOR + i))
+            root = np.sqrt(n - i) / deviation
+            low, high = mean - 40.0 / root - 1.0, mean
+            m = r if low < r < high else mean - 3.0 / root
+            for _ in range(40):
+                d = (m - mean) * root
+                hazard = np.exp(-0.5 * d * d - 0.5 * np.log(2.0 * np.pi) - log_ndtr(d))
+                miss = log_ndtr(d) - np.log(alpha) - np.polyval(k[::-1], m - r)
+                slope = hazard * root - k[1] - 2.0 * k[2] * (m - r)
+                low, high = (low, m) if miss > 0.0 else (m, high)
+                following = m - miss / slope if slope > 0.0 else low
+                following = following if low < following < high else 0.5 * (low + high)
+                step, m = following - m, following
+                if abs(step) * root < 0.1:
+                    break
+            hazard *= 1.0 - (d + hazard) * ((m - mean) * root - d)
+            k = np.array([np.polyval(k[::-1], m - r), k[1] + 2.0 * k[2] * (m - r), k[2]])
+            r = m
+            stake = hazard / (deviation * np.sqrt(n - i))
+            gain = stake * deviation**2
+            second = deviation**2 + gain**2
+            loss = max(max(r, 0.0) ** 3 - cubes, 0.0) / (PRIOR + i)
+            stake = 2.0 * gain / (second + np.sqrt(second**2 + 4.0 * gain * loss))
+            held = min(stake, CAP / r) if r > 0.0 else stake
+        stakes[i] = stake
+        cubes += (x[i] - r) ** 3
+        factor = 1.0 + held * (x[i] - r)
+        bend = held / max(factor, 0.5)
+        k += [np.log(factor), -bend, -0.5 * bend**2]
+    return stakes
+
+
+def reference_wealth(path: Plan, m: float) -> FloatArray:
+    return np.asarray(np.cumprod(1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m)), dtype=np.float64)
+
+
+LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
+    "uniform": lambda rng, n: rng.random(n),
+    "near one-hot": lambda rng, n: rng.beta(0.1, 0.1, n),
+    "rare loss": lambda rng, n: (rng.random(n) < 0.97).astype(float),
+    "narrow": lambda rng, n: 0.7 + 0.01 * rng.random(n),
+    "constant": lambda _, n: np.ones(n),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [1, 2, 10, 100, 400])
+def test_compiled_stakes_equal_reference(law: str, n: int) -> None:
+    x = LAWS[law](np.random.default_rng(n), n)
+    np.testing.assert_allclose(plain_plan(x, 1e-3).stakes, reference_stakes(x, 1e-3), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("star", [True, False])
+def test_limit_equals_a_search_on_the_reference_wealth(law: str, star: bool) -> None:
+    x = LAWS[law](np.random.default_rng(7), 150)
+    path = plain_plan(x, 1e-2, star)
+    low, high = 0.0, 1.0
+    while high - low > 1e-12:
+        m = 0.5 * (low + high)
+        low, high = (m, high) if reference_wealth(path, m).max() >= 100.0 else (low, m)
+    found = float((star_lower if star else betting_lower)(x, 1e-2))
+    expected = min(low, x.mean())
+    assert found <= expected + 1e-12
+    assert found == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("law", LAWS)
+@pytest.mark.parametrize("n", [1, 5, 300])
+def test_residual_in_ball_arithmetic(law: str, n: int) -> None:
+    # The wealth against the returned limit, multiplied out exactly from the stakes as they are, does reach 1/alpha.
+    ctx.prec = 300
+    alpha = 0.04
+    x = LAWS[law](np.random.default_rng(n), n)
+    low = float(star_lower(x, alpha))
+    if low == 0.0 or low >= x.mean() - 1e-12:
+        return
+    path = plain_plan(x, alpha)
+    m, wealth, most = arb(low), arb(1), arb(0)
+    for y, stake in zip(path.y.tolist(), path.stakes.tolist(), strict=True):
+        wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
+        most = wealth if float(wealth.mid()) > float(most.mid()) else most
+    assert most >= 1 / arb(alpha)
+
+
+@given(x=DRAWS, cut=st.integers(0, 59), other=st.floats(0.0, 1.0), star=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_stakes_are_predictable(x: FloatArray, cut: int, other: float, star: bool) -> None:
+    changed = x.copy()
+    changed[cut:] = other
+    before, after = plain_plan(x, 0.01, star).stakes, plain_plan(changed, 0.01, star).stakes
+    np.testing.assert_array_equal(before[: cut + 1], after[: cut + 1])
+
+
+@given(a=DRAWS, seed=st.integers(0, 99), cut=st.integers(0, 59))
+@settings(max_examples=40, deadline=None)
+def test_stakes_are_predictable_with_slopes(a: FloatArray, seed: int, cut: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = len(a)
+    b, index = rng.random(n), rng.integers(0, 3, n)
+    changed, moved = b.copy(), index.copy()
+    changed[cut:] = rng.random(max(0, n - cut))
+    moved[cut + 1 :] = 0
+    before = plan(a, b, SLOPES, index, CURVES, 5.0).stakes
+    after = plan(a, changed, SLOPES, moved, CURVES, 5.0).stakes
+    np.testing.assert_array_equal(before[: cut + 1], after[: cut + 1])
+    assert (before >= 0.0).all()
+
+
+@given(x=DRAWS, star=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_wealth_falls_in_the_candidate(x: FloatArray, star: bool) -> None:
+    path = plain_plan(x, 0.01, star)
+    wealths = np.array([reference_wealth(path, m) for m in np.linspace(0.01, 1.0, 60)])
+    assert (wealths >= 0.0).all()
+    assert (np.diff(wealths, axis=0) <= 1e-9 * wealths[:-1]).all()
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_there_is_no_hole_below_the_limit(law: str) -> None:
+    x = LAWS[law](np.random.default_rng(11), 200)
+    path, low = plain_plan(x, 0.01), float(star_lower(x, 0.01))
+    goal = wealth_goal(0.01, 200)
+    for m in np.linspace(1e-6, low, 500):
+        assert rejects(path, np.array([m]), goal)
+
+
+def test_the_smallest_over_rivals_is_the_minimum() -> None:
+    rng = np.random.default_rng(12)
+    for k in range(20):
+        p = rng.dirichlet(np.full(6, 0.4), size=120)
+        a, rivals = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1:].T)
+        order = np.argsort(-rivals.mean(axis=1)) if k % 2 else np.arange(5)
+        for star in (True, False):
+            screened = smallest_lower(a, rivals, np.zeros((5, 6)), 0.05, order, star=star)
+            first = np.array([0])
+            alone = [smallest_lower(a, rivals[j : j + 1], np.zeros((1, 6)), 0.05, first, star=star) for j in range(5)]
+            assert screened == pytest.approx(min(alone), abs=3e-10)
+
+
+def test_an_average_of_wealths_equals_its_reference() -> None:
+    rng = np.random.default_rng(13)
+    x = rng.beta(4.0, 1.0, size=(3, 80))
+    paths = [plain_plan(row, 0.05) for row in x]
+    y, stakes = np.stack([p.y for p in paths]), np.stack([p.stakes for p in paths])
+    for m in np.linspace(0.3, 0.8, 60):
+        most = np.mean([reference_wealth(p, m) for p in paths], axis=0).max()
+        if abs(most / 20.0 - 1.0) > 1e-9:
+            assert mean_reaches_compiled(y, stakes, np.full(3, m), 20.0) == (most >= 20.0)
+
+
+def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
+    rng = np.random.default_rng(14)
+    x = 0.7 + 0.01 * rng.random(100)
+    zeros, index = np.zeros(100), np.zeros(100, dtype=np.int64)
+    goal = wealth_goal(1e-3, 100)
+
+    def limit(head: FloatArray) -> float:
+        path = plan(x, zeros, np.zeros(1), index, LINE, -np.log(1e-3), head=head)
+        tested = np.linspace(0.5, 0.71, 2101)
+        return float(max(m for m in tested if rejects(path, np.array([m]), goal)))
+
+    helped, misled = limit(head_of(x[:50], np.zeros(50))), limit(head_of(np.tile([0.0, 1.0], 25), np.zeros(50)))
+    assert helped > limit(np.zeros(6)) > misled
+
+
+@pytest.mark.parametrize("top", [1.0, 0.999, 0.97, 0.9, 0.75])
+def test_one_hot_rows_reach_nine_tenths_of_clopper_pearson(top: float) -> None:
+    # Draws of -1 and 1: the margin of a two-class vote. Orders are shuffled; the mean over them is compared.
+    n, k = 500, round(500 * top)
+    x = np.append(np.ones(k), -np.ones(n - k))
+    rng = np.random.default_rng(15)
+    orders = np.stack([rng.permutation(x) for _ in range(60)], axis=1)
+    ours = star_lower(orders, 1e-3, -1.0, 1.0).mean()
+    theirs = 2.0 * float(clopper_pearson_lower(k, n, 1e-3)) - 1.0
+    assert 0.9 * theirs <= ours <= theirs
+
+
+def test_large_n() -> None:
+    x = np.random.default_rng(16).beta(2.0, 1.0, 1_000_000)
+    oracle = x.mean() - 3.0902 * x.std() / 1000.0
+    for limit in (star_lower, betting_lower):
+        assert oracle - 0.3 * (x.mean() - oracle) < float(limit(x, 1e-3)) < x.mean()
+
+
+def test_tiny_alpha_is_served() -> None:
+    assert 0.0 <= float(star_lower(np.ones(100), 1e-300)) < 1e-2
+    assert float(star_lower(np.ones(2000), 1e-300)) > 0.6
+    assert float(star_lower(np.ones(2000), 5e-324)) >= 0.0

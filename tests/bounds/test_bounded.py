@@ -1,0 +1,133 @@
+"""Hoeffding and empirical Bernstein: the formulae in exact arithmetic, shapes, ranges, refusals."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from buckler.bounds.betting import betting_lower, star_lower
+from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
+from buckler.bounds.sequences import sequence_lower
+from buckler.errors import InvalidInput
+from buckler.types import FloatArray
+
+LIMITS: list[Callable[..., FloatArray]] = [hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower]
+DRAWS = arrays(np.float64, st.integers(2, 40), elements=st.floats(0.0, 1.0))
+every_limit = pytest.mark.parametrize("limit", LIMITS, ids=lambda f: f.__name__)
+
+
+def exact(x: FloatArray, alpha: float, low: float, high: float) -> tuple[arb, arb]:
+    """Hoeffding's and Maurer and Pontil's limits as balls."""
+    ctx.prec = 200
+    n = len(x)
+    values = [arb(float(v)) for v in x]
+    mean = sum(values, arb(0)) / n
+    variance = sum(((v - mean) ** 2 for v in values), arb(0)) / (n - 1)
+    span, cost = arb(high) - arb(low), (2 / arb(alpha)).log()
+    hoeffding = mean - span * ((1 / arb(alpha)).log() / (2 * n)).sqrt()
+    bernstein = mean - (2 * variance * cost / n).sqrt() - 7 * span * cost / (3 * (n - 1))
+    return hoeffding, bernstein
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-64.0, 1.0), (1000.0, 1000.5)])
+@pytest.mark.parametrize("n", [2, 17, 1000])
+@pytest.mark.parametrize("alpha", [0.5, 1e-3, 1e-12])
+def test_closed_forms_never_exceed_the_exact_formula(n: int, alpha: float, low: float, high: float) -> None:
+    rng = np.random.default_rng(n)
+    x = np.clip(low + (high - low) * (0.99 + 0.01 * rng.random(n)), low, high)
+    for found, true in zip(
+        (hoeffding_lower(x, alpha, low, high), bernstein_lower(x, alpha, low, high)),
+        exact(x, alpha, low, high),
+        strict=True,
+    ):
+        assert arb(float(found)) <= true or float(found) == low
+        assert float(found) >= float(true.mid()) - 1e-11 * max(abs(low), abs(high), 1.0) or float(found) == low
+
+
+def test_the_logarithm_of_maurer_and_pontil_is_of_two_over_alpha() -> None:
+    # With ln(1/alpha), as sometimes printed, the limit is larger than the theorem allows: another statement.
+    x = np.random.default_rng(0).random(200)
+    cost = np.log(1.0 / 0.05)
+    printed = x.mean() - np.sqrt(2.0 * x.var(ddof=1) * cost / 200) - 7.0 * cost / (3.0 * 199)
+    cost = np.log(2.0 / 0.05)
+    theorem = x.mean() - np.sqrt(2.0 * x.var(ddof=1) * cost / 200) - 7.0 * cost / (3.0 * 199)
+    ours = float(bernstein_lower(x, 0.05))
+    assert ours == pytest.approx(theorem, abs=1e-12)
+    assert printed > ours + 0.005
+
+
+@every_limit
+@given(x=DRAWS, alpha=st.sampled_from([0.3, 0.05, 1e-3]))
+@settings(max_examples=30, deadline=None)
+def test_no_more_than_the_mean_and_no_less_than_the_range(
+    limit: Callable[..., FloatArray], x: FloatArray, alpha: float
+) -> None:
+    low = float(limit(x, alpha))
+    assert 0.0 <= low <= max(0.0, x.mean())
+
+
+@every_limit
+def test_columns_are_judged_alone(limit: Callable[..., FloatArray]) -> None:
+    x = np.random.default_rng(1).random((50, 7))
+    together = limit(x, 0.01)
+    assert together.shape == (7,)
+    assert together.dtype == np.float64
+    alone = [limit(x[:, j], 0.01) for j in range(7)]
+    np.testing.assert_array_equal(together, alone)
+    assert limit(x[:, 0], 0.01).shape == ()
+
+
+@every_limit
+def test_shift_and_scale(limit: Callable[..., FloatArray]) -> None:
+    x = np.random.default_rng(2).beta(2.0, 0.5, size=(80, 5))
+    np.testing.assert_allclose(limit(3.0 * x - 1.0, 0.01, -1.0, 2.0), 3.0 * limit(x, 0.01) - 1.0, atol=1e-8)
+
+
+@every_limit
+def test_smaller_alpha_means_a_lower_limit(limit: Callable[..., FloatArray]) -> None:
+    x = np.random.default_rng(3).beta(5.0, 1.0, size=300)
+    lows = [float(limit(x, alpha)) for alpha in (0.2, 0.05, 1e-3, 1e-6, 1e-12)]
+    assert lows == sorted(lows, reverse=True)
+    assert lows[0] > 0.7
+
+
+@every_limit
+def test_constants(limit: Callable[..., FloatArray]) -> None:
+    assert float(limit(np.zeros(50), 0.01)) == 0.0
+    assert float(limit(np.full(50, -1.0), 0.01, -1.0, 1.0)) == -1.0
+    # No valid limit passes alpha^(1/n) when every draw is at the top of the range.
+    assert float(limit(np.ones(50), 0.01)) <= 0.01 ** (1 / 50)
+
+
+@every_limit
+@pytest.mark.parametrize(
+    ("x", "alpha", "low", "high", "word"),
+    [
+        ([0.5, np.nan], 0.05, 0.0, 1.0, "finite"),
+        ([0.5, 1.5], 0.05, 0.0, 1.0, "draw 1"),
+        ([0.5, -0.1], 0.05, 0.0, 1.0, "draw 1"),
+        ([], 0.05, 0.0, 1.0, "x must have shape"),
+        (np.zeros((2, 2, 2)), 0.05, 0.0, 1.0, "shape"),
+        ([0.5, 0.5], 0.0, 0.0, 1.0, "alpha"),
+        ([0.5, 0.5], 1.0, 0.0, 1.0, "alpha"),
+        ([0.5, 0.5], 0.05, 1.0, 0.0, "low must be below high"),
+        ([0.5, 0.5], 0.05, 0.0, np.inf, "high"),
+        (["a", "b"], 0.05, 0.0, 1.0, "numbers"),
+    ],
+)
+def test_bad_input_is_refused(
+    limit: Callable[..., FloatArray], x: object, alpha: float, low: float, high: float, word: str
+) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        limit(x, alpha, low, high)
+
+
+def test_bernstein_needs_two_draws() -> None:
+    with pytest.raises(InvalidInput, match="at least 2 draws"):
+        bernstein_lower([0.5], 0.05)
+    for limit in (hoeffding_lower, sequence_lower, betting_lower, star_lower):
+        assert 0.0 <= float(limit([1.0], 0.05)) <= 0.05

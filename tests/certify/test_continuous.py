@@ -1,0 +1,251 @@
+"""Margins from scores: equivariance, combinations, kept columns, certificates, refusals."""
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from buckler.bounds.betting import betting_lower, star_lower
+from buckler.bounds.bounded import bernstein_lower
+from buckler.certify.budget import split
+from buckler.certify.continuous import Slope, margin_lower
+from buckler.certify.scores import certify_scores, top_class
+from buckler.errors import InvalidInput, UnsoundMethod
+from buckler.records import REST, Certificate, Scores
+from buckler.types import Combine, FloatArray, Limit, MarginKind
+
+LIMITS = get_args(Limit)
+
+
+def softmax_rows(seed: int, n: int, m: int, gap: float = 3.0, spread: float = 1.0) -> FloatArray:
+    z = np.random.default_rng(seed).normal(size=(n, m)) * spread
+    z[:, 0] += gap
+    weights = np.exp(z - z.max(axis=1, keepdims=True))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+
+ROWS = softmax_rows(0, 300, 5)
+PLAIN: dict[str, Any] = {"scores": ROWS, "label": 0}
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("margin", get_args(MarginKind))
+@pytest.mark.parametrize("combine", ["pairwise", "bonferroni"])
+def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind, combine: Combine) -> None:
+    order = np.array([3, 0, 4, 1, 2])
+    before = margin_lower(ROWS, 0, 1e-3, margin, combine, limit)
+    after = margin_lower(ROWS[:, order], 1, 1e-3, margin, combine, limit)
+    if np.isfinite(before):
+        assert float(after) == pytest.approx(float(before), abs=1e-8)
+    else:
+        assert after == before
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+@pytest.mark.parametrize("margin", get_args(MarginKind))
+@pytest.mark.parametrize("combine", ["pairwise", "bonferroni"])
+def test_never_above_the_sample_estimate(limit: Limit, margin: MarginKind, combine: Combine) -> None:
+    for seed in range(10):
+        rows = softmax_rows(seed, 40 + 30 * seed, 4, gap=0.5 * seed)
+        mean = rows.mean(axis=0)
+        top, other = mean[0], mean[1:].max()
+        plug_in = top - other if margin == "probability" else ndtri(top) - ndtri(other)
+        assert float(margin_lower(rows, 0, 0.05, margin, combine, limit)) <= plug_in
+
+
+def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
+    pairs = np.clip(ROWS[:, :1] - ROWS[:, 1:], -1.0, 1.0)
+    found = {limit: float(margin_lower(ROWS, 0, 0.01, limit=limit)) for limit in LIMITS}
+    assert found["star"] == pytest.approx(float(star_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
+    assert found["betting"] == pytest.approx(float(betting_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
+    assert found["bernstein"] == pytest.approx(float(bernstein_lower(pairs, 0.01, -1.0, 1.0).min()), abs=1e-12)
+
+
+def test_bonferroni_spends_alpha_over_m() -> None:
+    part = split(0.01, 5)
+    low = float(star_lower(ROWS[:, 0], part))
+    high = 1.0 - float(star_lower(1.0 - ROWS[:, 1:], part).min())
+    assert float(margin_lower(ROWS, 0, 0.01, combine="bonferroni")) == pytest.approx(low - high, abs=1e-9)
+    found = float(margin_lower(ROWS, 0, 0.01, "quantile", "bonferroni"))
+    assert found == pytest.approx(ndtri(low) - ndtri(high), abs=1e-8)
+
+
+def test_margin_variable_is_the_limit_of_z() -> None:
+    z = ROWS[:, 0] - ROWS[:, 1:].max(axis=1)
+    found = float(margin_lower(ROWS, 0, 0.01, combine="margin_variable"))
+    assert found == pytest.approx(float(star_lower(z, 0.01, -1.0, 1.0)), abs=2e-9)
+    assert found < float(margin_lower(ROWS, 0, 0.01))
+
+
+def test_batches_equal_single_inputs() -> None:
+    batch = np.stack([softmax_rows(seed, 120, 4) for seed in range(3)])
+    labels = [0, 0, 2]
+    for margin in get_args(MarginKind):
+        together = margin_lower(batch, labels, 0.01, margin)
+        assert together.shape == (3,)
+        np.testing.assert_array_equal(together, [margin_lower(batch[i], labels[i], 0.01, margin) for i in range(3)])
+    assert together[2] == -np.inf
+
+
+def test_a_constant_classifier() -> None:
+    # One-hot and constant: no valid limit exceeds alpha^(1/n) for p_A, hence these margins.
+    n, alpha = 500, 1e-3
+    rows = np.zeros((n, 3))
+    rows[:, 1] = 1.0
+    best = 2.0 * alpha ** (1.0 / n) - 1.0
+    for limit in ("star", "betting"):
+        first = float(margin_lower(rows, 1, alpha, limit=limit))
+        second = float(margin_lower(rows, 1, alpha, "quantile", limit=limit))
+        # p_j = 0 too, so the margin variable is 1 and its limit is that of a variable in [-1, 1].
+        assert 0.95 * best <= first <= best
+        assert 0.9 * 2.0 * ndtri(alpha ** (1.0 / n)) <= second <= 2.0 * ndtri(alpha ** (1.0 / n))
+    assert float(margin_lower(rows, 0, alpha)) == -1.0
+    assert margin_lower(rows, 0, alpha, "quantile") == -np.inf
+
+
+@pytest.mark.parametrize("slope", get_args(Slope))
+def test_slopes_prove_something_and_not_too_much(slope: Slope) -> None:
+    rows, before = softmax_rows(5, 800, 6), softmax_rows(6, 200, 6)
+    mean = softmax_rows(7, 200000, 6).mean(axis=0)
+    truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
+    found = float(margin_lower(rows, 0, 1e-3, "quantile", selection=before, slope=slope))
+    assert 0.6 * truth < found < truth
+    one = float(margin_lower(rows, 0, 1e-3, "quantile", slope="one"))
+    assert slope == "one" or found > one
+
+
+@pytest.mark.parametrize("limit", ["sequence", "bernstein", "hoeffding"])
+def test_closed_forms_take_the_slope_of_the_selection(limit: Limit) -> None:
+    rows, before = softmax_rows(5, 3000, 6), softmax_rows(6, 500, 6)
+    plain = margin_lower(rows, 0, 1e-3, "quantile", limit=limit)
+    assert margin_lower(rows, 0, 1e-3, "quantile", limit=limit, selection=before) > plain > 0.0
+
+
+def kept(rows: FloatArray, keep: list[int]) -> Scores:
+    rest = np.delete(rows, keep, axis=2).max(axis=2, keepdims=True)
+    values = np.concatenate([rows[:, :, keep], rest], axis=2)
+    columns = np.tile([*keep, REST], (len(rows), 1))
+    ids = tuple(f"image {i}" for i in range(len(rows)))
+    return Scores(ids, values, columns, rows.shape[2], "softmax", 0.5)
+
+
+def test_kept_columns_and_the_rest() -> None:
+    rows = np.stack([softmax_rows(seed, 200, 20) for seed in range(2)])
+    record = kept(rows, [0, 3, 7])
+    for margin in get_args(MarginKind):
+        low = margin_lower(record, [0, 0], 0.01, margin)
+        full = margin_lower(rows, [0, 0], 0.01, margin)
+        assert low.shape == (2,)
+        # The maximum over seventeen classes has a larger mean than each of them.
+        assert (low <= full + 1e-9).all()
+        everything = Scores(record.ids, rows, np.tile(np.arange(20), (2, 1)), 20, "softmax", 0.5)
+        np.testing.assert_array_equal(margin_lower(everything, [0, 0], 0.01, margin), full)
+
+
+def test_kept_columns_are_checked() -> None:
+    rows = softmax_rows(1, 50, 6)[None]
+    with pytest.raises(InvalidInput, match="kept column"):
+        margin_lower(kept(rows, [0, 1]), [4])
+    bare = Scores(("a",), rows[:, :, :3], np.array([[0, 1, 2]]), 6, "softmax")
+    with pytest.raises(InvalidInput, match="column of the rest"):
+        margin_lower(bare, [0])
+
+
+def test_certificates() -> None:
+    found = certify_scores(ROWS, sigma=0.5, label=0, temperature=1.0)
+    assert isinstance(found, Certificate)
+    low = float(margin_lower(ROWS, 0, 1e-3, "quantile"))
+    assert found.predicted == 0
+    assert found.margin == low
+    assert found.radius == pytest.approx(0.25 * low, rel=1e-12)
+    assert found.radius <= 0.25 * low
+    assert (found.n, found.n0, found.method, found.map, found.temperature) == (300, 0, "pairwise/star", "softmax", 1.0)
+    first = certify_scores(ROWS, sigma=0.5, label=0, margin="probability")
+    assert isinstance(first, Certificate)
+    assert first.radius_kind == "R1+"
+    nothing = certify_scores(ROWS, sigma=0.5, label=3)
+    assert isinstance(nothing, Certificate)
+    assert nothing.abstained
+    assert nothing.radius == 0.0
+
+
+def test_the_class_comes_from_the_selection() -> None:
+    before = softmax_rows(9, 64, 5)[:, [2, 1, 0, 3, 4]]
+    assert top_class(before).tolist() == [2]
+    found = certify_scores(ROWS[:, [2, 1, 0, 3, 4]], sigma=0.5, selection=before)
+    assert isinstance(found, Certificate)
+    assert (found.predicted, found.n0) == (2, 64)
+    batch = certify_scores(np.stack([ROWS, ROWS]), sigma=0.5, selection=np.stack([before, softmax_rows(1, 64, 5)]))
+    assert isinstance(batch, list)
+    assert [c.predicted for c in batch] == [None, 0]
+
+
+def test_a_record_brings_its_names_and_map() -> None:
+    rows = np.stack([softmax_rows(seed, 200, 20) for seed in range(2)])
+    record, before = kept(rows, [0, 3, 7]), kept(rows[:, :50], [0, 3, 7])
+    found = certify_scores(record, sigma=0.5, selection=before)
+    assert isinstance(found, list)
+    assert [(c.id, c.predicted, c.n0, c.temperature) for c in found] == [
+        ("image 0", 0, 50, 0.5),
+        ("image 1", 0, 50, 0.5),
+    ]
+    other = kept(rows[:, :50], [0, 1])
+    assert isinstance(certify_scores(record, sigma=0.5, selection=other), list)
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"scores": [[0.5, 0.4], [0.5, 0.5]]}, "draw 0"),
+        ({"scores": [[0.5, 0.5], [1.1, -0.1]]}, "draw 1"),
+        ({"scores": [[[0.5, 0.5], [0.9, 0.2]]], "label": [0]}, "input 0, draw 1"),
+        ({"scores": [[0.5, np.nan]]}, "finite"),
+        ({"scores": [0.5, 0.5]}, "shape"),
+        ({"scores": [[1.0], [1.0]]}, "m >= 2"),
+        ({"scores": [[0.5, 0.5], [1.0]]}, "rectangular"),
+        ({"label": 5}, "label must be a class from 0 to 4"),
+        ({"label": -1}, "label"),
+        ({"label": 0.5}, "label"),
+        ({"label": [0, 1]}, "label must be one class"),
+        ({"alpha": 0.0}, "alpha"),
+        ({"margin": "third"}, "margin"),
+        ({"combine": "magic"}, "combine"),
+        ({"limit": "clt"}, "limit"),
+        ({"slope": "steep"}, "slope"),
+        ({"slope": "selection"}, "selection"),
+        ({"slope": "mixture", "limit": "hoeffding"}, "betting limit"),
+        ({"margin": "quantile", "combine": "margin_variable"}, "margin_variable"),
+        ({"selection": [[0.5, 0.5]]}, "selection must match scores"),
+        ({"selection": [[0.5, 0.4, 0.0, 0.0, 0.0]]}, "selection must be nonnegative"),
+        ({"scores": [[0.5, 0.5]], "limit": "bernstein"}, "at least 2 draws"),
+    ],
+)
+def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        margin_lower(**(PLAIN | change))
+
+
+def test_unsound_is_refused() -> None:
+    with pytest.raises(UnsoundMethod):
+        margin_lower(ROWS, 0, combine="published")
+    with pytest.raises(UnsoundMethod):
+        certify_scores(ROWS, sigma=0.5, label=0, combine="published")
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"label": None}, "neither"),
+        ({"sigma": 0.0}, "sigma"),
+        ({"radius": "R1"}, "radius"),
+        ({"radius": "R9"}, "radius"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"map": "argmax"}, "map"),
+        ({"ids": ["a", "b"]}, "ids"),
+        ({"scores": ROWS * 0.9}, "draw 0"),
+    ],
+)
+def test_bad_certificates_are_refused(change: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidInput, match=word):
+        certify_scores(**(PLAIN | {"sigma": 0.5} | change))

@@ -1,0 +1,145 @@
+"""Tangents of the second margin: heights rounded up, inversion rounded down, slopes predictable."""
+
+import numpy as np
+import pytest
+from flint import arb, ctx
+from scipy.special import ndtr, ndtri
+
+from buckler.bounds.bets import plan
+from buckler.bounds.betting import wealth_goal
+from buckler.certify.tangents import (
+    CURVES,
+    SLOPES,
+    TOP,
+    best_slopes,
+    estimate,
+    heights,
+    margin_from_height,
+    mixture_limit,
+    path_limit,
+    predictable_slopes,
+)
+from buckler.types import FloatArray
+
+
+def normal_cdf(x: arb) -> arb:
+    return (-x / arb(2).sqrt()).erfc() / 2
+
+
+@pytest.mark.parametrize("margin", [1e-9, 1e-4, 0.03, 0.5, 1.0, 2.7, 6.0, 12.0, TOP])
+@pytest.mark.parametrize("slope", [1.0, 1.0001, 1.5, 4.0, 64.0])
+def test_height_is_never_below_the_exact_one(margin: float, slope: float) -> None:
+    ctx.prec = 200
+    t = -arb(slope).log() / arb(margin)
+    true = normal_cdf(t + arb(margin) / 2) - arb(slope) * normal_cdf(t - arb(margin) / 2)
+    found = float(heights(margin, slope))
+    assert arb(found) >= true
+    assert found <= float(true.mid()) + 3e-14 * (1.0 + slope)
+
+
+@pytest.mark.parametrize("slope", SLOPES[::3])
+def test_height_is_the_supremum_over_the_curve(slope: float) -> None:
+    b = np.append(np.linspace(1e-9, 1.0 - 1e-9, 20001), np.geomspace(1e-12, 1e-3, 2000))
+    for margin in (0.0, 0.1, 1.0, 3.0):
+        curve = ndtr(margin + ndtri(b)) - slope * b
+        assert curve.max() <= float(heights(margin, slope)) + 1e-12
+        assert curve.max() >= float(heights(margin, slope)) - 1e-3
+
+
+def test_heights_rise_in_the_margin() -> None:
+    margins = np.linspace(0.0, TOP, 500)
+    for slope in SLOPES:
+        assert (np.diff(heights(margins, slope)) >= -1e-15).all()
+
+
+def test_the_inverse_is_rounded_down() -> None:
+    rng = np.random.default_rng(0)
+    for slope in SLOPES:
+        value = rng.uniform(-0.5, 1.0, 200)
+        margin = margin_from_height(value, slope)
+        proved = margin > -np.inf
+        assert (heights(margin[proved], slope) <= value[proved]).all()
+        inside = proved & (margin < TOP - 1e-6)
+        assert (heights(margin[inside] + 1e-9, slope) >= value[inside]).all()
+        assert (value[~proved] < float(heights(0.0, slope))).all()
+    assert margin_from_height(-0.1, 1.0) == -np.inf
+
+
+def test_theorem_three_on_random_truths() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.full(3, 0.5), size=5000)
+    truth = ndtri(p[:, 0]) - ndtri(p[:, 1])
+    for slope in SLOPES:
+        assert (margin_from_height(p[:, 0] - slope * p[:, 1], slope) <= truth + 1e-9).all()
+
+
+def test_the_best_slope_touches_at_the_truth() -> None:
+    top, other = 0.6, 0.1
+    best = np.exp(0.5 * (ndtri(other) ** 2 - ndtri(top) ** 2))
+    found = margin_from_height(top - best * other, best)
+    assert float(found) == pytest.approx(ndtri(top) - ndtri(other), abs=1e-7)
+
+
+def moments(a: FloatArray, b: FloatArray) -> FloatArray:
+    return np.array([[a.size, a.sum(), b.sum(), a @ a, a @ b, b @ b]])
+
+
+def test_chosen_slopes_are_damped_and_grow_with_knowledge() -> None:
+    assert best_slopes(np.zeros((1, 6)), 100, 1e-3)[0] == 0
+    rng = np.random.default_rng(2)
+    a, b = np.clip(rng.normal(0.5, 0.05, 10000), 0, 1), np.clip(rng.normal(0.05, 0.02, 10000), 0, 1)
+    few, many = best_slopes(moments(a[:5], b[:5]), 10000, 1e-3)[0], best_slopes(moments(a, b), 10000, 1e-3)[0]
+    ideal = np.exp(0.5 * (ndtri(0.05) ** 2 - ndtri(0.5) ** 2))
+    assert few < many
+    assert abs(SLOPES[many] / ideal - 1.0) < 0.5
+
+
+@pytest.mark.parametrize("cut", [0, 15, 16, 17, 40, 99])
+def test_slopes_are_predictable(cut: int) -> None:
+    rng = np.random.default_rng(cut)
+    p = rng.dirichlet([8.0, 1.0, 1.0], size=100)
+    q = p.copy()
+    q[cut:] = rng.dirichlet([1.0, 1.0, 1.0], size=100 - cut)
+    before, after = (
+        predictable_slopes(np.ascontiguousarray(x[:, 0]), np.ascontiguousarray(x[:, 1:].T), np.zeros((2, 6)), 0.01)
+        for x in (p, q)
+    )
+    np.testing.assert_array_equal(before[:, : cut + 1], after[:, : cut + 1])
+
+
+def test_path_and_mixture_limits_are_rejected_margins_without_holes() -> None:
+    rng = np.random.default_rng(3)
+    p = rng.dirichlet([12.0, 2.0, 2.0], size=400)
+    a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
+    index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
+    assert len(np.unique(index)) > 1
+    path = plan(a, b, SLOPES, index, CURVES, -np.log(0.01))
+    goal = wealth_goal(0.01, 400)
+    truth = ndtri(0.75) - ndtri(0.125)
+    low = path_limit(path, goal, TOP)
+    assert 0.0 < low < truth
+
+    def wealth(margin: float) -> FloatArray:
+        means = ((heights(margin, SLOPES) + SLOPES) / (1.0 + SLOPES))[index]
+        return np.asarray(np.cumprod(1.0 + np.minimum(path.stakes, 0.99 / means) * (path.y - means)))
+
+    grid = np.linspace(0.0, low, 200)
+    assert all(wealth(m).max() >= 100.0 for m in grid)
+    assert wealth(low + 1e-8).max() < 100.0 * (1.0 + 1e-6)
+    falls = np.array([wealth(m) for m in np.linspace(0.0, 4.0, 100)])
+    assert (np.diff(falls, axis=0) <= 1e-9 * falls[:-1]).all()
+    assert path_limit(path, goal, 0.5 * low) == 0.5 * low
+    mixed = mixture_limit(a, b, np.zeros(6), -np.log(0.01), goal, TOP, star=True)
+    assert 0.7 * low < mixed < truth
+
+
+def test_nothing_proved_is_minus_infinity() -> None:
+    half = np.full(50, 0.5)
+    path = plan(half, half, SLOPES, np.zeros(50, dtype=np.int64), CURVES, 5.0)
+    assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
+
+
+def test_estimates_at_the_ends_are_numbers() -> None:
+    ones, zeros = np.ones(5), np.zeros((1, 5))
+    assert estimate(ones, zeros)[0] == np.inf
+    assert estimate(np.zeros(5), zeros)[0] == -np.inf
