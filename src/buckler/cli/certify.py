@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 
 from buckler.certify.methods import certify_counts
+from buckler.certify.scores import certify_scores
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
 from buckler.errors import InvalidInput, check_choice
@@ -19,7 +20,7 @@ from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.types import MarginKind
+from buckler.types import MarginKind, SimplexMap
 
 
 def certify(
@@ -31,6 +32,13 @@ def certify(
     certified_class: Annotated[
         str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
     ] = None,
+    scores: Annotated[
+        bool, typer.Option("--scores", help="Use the run's scores, not its votes; --method is then like pairwise/star.")
+    ] = False,
+    score_map: Annotated[
+        str | None, typer.Option("--map", help="With --scores and stored logits: softmax or sparsemax.")
+    ] = None,
+    temperature: Annotated[float | None, typer.Option(help="With --scores and stored logits: of softmax.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the certificates to this Parquet file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -61,6 +69,8 @@ def certify(
 
       buckler certify run/ --n 1000 --class label --margin probability
 
+      buckler certify run/ --scores --method pairwise/star
+
       buckler certify --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
     """
     if target_radius is not None:
@@ -79,9 +89,23 @@ def certify(
     if run is None:
         raise InvalidInput("RUN must be a folder written by buckler sample, unless --target-radius is given")
     evidence = open_evidence(run)
-    certificates, labels = certify_evidence(
-        evidence, alpha=alpha, method=method, margin=margin, n=n, certified_class=certified_class
-    )
+    if scores:
+        certificates, labels = certify_evidence_scores(
+            evidence,
+            alpha=alpha,
+            method=method,
+            margin=margin,
+            n=n,
+            certified_class=certified_class,
+            score_map=score_map,
+            temperature=temperature,
+        )
+    elif score_map is not None or temperature is not None:
+        raise InvalidInput("--map and --temperature are for --scores")
+    else:
+        certificates, labels = certify_evidence(
+            evidence, alpha=alpha, method=method, margin=margin, n=n, certified_class=certified_class
+        )
     if out is not None:
         write_certificates(out, certificates)
     if not evidence.complete and not quiet:
@@ -120,6 +144,49 @@ def certify_evidence(
         **options,
     )
     return cast(list[Certificate], made), labels
+
+
+def certify_evidence_scores(
+    evidence: Evidence,
+    *,
+    alpha: float,
+    method: str,
+    margin: str,
+    n: int | None,
+    certified_class: str | None,
+    score_map: str | None,
+    temperature: float | None,
+) -> tuple[list[Certificate], Any]:
+    """Return the certificates of a run's scores, one input in memory at a time, and the labels where they are known."""
+    options: dict[str, Any] = {}
+    if method:
+        combine, slash, limit = method.partition("/")
+        options = {"combine": combine, "limit": limit} if slash else {"combine": combine}
+    chosen = certified_class or ("selection" if evidence.spec.n0 else "label")
+    check_choice("--class", chosen, ("label", "selection"))
+    if chosen == "selection" and not evidence.spec.n0:
+        raise InvalidInput("--class selection needs selection draws, and this run has none (n0 = 0)")
+    if score_map is not None:
+        check_choice("--map", score_map, ("softmax", "sparsemax"))
+    certificates: list[Certificate] = []
+    labels: list[int | None] = []
+    for rows, selection, label in evidence.scores(n, cast(SimplexMap | None, score_map), temperature):
+        if chosen == "label" and label is None:
+            raise InvalidInput("--class label needs labels, and the data of this run had none")
+        made = certify_scores(
+            rows,
+            sigma=evidence.spec.sigma,
+            alpha=alpha,
+            label=[label] if chosen == "label" and label is not None else None,
+            selection=selection,
+            margin=cast(MarginKind, margin),
+            **options,
+        )
+        certificates += cast(list[Certificate], made)
+        labels.append(label)
+    if not certificates:
+        raise InvalidInput(f"{str(evidence.root)!r} holds no finished shard yet")
+    return certificates, None if labels[0] is None else np.asarray(labels, dtype=np.int64)
 
 
 def _show(certificates: list[Certificate], labels: Any, sigma: float) -> None:
