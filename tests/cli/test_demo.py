@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts, sound_methods
+from buckler.certify.methods import sound_methods
 from buckler.cli.app import DONE, run
 from buckler.runs.store.certificates import read_certificates
-from buckler.runs.store.counts import read_counts
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -20,11 +19,11 @@ def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (tmp_path / "d" / "curves.png").read_bytes()[:4] == b"\x89PNG"
     certificates = read_certificates(tmp_path / "d" / "certificates.parquet")
     assert len(certificates) == 40 * len(names)
-    selection, estimation = read_counts(tmp_path / "d" / "evidence.parquet")
-    assert (selection.n == 20).all()
-    assert (estimation.n == 200).all()
-    again = certify_counts(
-        estimation.values, sigma=0.4, selection=selection.values, method=names[0], ids=estimation.ids
-    )
+    assert run(["certify", str(tmp_path / "d" / "evidence"), "--out", str(tmp_path / "again.parquet")]) == DONE
+    again = read_certificates(tmp_path / "again.parquet")
     assert again == certificates[:40]
+    assert {(c.n, c.n0) for c in again} == {(200, 20)}
     assert np.mean([c.predicted is not None for c in again]) > 0.5
+    # The same again: nothing is drawn anew, and the same comes out.
+    assert run(["demo", *options]) == DONE
+    assert read_certificates(tmp_path / "d" / "certificates.parquet") == certificates

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 
 MODELS = """
 import time
@@ -147,7 +147,8 @@ def test_scores_are_certified(
     here: Path, kept: list[str], chosen: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert sample("--limit", "6", "--quiet", *kept) == 0
-    assert run(["certify", "run", "--scores", "--alpha", "0.05", "--out", "c.parquet", *chosen]) == 0
+    method = [] if "--method" in chosen else ["--method", "pairwise/star"]
+    assert run(["certify", "run", "--alpha", "0.05", "--out", "c.parquet", *method, *chosen]) == 0
     certificates = read_certificates(here / "c.parquet")
     assert [c.id for c in certificates] == [str(i) for i in range(6)]
     assert {c.map for c in certificates} == {"sparsemax" if "sparsemax" in kept else "softmax"}
@@ -155,7 +156,7 @@ def test_scores_are_certified(
     assert "label" in chosen or any(not c.abstained for c in certificates)
     assert "6 inputs" in capsys.readouterr().out
     assert run(["certify", "run", "--map", "softmax"]) == 2
-    assert run(["certify", "run", "--scores", "--method", "magic"]) == 2
+    assert run(["certify", "run", "--method", "magic/star"]) == 2
 
 
 def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -167,8 +168,52 @@ def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
         ([], "needs labels"),
         (["--class", "selection"], "n0 = 0"),
         (["--class", "best"], "must be one of"),
-        (["--scores"], "without --scores"),
+        (["--method", "pairwise/star"], "without --scores"),
         (["--n", "33"], "checkpoints"),
     ):
         assert run(["certify", "run", *options]) == 2
         assert text in capsys.readouterr().err
+
+
+def test_scores_are_certified_too(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sample("--limit", "6", "--scores", "logits", "--quiet") == 0
+    radii = {}
+    for options in (["--temperature", "1"], ["--temperature", "0.1"], ["--map", "sparsemax"], ["--class", "label"]):
+        assert run(["certify", "run", "--method", "pairwise/star", "--out", "c.parquet", *options]) == 0
+        certificates = read_certificates(here / "c.parquet")
+        assert {c.method for c in certificates} == {"pairwise/star"}
+        assert {c.n0 for c in certificates} == {0 if "label" in options else 20}
+        radii[tuple(options)] = [c.radius for c in certificates]
+    assert radii["--temperature", "1"] != radii["--temperature", "0.1"]
+    assert run(["certify", "run", "--method", "published/star"]) == 2
+    assert run(["certify", "run", "--temperature", "1"]) == 2
+    assert "for scores" in capsys.readouterr().err
+
+
+TARGET = [
+    "certify", "--target-radius", "0.05", "--model", "test_models_for_sample:linear", "--data", "digits",
+    "--sigma", "0.25", "--num-classes", "10", "--every", "20", "--limit", "25", "--max-n", "2000",
+]  # fmt: skip
+
+
+def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*TARGET, "--out", "t.parquet"]) == 0
+    assert "25 inputs" in capsys.readouterr().out
+    certificates = read_certificates(here / "t.parquet")
+    assert len(certificates) == 25
+    assert {c.method for c in certificates} == {"anytime"}
+    assert {c.radius for c in certificates} <= {0.0, 0.05}
+    assert any(c.abstained for c in certificates)
+    assert not all(c.abstained for c in certificates)
+    before = (here / "t.parquet").read_bytes()
+    assert run([*TARGET, "--out", "t.parquet", "--quiet"]) == 0
+    assert (here / "t.parquet").read_bytes() == before
+    # Half of it lost, as by a kill: the rest is decided again, to the same bytes.
+    write_certificates(here / "t.parquet", certificates[:11], read_origin(here / "t.parquet"))
+    assert run([*TARGET, "--out", "t.parquet", "--quiet"]) == 0
+    assert (here / "t.parquet").read_bytes() == before
+    assert run([*TARGET, "--out", "t.parquet", "--quiet", "--alpha", "0.01"]) == 2
+    assert "another alpha" in capsys.readouterr().err
+    assert run([*TARGET, "--class", "label", "--json"]) == 0
+    assert run([*TARGET, "--n", "10"]) == 2
+    assert run(["certify"]) == 2

@@ -1,5 +1,7 @@
 """Smoothed: from any callable to a certificate."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -37,6 +39,29 @@ def test_label_case_and_abstention() -> None:
     wrong = smoothed.certify([0.6], n=1000, n0=0, label=1)
     assert (right.predicted, right.n0) == (0, 0)
     assert wrong.predicted is None
+
+
+@pytest.mark.parametrize(("map_", "temperature"), [("softmax", 0.1), ("softmax", None), ("sparsemax", None)])
+def test_scores_are_smoothed_too(map_: Any, temperature: float | None) -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    certificate = smoothed.certify([0.6, 3.0], n=2000, seed=1, map=map_, temperature=temperature)
+    assert (certificate.predicted, certificate.map, certificate.temperature) == (0, map_, temperature)
+    assert (certificate.method, certificate.n0) == ("pairwise/star", 100)
+    assert 0.2 < certificate.radius < 0.6 + 1e-9
+    other = smoothed.certify(
+        [0.6, 3.0], n=2000, seed=1, map=map_, temperature=temperature, method="bonferroni/bernstein"
+    )
+    assert 0.0 < other.radius < certificate.radius
+
+
+def test_votes_have_no_temperature_and_scores_no_votes_method() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    with pytest.raises(buckler.InvalidInput, match="temperature is for softmax"):
+        smoothed.certify([0.6], n=10, temperature=1.0)
+    with pytest.raises(buckler.InvalidInput, match="COMBINE/LIMIT"):
+        smoothed.certify([0.6], n=10, map="softmax", method="exact")
+    with pytest.raises(buckler.UnsoundMethod):
+        smoothed.certify([0.6], n=10, map="softmax", method="published/star")
 
 
 def test_a_target_radius_is_decided_with_few_draws() -> None:

@@ -1,15 +1,30 @@
 """The door from scores to certificates: ``certify_scores``."""
 
 from collections.abc import Sequence
-from typing import get_args
+from typing import cast, get_args
 
 import numpy as np
 
 from buckler.certify.continuous import Slope, check_scores, margin_lower
 from buckler.certify.radii import FOLLOWS_FROM, default_radius, radius_from_margin
-from buckler.errors import InvalidInput, check_choice, check_label, check_positive
+from buckler.errors import InvalidInput, check_choice, check_label, check_positive, show
 from buckler.records import REST, Certificate, MarginBound, Scores
 from buckler.types import ArrayLike, Combine, IntArray, Limit, MarginKind, RadiusKind, SimplexMap
+
+
+def split_method(name: str) -> tuple[Combine, Limit]:
+    """Return the combination and the limit of a method's name, such as ``pairwise/star``.
+
+    >>> split_method("bonferroni/sequence")
+    ('bonferroni', 'sequence')
+    """
+    combine, _, limit = name.partition("/")
+    if combine not in get_args(Combine) or limit not in get_args(Limit):
+        raise InvalidInput(
+            f"method must be COMBINE/LIMIT for scores, COMBINE one of {', '.join(get_args(Combine))} and LIMIT one of "
+            f"{', '.join(get_args(Limit))}; got {show(name)}"
+        )
+    return cast(Combine, combine), cast(Limit, limit)
 
 
 def top_class(selection: ArrayLike | Scores) -> IntArray:

@@ -10,35 +10,31 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from buckler.certify.methods import certify_counts
-from buckler.certify.scores import certify_scores
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
-from buckler.errors import InvalidInput, check_choice
+from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
+from buckler.runs.certify import certify_evidence
 from buckler.runs.store.certificates import write_certificates
-from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
 
 
 def certify(
     run: Annotated[Path | None, typer.Argument(help="Folder written by buckler sample.")] = None,
     alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
-    method: Annotated[str, typer.Option(help="How the margin is bounded; chosen before looking at the result.")] = "",
+    method: Annotated[
+        str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
+    ] = "exact",
     margin: Annotated[str, typer.Option(help="quantile or probability.")] = "quantile",
     n: Annotated[int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.")] = None,
     certified_class: Annotated[
         str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
     ] = None,
-    scores: Annotated[
-        bool, typer.Option("--scores", help="Use the run's scores, not its votes; --method is then like pairwise/star.")
-    ] = False,
-    score_map: Annotated[
-        str | None, typer.Option("--map", help="With --scores and stored logits: softmax or sparsemax.")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="With --scores and stored logits: of softmax.")] = None,
+    map: Annotated[str | None, typer.Option(help="For stored logits: softmax or sparsemax.")] = None,  # noqa: A002
+    temperature: Annotated[float | None, typer.Option(help="For stored logits: temperature of the softmax.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the certificates to this Parquet file.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -69,12 +65,12 @@ def certify(
 
       buckler certify run/ --n 1000 --class label --margin probability
 
-      buckler certify run/ --scores --method pairwise/star
+      buckler certify run/ --method pairwise/star --temperature 0.5
 
       buckler certify --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
     """
     if target_radius is not None:
-        if run is not None or method or n is not None or margin != "quantile":
+        if run is not None or method != "exact" or n is not None or margin != "quantile":
             raise InvalidInput("--target-radius draws anew: it takes no run, --method, --n or --margin")
         given = {
             "model": model, "data": data, "sigma": sigma, "seed": seed, "every": every, "limit": limit,
@@ -89,23 +85,16 @@ def certify(
     if run is None:
         raise InvalidInput("RUN must be a folder written by buckler sample, unless --target-radius is given")
     evidence = open_evidence(run)
-    if scores:
-        certificates, labels = certify_evidence_scores(
-            evidence,
-            alpha=alpha,
-            method=method,
-            margin=margin,
-            n=n,
-            certified_class=certified_class,
-            score_map=score_map,
-            temperature=temperature,
-        )
-    elif score_map is not None or temperature is not None:
-        raise InvalidInput("--map and --temperature are for --scores")
-    else:
-        certificates, labels = certify_evidence(
-            evidence, alpha=alpha, method=method, margin=margin, n=n, certified_class=certified_class
-        )
+    certificates, labels = certify_evidence(
+        evidence,
+        alpha=alpha,
+        method=method,
+        margin=cast(MarginKind, margin),
+        n=n,
+        certified_class=certified_class,
+        map=cast(SimplexMap | None, map),
+        temperature=temperature,
+    )
     if out is not None:
         write_certificates(out, certificates)
     if not evidence.complete and not quiet:
@@ -119,74 +108,6 @@ def _print(certificates: list[Certificate], labels: Any, sigma: float, *, as_jso
             print(json.dumps({k: v if v != -np.inf else None for k, v in asdict(certificate).items()}))
     elif not quiet:
         _show(certificates, labels, sigma)
-
-
-def certify_evidence(
-    evidence: Evidence, *, alpha: float, method: str, margin: str, n: int | None, certified_class: str | None
-) -> tuple[list[Certificate], Any]:
-    """Return the certificates of a run's votes, and the labels where they are known."""
-    counts, selection, labels = evidence.counts(n)
-    chosen = certified_class or ("label" if selection is None else "selection")
-    check_choice("--class", chosen, ("label", "selection"))
-    if chosen == "label" and labels is None:
-        raise InvalidInput("--class label needs labels, and the data of this run had none")
-    if chosen == "selection" and selection is None:
-        raise InvalidInput("--class selection needs selection draws, and this run has none (n0 = 0)")
-    options: dict[str, Any] = {"method": method} if method else {}
-    made = certify_counts(
-        counts.values,
-        sigma=evidence.spec.sigma,
-        alpha=alpha,
-        label=labels if chosen == "label" else None,
-        selection=selection.values if chosen == "selection" and selection is not None else None,
-        margin=cast(MarginKind, margin),
-        ids=counts.ids,
-        **options,
-    )
-    return cast(list[Certificate], made), labels
-
-
-def certify_evidence_scores(
-    evidence: Evidence,
-    *,
-    alpha: float,
-    method: str,
-    margin: str,
-    n: int | None,
-    certified_class: str | None,
-    score_map: str | None,
-    temperature: float | None,
-) -> tuple[list[Certificate], Any]:
-    """Return the certificates of a run's scores, one input in memory at a time, and the labels where they are known."""
-    options: dict[str, Any] = {}
-    if method:
-        combine, slash, limit = method.partition("/")
-        options = {"combine": combine, "limit": limit} if slash else {"combine": combine}
-    chosen = certified_class or ("selection" if evidence.spec.n0 else "label")
-    check_choice("--class", chosen, ("label", "selection"))
-    if chosen == "selection" and not evidence.spec.n0:
-        raise InvalidInput("--class selection needs selection draws, and this run has none (n0 = 0)")
-    if score_map is not None:
-        check_choice("--map", score_map, ("softmax", "sparsemax"))
-    certificates: list[Certificate] = []
-    labels: list[int | None] = []
-    for rows, selection, label in evidence.scores(n, cast(SimplexMap | None, score_map), temperature):
-        if chosen == "label" and label is None:
-            raise InvalidInput("--class label needs labels, and the data of this run had none")
-        made = certify_scores(
-            rows,
-            sigma=evidence.spec.sigma,
-            alpha=alpha,
-            label=[label] if chosen == "label" and label is not None else None,
-            selection=selection,
-            margin=cast(MarginKind, margin),
-            **options,
-        )
-        certificates += cast(list[Certificate], made)
-        labels.append(label)
-    if not certificates:
-        raise InvalidInput(f"{str(evidence.root)!r} holds no finished shard yet")
-    return certificates, None if labels[0] is None else np.asarray(labels, dtype=np.int64)
 
 
 def _show(certificates: list[Certificate], labels: Any, sigma: float) -> None:

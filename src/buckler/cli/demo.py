@@ -1,25 +1,28 @@
 """``buckler demo``: from nothing to certificates on real data, in under a minute."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from buckler.certify.methods import certify_counts, sound_methods
+from buckler.certify.methods import sound_methods
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
-from buckler.records import Certificate, Counts
+from buckler.records import Certificate
 from buckler.report.plots import accuracy_plot
 from buckler.report.tables import accuracy_table
+from buckler.runs.certify import certify_evidence
+from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
-from buckler.runs.store.counts import write_counts
-from buckler.sampling.engine import draw_counts
-from buckler.training.digits import Split, digits_split, train_digits
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from buckler.training.digits import digits_split, train_digits
 
-INPUTS_AT_ONCE = 20
 SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -35,8 +38,8 @@ def demo(
 ) -> None:
     """Train a small classifier with Gaussian noise on scikit-learn's digits, and certify it with every method.
 
-    Prints certified accuracy against radius, one row a method, and writes curves.png, evidence.parquet and
-    certificates.parquet. Needs no download and no GPU.
+    Prints certified accuracy against radius, one row a method, and writes curves.png, certificates.parquet and the
+    folder evidence/, as buckler sample does. Needs no download and no GPU.
 
     Example: buckler demo --sigma 0.25 --n 10000
     """
@@ -44,8 +47,8 @@ def demo(
     check_positive("sigma", sigma)
     check_whole("n", n, 1)
     check_whole("n0", n0, 1)
-    console = Console()
     training, test = digits_split(images, seed)
+    console = Console()
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
         epoch_bar = progress.add_task("training", total=epochs)
@@ -57,54 +60,36 @@ def demo(
             epochs=epochs,
             progress=lambda epoch, *_: progress.update(epoch_bar, completed=epoch),
         )
-        image_bar = progress.add_task("sampling", total=images)
-        selection, estimation = _draw(model, test, sigma, n, n0, seed, lambda k: progress.advance(image_bar, k))
 
+        draw_bar = progress.add_task("sampling", total=images * (n + n0))
+        spec = RunSpec(
+            model="perceptron of buckler demo", data="digits", sigma=sigma, num_classes=10, n=n, n0=n0, seed=seed
+        )
+        sample(
+            spec,
+            as_classifier(model),
+            from_arrays(test.inputs.astype(np.float32), test.labels, ids=test.ids),
+            out / "evidence",
+            progress=lambda state: progress.update(draw_bar, completed=state.done),
+        )
+        progress.update(draw_bar, completed=images * (n + n0))
+
+        evidence = open_evidence(out / "evidence")
         methods = sound_methods()
         method_bar = progress.add_task("certifying", total=len(methods))
         certificates: list[Certificate] = []
         curves, fine = [], []
         for method in methods:
-            made: Any = certify_counts(
-                estimation.values,
-                sigma=sigma,
-                alpha=alpha,
-                selection=selection.values,
-                method=method.name,
-                ids=test.ids,
-            )
+            made, _ = certify_evidence(evidence, alpha=alpha, method=method.name)
             certificates += made
             curves.append(certified_accuracy(made, test.labels, SHOWN_RADII))
             fine.append(certified_accuracy(made, test.labels, np.linspace(0.0, 4.0 * sigma, 400)))
             progress.advance(method_bar)
 
     title = f"digits, sigma {sigma:g}, n {n}, alpha {alpha:g}"
-    write_counts(out / "evidence.parquet", selection, estimation)
     write_certificates(out / "certificates.parquet", certificates)
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     console.print(accuracy_table(curves, title))
     console.print(f"One of them: {certificates[0]}")
-    console.print(f"Written: {out}/curves.png, {out}/evidence.parquet, {out}/certificates.parquet")
-
-
-def _draw(model: Any, test: Split, sigma: float, n: int, n0: int, seed: int, advance: Any) -> tuple[Counts, Counts]:
-    votes: dict[str, list[Any]] = {"selection": [], "estimation": []}
-    for start in range(0, len(test.ids), INPUTS_AT_ONCE):
-        part = slice(start, start + INPUTS_AT_ONCE)
-        for stream, amount in (("selection", n0), ("estimation", n)):
-            votes[stream].append(
-                draw_counts(
-                    model,
-                    test.inputs[part],
-                    sigma=sigma,
-                    n=amount,
-                    seed=seed,
-                    stream=stream,  # type: ignore[arg-type]
-                    input_id=test.ids[part],
-                )
-            )
-        advance(len(test.ids[part]))
-    return (
-        Counts(test.ids, np.concatenate(votes["selection"])),
-        Counts(test.ids, np.concatenate(votes["estimation"])),
-    )
+    console.print(f"Written: {out}/curves.png, {out}/certificates.parquet and the evidence, {out}/evidence")
+    console.print(f"Certify it again, any way you like: buckler certify {out}/evidence --alpha 0.01")

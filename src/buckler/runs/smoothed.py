@@ -3,13 +3,14 @@
 from typing import Any
 
 from buckler.certify.methods import certify_counts
+from buckler.certify.scores import certify_scores, split_method
 from buckler.errors import InvalidInput, check_float_array, check_positive, check_whole
 from buckler.records import Certificate
 from buckler.runs.anytime import certify_until_decided
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, draw_counts
+from buckler.sampling.engine import Engine, draw_counts, draw_scores
 from buckler.sampling.noise import Stream, content_id
-from buckler.types import ArrayLike, MarginKind, RadiusKind
+from buckler.types import ArrayLike, FloatArray, MarginKind, RadiusKind, SimplexMap
 
 DRAWS = 1000
 """Estimation draws unless told."""
@@ -46,6 +47,8 @@ class Smoothed:
         margin: MarginKind = "quantile",
         method: str | None = None,
         radius: RadiusKind | None = None,
+        map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
+        temperature: float | None = None,
         target_radius: float | None = None,
         max_n: int = 100_000,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
@@ -59,6 +62,10 @@ class Smoothed:
         draws; the ``n`` estimation draws are separate. Noise depends on the seed and on ``id``, by default made from
         the values of x: different inputs never share noise, and the same call gives the same certificate.
 
+        ``map`` is how logits become scores: ``hardmax`` smooths votes (method ``exact`` unless told), ``softmax`` at a
+        ``temperature`` and ``sparsemax`` smooth the scores themselves (method ``pairwise/star`` unless told, any
+        ``combine/limit``): another smoothed classifier, with another radius. Choose before drawing.
+
         With ``target_radius``, fixed beforehand, drawing goes on until that radius is certified, looks hopeless, or
         ``max_n`` draws are spent; the certificate is valid whenever it stops, and its ``n`` is what was used.
         """
@@ -67,8 +74,8 @@ class Smoothed:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
         name = content_id(point) if id is None else id
         if target_radius is not None:
-            if n is not None or method is not None or radius is not None or margin != "quantile":
-                raise InvalidInput("target_radius stands alone: it takes max_n, not n, margin, method or radius")
+            if n is not None or method is not None or radius is not None or margin != "quantile" or map != "hardmax":
+                raise InvalidInput("target_radius stands alone: it takes max_n, not n, margin, method, radius or map")
             return certify_until_decided(
                 Engine(self.classifier, sigma=self.sigma, seed=seed),
                 point[None],
@@ -84,21 +91,43 @@ class Smoothed:
         if label is None and selection_draws == 0:
             raise InvalidInput("n0 must be at least 1 when no label is given; got 0")
 
-        def votes(stream: Stream, amount: int) -> list[int]:
-            counts: list[int] = draw_counts(
-                self.classifier, point, sigma=self.sigma, n=amount, seed=seed, stream=stream, input_id=name
-            ).tolist()
-            return counts
+        drawing: dict[str, Any] = {"sigma": self.sigma, "seed": seed, "input_id": name}
+        deciding: dict[str, Any] = {"sigma": self.sigma, "alpha": alpha, "margin": margin, "radius": radius}
+        if map == "hardmax":
+            if temperature is not None:
+                raise InvalidInput(f"temperature is for softmax scores; got map {map!r}")
 
-        selection = votes("selection", selection_draws) if label is None else None
-        return certify_counts(
-            votes("estimation", draws),
-            sigma=self.sigma,
-            alpha=alpha,
+            def votes(stream: Stream, amount: int) -> list[int]:
+                counts: list[int] = draw_counts(self.classifier, point, n=amount, stream=stream, **drawing).tolist()
+                return counts
+
+            selection = votes("selection", selection_draws) if label is None else None
+            return certify_counts(
+                votes("estimation", draws),
+                label=label,
+                selection=selection,
+                method=method or "exact",
+                ids=[name],
+                **deciding,
+            )
+
+        combine, limit = split_method(method or "pairwise/star")
+
+        def scores(stream: Stream, amount: int) -> FloatArray:
+            return draw_scores(
+                self.classifier, point, n=amount, stream=stream, map=map, temperature=temperature, **drawing
+            )
+
+        made = certify_scores(
+            scores("estimation", draws),
             label=label,
-            selection=selection,
-            margin=margin,
-            method=method or "exact",
-            radius=radius,
+            selection=scores("selection", selection_draws) if selection_draws else None,
+            combine=combine,
+            limit=limit,
+            map=map,
+            temperature=temperature,
             ids=[name],
+            **deciding,
         )
+        assert isinstance(made, Certificate)  # noqa: S101  (one input in, one certificate out)
+        return made
