@@ -122,8 +122,8 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
     """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
 
-    D is convex in ``y1``, being the minimum over a convex set of a jointly convex divergence, so it lies above its
-    tangent; and with q held fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must
+    D is convex in ``y1``, being the minimum of a jointly convex divergence over the margins up to L, a convex set (of
+    quantile margins only for ``L >= 0``, so it is asked there alone); so it lies above its tangent. And with q held fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must
     clear ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate
     would be negative, so a ``first`` that passes lies above it.
     """
@@ -157,7 +157,7 @@ def first_reaching(
             low = y
         if above and slope > 0.0:
             root = y + (zz - deviance) / slope
-            if low < root < high - 1.0:
+            if low < root < high - 1.0 and (kind == PROBABILITY or k >= 0):
                 first = int(root) + 1
                 if settled(y, first, j, n, deviance, slope, zz):
                     return first, t
