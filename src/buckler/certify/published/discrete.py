@@ -185,7 +185,7 @@ def _margin_lower(
         region = upper_region(counted, n)
         return published_bisection(lambda L: curve_infimum(region, L, margin, order), theta, alpha, tolerance)
 
-    starts = _starts(x1, x2, n, margin)
+    starts = published_starts(x1, x2, n, margin)
 
     def solve(L: float) -> float:
         return published_program(counted, n, L, margin, order).solve(starts)
@@ -206,7 +206,8 @@ def _frequency_terms(n: int, margin: MarginKind, order: int) -> FloatArray:
     return k / n if margin == "probability" else odd_series((2 * k - n) / n, order)
 
 
-def _starts(x1: int, x2: int, n: int, margin: MarginKind) -> list[FloatArray]:
+def published_starts(x1: int, x2: int, n: int, margin: MarginKind) -> list[FloatArray]:
+    """Return where SolveSignomial starts; FastSolveSignomial starts at the first, the observed frequencies."""
     observed = (np.array([x1, x2, n - x1 - x2]) + 0.5) / (n + 1.5)
     inner = range(1, LATTICE)
     lattice = [np.array([i, j, LATTICE - i - j]) / LATTICE for i in inner for j in inner if i + j < LATTICE]
