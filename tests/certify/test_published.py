@@ -25,7 +25,7 @@ from buckler.certify.published import (
 )
 from buckler.certify.published.curve import curve_infimum, upper_region
 from buckler.certify.published.discrete import published_counted, published_starts
-from buckler.certify.published.quantile import series
+from buckler.certify.published.quantile import odd_series, series
 from buckler.certify.published.signomial import Constraint, Monomial, Signomial, SignomialProgram
 from buckler.evaluate.audit import outcomes
 from buckler.types import MarginKind
@@ -84,6 +84,18 @@ def test_ties_of_the_first_margin_are_exact() -> None:
     for k in range(-n, n + 1):
         expected = [sum(x1 - x2 <= k for x1 in range(n - x2 + 1)) for x2 in range(n + 1)]
         assert published_counted(k / n, n, "probability", 0).tolist() == expected
+
+
+@given(n=st.integers(1, 40), order=st.integers(0, 30), inclusive=st.booleans(), pick=st.integers(0, 10**6))
+def test_counted_by_hand(n: int, order: int, inclusive: bool, pick: int) -> None:
+    """Every outcome's estimate against the observed one's, computed alike."""
+    h = odd_series((2 * np.arange(n + 1) - n) / n, order)
+    x = outcomes(3, n)
+    estimates = h[x[:, 0]] - h[x[:, 1]]
+    theta = float(estimates[pick % len(x)])
+    inside = estimates < theta if inclusive else estimates <= theta
+    expected = np.bincount(x[inside, 1], minlength=n + 1)
+    assert published_counted(theta, n, "quantile", order, inclusive=inclusive).tolist() == expected.tolist()
 
 
 def test_taylor_quantile_against_the_exact_one() -> None:
@@ -151,6 +163,16 @@ def test_algorithm_5_is_algorithm_4_on_easy_cases(kind: MarginKind) -> None:
             for solver in ("curve", "signomial", "fast")
         ]
         assert results == pytest.approx([results[0]] * 3, abs=2e-3)
+
+
+def test_a_local_search_stops_on_a_plateau_that_many_starts_leave() -> None:
+    """E7: at counts (64, 36) and L = .07 one start accepts, SolveSignomial refuses, and the curve agrees with it."""
+    counted = published_counted(0.28, 100, "probability", 0)
+    program = published_program(counted, 100, 0.07, "probability")
+    starts = published_starts(64, 36, 100, "probability")
+    infimum = curve_infimum(upper_region(counted, 100), 0.07, "probability", 0)
+    assert program.fast_solve(starts[0]) > 0.999 > infimum
+    assert program.solve(starts) == pytest.approx(infimum, abs=1e-6)
 
 
 def test_the_top_outcome_returns_the_estimate() -> None:

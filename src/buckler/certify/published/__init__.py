@@ -2,7 +2,7 @@
 
 The paper is "Enhanced Estimation Techniques for Certified Radii in Randomized Smoothing". What it prints does not bound
 what it says (``docs/errata.md`` shows where, with computed counter-examples); the estimators are here so that its
-tables can be reproduced, its errors audited, and sound methods compared with it. Every name starts with
+tables can be reproduced, its errors audited, and sound methods compared with it. Every name exported starts with
 ``published_``, and a Certificate refuses them.
 
 - ``quantile``: ``Phi_M^-1``, the Taylor series of the Gaussian quantile.

@@ -75,10 +75,14 @@ def published_counted(theta: float, n: int, margin: MarginKind, order: int, *, i
     values = _frequency_terms(n, margin, order)
     if margin == "probability":  # whole numbers, in which ties are exact
         values, theta = np.arange(n + 1.0), float(round(theta * n))
-    side: Literal["left", "right"] = "left" if inclusive else "right"
-    # Differences are compared, as theta~ is computed: so the observed outcome ties with itself.
-    rows = [int(np.searchsorted(values[: n - j + 1] - values[j], theta, side=side)) for j in range(n + 1)]
-    return np.array(rows, dtype=np.int64)
+    counted = np.searchsorted(values, values + theta)
+    # The sum rounds; the difference is what theta~ was computed as, so that the observed outcome ties with itself.
+    for _ in range(2):
+        gap = values[np.minimum(counted, n)] - values
+        counted += (counted <= n) & (gap < theta if inclusive else gap <= theta)
+    gap = values[np.maximum(counted - 1, 0)] - values
+    counted -= (counted > 0) & (gap >= theta if inclusive else gap > theta)
+    return np.minimum(counted, n + 1 - np.arange(n + 1))
 
 
 def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, order: int = 10) -> SignomialProgram:
@@ -90,8 +94,8 @@ def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, o
     """
     second = margin == "quantile"
     v = 5 if second else 3
-    x2 = np.repeat(np.arange(n + 1), np.minimum(counted, n + 1 - np.arange(n + 1)))
-    x1 = np.concatenate([np.arange(min(int(counted[j]), n - j + 1)) for j in range(n + 1)])
+    x2 = np.repeat(np.arange(n + 1), counted)
+    x1 = np.concatenate([np.arange(k) for k in counted.tolist()])
     x = np.column_stack([x1, x2, n - x1 - x2]).astype(np.float64)
     objective = Signomial(
         np.ones(len(x)), gammaln(n + 1.0) - gammaln(x + 1.0).sum(axis=1), np.hstack([x, np.zeros((len(x), v - 3))])
