@@ -11,12 +11,13 @@ from scipy.special import ndtri
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.methods import METHODS
+from buckler.certify.methods import sound_methods
 from buckler.errors import InvalidInput
 from buckler.types import DiscreteMethod, MarginKind
 from tests.balls import normal_cdf
 
 MARGINS: tuple[MarginKind, ...] = ("probability", "quantile")
+SOUND = [method.name for method in sound_methods()]
 
 
 def test_top_class_matches_the_closed_form() -> None:
@@ -42,7 +43,7 @@ def test_limits_round_down(a: float, b: float) -> None:
 
 
 @pytest.mark.parametrize("kind", MARGINS)
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", SOUND)
 def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) -> None:
     rng = np.random.default_rng(1)
     for n in (7, 60, 1000):
@@ -59,7 +60,7 @@ def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) ->
         assert base.tolist() == [float(low(int(a), int(b))) for a, b in zip(top, other, strict=True)]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", SOUND)
 def test_top_below_runner_up_proves_nothing(method: DiscreteMethod) -> None:
     assert (margin_lower([10, 0], [90, 100], 100, method=method, num_classes=3) <= 0).all()
 
