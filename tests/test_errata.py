@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from benchmarks.errata import ERRATA, Figures, main
 
 PAGE = (Path(__file__).parents[1] / "docs" / "errata.md").read_text(encoding="utf-8")

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from benchmarks import errata
 
+from benchmarks import errata
 from buckler.certify.discrete import margin_lower
 from buckler.certify.published import published_margin_lower, published_scores_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete

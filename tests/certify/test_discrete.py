@@ -54,9 +54,10 @@ def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) ->
             return margin_lower(x1, x2, n, alpha=alpha, margin=kind, method=method, num_classes=5)
 
         base = low(top, other)
-        assert (low(np.minimum(top + 1, n - other), other) >= base).all()
-        assert (low(top, np.minimum(other + 1, n - top)) <= base).all()
-        assert (low(top, other, alpha=0.02) >= base).all()
+        rounding = 1e-12  # a limit found by search may differ in its last digits where two outcomes share it
+        assert (low(np.minimum(top + 1, n - other), other) >= base - rounding).all()
+        assert (low(top, np.minimum(other + 1, n - top)) <= base + rounding).all()
+        assert (low(top, other, alpha=0.02) >= base - rounding).all()
         assert base.tolist() == [float(low(int(a), int(b))) for a, b in zip(top, other, strict=True)]
 
 
