@@ -8,6 +8,7 @@ import typer
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
 from buckler.cli.sample import sample
@@ -27,6 +28,7 @@ app.command()(demo)
 app.command()(sample)
 app.command()(certify)
 app.command()(train)
+app.command()(audit)
 
 
 def _show_version(value: bool) -> None:
