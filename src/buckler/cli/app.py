@@ -11,6 +11,7 @@ from buckler import __version__
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.import_ import import_
 from buckler.cli.sample import sample
 from buckler.cli.train import train
 from buckler.errors import BucklerError
@@ -29,6 +30,7 @@ app.command()(sample)
 app.command()(certify)
 app.command()(train)
 app.command()(audit)
+app.command("import")(import_)
 
 
 def _show_version(value: bool) -> None:

@@ -45,7 +45,7 @@ def optimal_power(null: FloatArray, truth: FloatArray, alpha: float) -> float:
     keep = truth > _NEGLIGIBLE
     level = null[:, keep] / check_alpha(alpha)
     answer = linprog(-truth[keep], A_ub=level, b_ub=np.ones(len(level)), bounds=(0.0, 1.0), method="highs")
-    if not answer.success:
+    if not answer.success or answer.fun is None:
         raise InvalidInput(f"the linear programme of the optimal power was not solved: {answer.message}")
     return float(min(1.0, -answer.fun + truth[~keep].sum()))
 
