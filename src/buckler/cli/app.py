@@ -13,6 +13,7 @@ from buckler.cli.certify import certify
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.sample import sample
+from buckler.cli.sweep import sweep
 from buckler.cli.train import train
 from buckler.errors import BucklerError
 
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(sample)
 app.command()(certify)
+app.command()(sweep)
 app.command()(train)
 app.command()(audit)
 app.command("import")(import_)

@@ -17,7 +17,7 @@ from buckler.certify.methods import METHODS
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.power import Power, compare_power, default_truths
-from buckler.report.tables import TextTable, to_rich
+from buckler.report.tables import TextTable, print_whole
 from buckler.sampling.models import find_function, modules_here
 from buckler.types import DiscreteMethod, FloatArray, IntArray, MarginKind
 
@@ -174,7 +174,7 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
     )
     header = ("truth", "target", "optimum", *names)
     caption = "power: chance that the limit exceeds the target; the optimum is the most any test of that level has"
-    console.print(to_rich(TextTable(header, rows, caption)))
+    print_whole(console, TextTable(header, rows, caption))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor
 
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +17,8 @@ _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
 }  # fmt: skip
+
+_WIDEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,17 @@ def to_rich(table: TextTable, title: str = "") -> Table:
     for row in table.rows:
         made.add_row(*map(escape, row))
     return made
+
+
+def print_whole(console: Console, table: TextTable) -> None:
+    """Print a table without losing a digit: a terminal too narrow for its lines wraps them."""
+    made, before = to_rich(table), console.width
+    widest = console.measure(made, options=console.options.update(max_width=_WIDEST)).maximum
+    console.width = max(before, widest)
+    try:
+        console.print(made)
+    finally:
+        console.width = before
 
 
 def to_markdown(table: TextTable) -> str:
