@@ -180,6 +180,8 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
 @contextmanager
 def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=quiet, transient=True) as bar:
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as bar:
         task = bar.add_task("searching truths", total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -104,7 +104,12 @@ def certify(
         temperature=temperature,
     )
     if out is not None:
-        write_certificates(out, certificates)
+        origin = {
+            "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
+            "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
+            "temperature": temperature,
+        }  # fmt: skip
+        write_certificates(out, certificates, origin)
     _write_tsv(tsv, certificates, labels)
     if not evidence.complete and not quiet:
         print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)

@@ -146,6 +146,8 @@ def _grid(settings: dict[str, Any]) -> Grid:
 @contextmanager
 def _bar(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=quiet, transient=True) as bar:
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as bar:
         task = bar.add_task("certifying cells", total=total)
         yield lambda done: bar.update(task, completed=done)

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import InvalidInput, MissingExtra
+from buckler.errors import InvalidInput, MissingExtra, StoreError
 from buckler.evaluate.curves import Curve
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -85,7 +85,10 @@ def _figure(path: Path, panels: int) -> Iterator[tuple[Any, Any]]:
         figure = Figure(figsize=(width, 4.0 if panels == 1 else 3.2), layout="constrained")
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(1, panels, sharey=True, squeeze=False)[0]
-        path.parent.mkdir(parents=True, exist_ok=True)
         # A date inside would make every drawing another file.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-        figure.savefig(path, metadata=dateless[kind])
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata=dateless[kind])
+        except OSError as problem:
+            raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
