@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 from buckler import __version__
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.report import report
 from buckler.cli.sample import sample
 from buckler.cli.train import train
 from buckler.errors import BucklerError
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(sample)
 app.command()(certify)
+app.command()(report)
 app.command()(train)
 
 

@@ -1,0 +1,122 @@
+"""Results of runs -> the page of ``buckler report``: curves and histograms are made here, then handed over."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from buckler.errors import InvalidInput
+from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates
+from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.report.html import RunPage, Series, report_page
+from buckler.report.sentences import guarantee, series_names
+from buckler.report.thumbnails import tiles
+from buckler.runs.pictures import inputs_of
+from buckler.runs.results import Result, labels_from
+from buckler.sampling.datasets import Dataset, open_dataset
+from buckler.types import IntArray
+
+CELLS = 150
+"""Steps of the radius in a curve, about: fine enough for a screen."""
+
+BARS = 24
+
+
+def build_page(
+    results: Sequence[Result],
+    *,
+    delta: float,
+    data: str | None,
+    title: str,
+    class_names: Sequence[str] | None,
+    command: str,
+) -> str:
+    """Return the page about these results; ``data`` brings pictures, and labels where a result has none."""
+    names = run_names([result.path for result in results])
+    pages, labels = [], []
+    for name, result in zip(names, results, strict=True):
+        dataset = None if data is None else _open(data, result)
+        labels.append(result.labels if dataset is None else labels_from(dataset, result))
+        pages.append(_run_page(name, result, labels[-1], dataset, delta, command))
+    series = _series(names, results, labels, delta)
+    return report_page(pages, series, title=title, class_names=class_names)
+
+
+def run_names(paths: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that tell them apart.
+
+    >>> run_names([Path("a/evidence"), Path("b/evidence"), Path("c.parquet")])
+    ['a/evidence', 'b/evidence', 'c.parquet']
+    """
+    parts = [path.resolve().parts for path in paths]
+    if len(set(parts)) < len(parts):
+        raise InvalidInput(f"every RUN must be another one; got {', '.join(map(str, paths))}")
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _open(data: str, result: Result) -> Dataset:
+    spec = result.spec or {}
+    return open_dataset(
+        data,
+        labels=spec.get("labels"),
+        resize=spec.get("resize"),
+        crop=spec.get("crop"),
+        value_range=tuple(spec.get("value_range", (0.0, 1.0))),
+    )
+
+
+def _series(
+    names: Sequence[str], results: Sequence[Result], labels: Sequence[IntArray | None], delta: float
+) -> list[Series]:
+    groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
+    called = series_names(names, [(run, group[0]) for run, group in groups])
+    top = max(certificate.radius for _, group in groups for certificate in group)
+    top = top or max(group[0].sigma for _, group in groups)
+    radii, edges = round_grid(top, CELLS), round_grid(top, BARS)
+    # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
+    labelled = all(truth is not None for truth in labels)
+    made = []
+    for name, (run, group) in zip(called, groups, strict=True):
+        truth = labels[run]
+        if labelled and truth is not None:
+            curve = certified_accuracy(group, truth, radii, delta=delta, name=name)
+        else:
+            curve = certified_share(group, radii, delta=delta, name=name)
+        made.append(Series(name, run, group, curve, radius_histogram(group, truth, edges)))
+    return made
+
+
+def _run_page(
+    name: str, result: Result, labels: IntArray | None, dataset: Dataset | None, delta: float, command: str
+) -> RunPage:
+    spec = result.spec or {}
+    first = result.groups[0][0]
+    wrong = false_certificates(len(result.ids), max(group[0].alpha for group in result.groups), delta)
+    model = f"The model {spec['model']}" if "model" in spec else "A model"
+    sentence = guarantee(result.groups, model, str(spec.get("data", name)), delta, wrong)
+    if result.planned > len(result.ids):
+        sentence += f" The run is not finished: it has {len(result.ids):,} of {result.planned:,} inputs."
+    facts: dict[str, dict[str, str]] = {
+        "Certificates": {
+            "method": ", ".join(dict.fromkeys(group[0].method for group in result.groups)),
+            "alpha": f"{first.alpha:g}",
+            "margin": first.margin_kind,
+            "radius": first.radius_kind,
+            "class": "true label" if first.n0 == 0 else f"selected on {first.n0:,} draws",
+            "scores": first.map if first.temperature is None else f"{first.map}, temperature {first.temperature:g}",
+            "delta of the band": f"{delta:g}",
+        },
+        "Sampling": {key: _text(value) for key, value in spec.items()},
+        "Fingerprints": dict(result.fingerprints),
+        "Versions and device": dict(result.environment),
+    }
+    commands = [command] if result.command is None else [result.command, command]
+    pictures = None if dataset is None else tiles(inputs_of(dataset, result), dataset.low, dataset.high)
+    return RunPage(name, sentence, result.ids, labels, facts, result.spec_toml, commands, pictures)
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
