@@ -42,19 +42,15 @@ def build_page(
 
 
 def run_names(paths: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that tell them apart.
+    """Return the last part of each path, or the whole of it where two end alike.
 
-    >>> run_names([Path("a/evidence"), Path("b/evidence"), Path("c.parquet")])
-    ['a/evidence', 'b/evidence', 'c.parquet']
+    >>> run_names([Path("a/evidence"), Path("b/evidence"), Path("c/d.parquet")])
+    ['a/evidence', 'b/evidence', 'd.parquet']
     """
-    parts = [path.resolve().parts for path in paths]
-    if len(set(parts)) < len(parts):
+    if len({path.resolve() for path in paths}) < len(paths):
         raise InvalidInput(f"every RUN must be another one; got {', '.join(map(str, paths))}")
-    for length in range(1, max(map(len, parts)) + 1):
-        names = ["/".join(part[-length:]) for part in parts]
-        if len(set(names)) == len(names):
-            break
-    return names
+    ends = [path.resolve().name for path in paths]
+    return [end if ends.count(end) == 1 else str(path) for end, path in zip(ends, paths, strict=True)]
 
 
 def _open(data: str, result: Result) -> Dataset:

@@ -5,6 +5,7 @@ Text and axes take the colour of the page (``currentColor``), so one specificati
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from buckler.errors import MissingExtra
@@ -81,6 +82,7 @@ def histogram_chart(step: float) -> dict[str, Any]:
     return _finished(bars, 220)
 
 
+@cache
 def runtime() -> str:
     """Return the JavaScript that draws the charts, whole, for use inside of a page."""
     try:

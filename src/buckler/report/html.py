@@ -8,10 +8,13 @@ import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from hashlib import sha256
 from importlib.resources import files
 from math import floor, isfinite, log10
 from typing import Any
+
+import numpy as np
 
 from buckler import __version__
 from buckler.errors import InvalidInput, MissingExtra
@@ -70,9 +73,15 @@ class _Fit:
 def report_page(
     runs: Sequence[RunPage], series: Sequence[Series], *, title: str, class_names: Sequence[str] | None = None
 ) -> str:
-    """Return the page; curves share one grid of radii. Pictures, then rows of the table, give way to the size limit."""
+    """Return the page. Curves share one even grid of radii from 0.
+
+    Where the page would be too large, pictures are left out first, then rows of the table; the page says so.
+    """
     if not runs or not series:
         raise InvalidInput("a report needs at least one run with certificates; got none")
+    radii = series[0].curve.radii
+    if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in series):
+        raise InvalidInput("curves must share one grid of at least two radii")
     code = runtime()
     for fit in _fits(runs):
         page = _render(runs, series, title, class_names, code, fit)
@@ -185,9 +194,7 @@ def _payload(
         starts.append(seen if sheet is not None and run.tiles else None)
         seen += len(run.tiles or ())
     radii = series[0].curve.radii
-    decimals = max(
-        (len(repr(float(r)).partition(".")[2].rstrip("0")) for r in radii if "e" not in repr(float(r))), default=0
-    )
+    decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
     return {
         "classes": None if class_names is None else list(class_names),
         "sheet": None if sheet is None else {"uri": sheet.uri, "columns": sheet.columns},
