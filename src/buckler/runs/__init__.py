@@ -5,6 +5,8 @@
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
+- ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
+  ``pictures.inputs_of(dataset, result)``: its inputs, compared with what was certified.
 
 May import: the root modules, ``sampling`` and ``certify``.
 """
