@@ -1,6 +1,6 @@
 """Results of runs -> the page of ``buckler report``: curves and histograms are made here, then handed over."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,20 +89,23 @@ def _run_page(
     name: str, result: Result, labels: IntArray | None, dataset: Dataset | None, delta: float, command: str
 ) -> RunPage:
     spec = result.spec or {}
-    first = result.groups[0][0]
     wrong = false_certificates(len(result.ids), max(group[0].alpha for group in result.groups), delta)
     model = f"The model {spec['model']}" if "model" in spec else "A model"
     sentence = guarantee(result.groups, model, str(spec.get("data", name)), delta, wrong)
     if result.planned > len(result.ids):
         sentence += f" The run is not finished: it has {len(result.ids):,} of {result.planned:,} inputs."
+    kinds = [group[0] for group in result.groups]
     facts: dict[str, dict[str, str]] = {
         "Certificates": {
-            "method": ", ".join(dict.fromkeys(group[0].method for group in result.groups)),
-            "alpha": f"{first.alpha:g}",
-            "margin": first.margin_kind,
-            "radius": first.radius_kind,
-            "class": "true label" if first.n0 == 0 else f"selected on {first.n0:,} draws",
-            "scores": first.map if first.temperature is None else f"{first.map}, temperature {first.temperature:g}",
+            "method": _distinct(kind.method for kind in kinds),
+            "alpha": _distinct(f"{kind.alpha:g}" for kind in kinds),
+            "margin": _distinct(kind.margin_kind for kind in kinds),
+            "radius": _distinct(kind.radius_kind for kind in kinds),
+            "class": _distinct("given" if kind.n0 == 0 else f"selected on {kind.n0:,} draws" for kind in kinds),
+            "scores": _distinct(
+                kind.map if kind.temperature is None else f"{kind.map} at temperature {kind.temperature:g}"
+                for kind in kinds
+            ),
             "delta of the band": f"{delta:g}",
         },
         "Sampling": {key: _text(value) for key, value in spec.items()},
@@ -112,6 +115,10 @@ def _run_page(
     commands = [command] if result.command is None else [result.command, command]
     pictures = None if dataset is None else tiles(inputs_of(dataset, result), dataset.low, dataset.high)
     return RunPage(name, sentence, result.ids, labels, facts, result.spec_toml, commands, pictures)
+
+
+def _distinct(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
 
 
 def _text(value: Any) -> str:

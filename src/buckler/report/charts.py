@@ -65,7 +65,7 @@ def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, 
 
 
 def histogram_chart(step: float) -> dict[str, Any]:
-    """Return the chart of radii; rows ``(low, high, kind, count)``, ``step`` wide, come as ``histogram``."""
+    """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
     alt = _altair()
     kinds = ["predicted right", "predicted wrong", "label unknown"]
     colour = alt.Color("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=[COLOURS[0], COLOURS[1], COLOURS[2]]))
@@ -77,6 +77,7 @@ def histogram_chart(step: float) -> dict[str, Any]:
             x2="high:Q",
             y=alt.Y("count:Q", title="inputs", stack="zero", axis=alt.Axis(tickMinStep=1)),
             color=colour,
+            order="rank:Q",
         )
     )
     return _finished(bars, 220)

@@ -64,7 +64,7 @@
   switches.forEach((box) => box.addEventListener("change", showCurves));
 
   const barRows = (one) => one.bars.flatMap((counts, kind) => counts.map((count, i) => ({
-    low: one.edges[i], high: one.edges[i + 1], kind: KINDS[kind], count,
+    low: one.edges[i], high: one.edges[i + 1], kind: KINDS[kind], rank: kind, count,
   })));
   const histogramView = embed("histogram-chart", payload.charts.histogram, { histogram: barRows(payload.series[0]) });
 
