@@ -8,6 +8,8 @@
   which alpha, n and sigma it fits.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
+- ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
+  ``pictures.inputs_of(dataset, result)``: its inputs, compared with what was certified.
 
 May import: the root modules, ``sampling`` and ``certify``.
 """
