@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE, STEP, profile, reaches, value
+from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE, STEP, fill_boundary, profile, reaches, value
 from buckler.bounds.orderings import Bonferroni, LikelihoodRatio, Ordering, Wald
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -102,3 +102,21 @@ def test_deviance_moves_more_in_a_step_than_rounding_can(kind: int) -> None:
 def test_wald_refuses_what_its_table_cannot_hold() -> None:
     with pytest.raises(InvalidInput, match="2000"):
         Wald().region(1, 1, 2001, 0.05, "quantile")
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_boundary_is_what_each_outcome_says_of_itself(kind: int) -> None:
+    """The boundary is found with few evaluations and a convexity argument; here every outcome nearby is asked."""
+    rng = np.random.default_rng(kind)
+    lowest = 1 if kind == QUANTILE else 0
+    for n in (5, 13, 60, 300, 5000):
+        for _ in range(8):
+            zz = float(rng.choice([0.25, 2.7, 9.55, 45.0]))
+            x1, x2, _ = rng.multinomial(n, rng.dirichlet([1.0, 0.5, 0.7])).tolist()
+            k = value(kind, x1, x2, n, zz)
+            c = np.zeros(n + 1, dtype=np.int64)
+            size = fill_boundary(kind, n, k, zz, c)
+            for j in range(0, size, 1 + n // 200):
+                assert reaches(kind, int(c[j]), j, n, k, zz)
+                before = int(c[j - 1]) if j else lowest
+                assert int(c[j]) == before or not reaches(kind, int(c[j]) - 1, j, n, k, zz)

@@ -135,6 +135,30 @@ def test_a_mistake_is_one_line(here: Path, options: list[str], text: str, capsys
     del here
 
 
+@pytest.mark.parametrize(
+    ("kept", "chosen"),
+    [
+        (["--scores", "softmax", "--runner-ups", "2"], []),
+        (["--scores", "logits"], ["--map", "softmax", "--temperature", "2"]),
+        (["--scores", "sparsemax"], ["--method", "pairwise/bernstein", "--class", "label", "--margin", "probability"]),
+    ],
+)
+def test_scores_are_certified(
+    here: Path, kept: list[str], chosen: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sample("--limit", "6", "--quiet", *kept) == 0
+    method = [] if "--method" in chosen else ["--method", "pairwise/star"]
+    assert run(["certify", "run", "--alpha", "0.05", "--out", "c.parquet", *method, *chosen]) == 0
+    certificates = read_certificates(here / "c.parquet")
+    assert [c.id for c in certificates] == [str(i) for i in range(6)]
+    assert {c.map for c in certificates} == {"sparsemax" if "sparsemax" in kept else "softmax"}
+    assert {c.temperature for c in certificates} == {2.0 if "2" in chosen else None}
+    assert "label" in chosen or any(not c.abstained for c in certificates)
+    assert "6 inputs" in capsys.readouterr().out
+    assert run(["certify", "run", "--map", "softmax"]) == 2
+    assert run(["certify", "run", "--method", "magic/star"]) == 2
+
+
 def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certify", "run"]) == 2
     assert "not a run" in capsys.readouterr().err
@@ -144,6 +168,7 @@ def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
         ([], "needs labels"),
         (["--class", "selection"], "n0 = 0"),
         (["--class", "best"], "must be one of"),
+        (["--method", "pairwise/star"], "without --scores"),
         (["--n", "33"], "checkpoints"),
     ):
         assert run(["certify", "run", *options]) == 2

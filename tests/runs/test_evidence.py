@@ -12,11 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, InvalidInput, StoreError
 from buckler.runs.sample import choose_columns, sample
+from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.shard import encode
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
 from buckler.sampling.engine import draw_counts, draw_scores
@@ -26,15 +31,15 @@ from tests.runs.victim import linear, run, spec
 VICTIM = Path(__file__).with_name("victim.py")
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+def contents(home: Path) -> dict[str, bytes]:
+    return {p.relative_to(home).as_posix(): p.read_bytes() for p in sorted(home.rglob("*")) if p.is_file()}
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = tmp_path_factory.mktemp("undisturbed") / "run"
-    assert run(str(folder)).complete
-    return folder
+    home: Path = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert run(str(home)).complete
+    return home
 
 
 @pytest.fixture
@@ -91,31 +96,31 @@ def test_scores_are_kept_in_draw_order(undisturbed: Path, tmp_path: Path) -> Non
 def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path) -> None:
     ticks: list[Any] = []
     kept: list[int] = []
-    folder = str(tmp_path / "again")
-    assert not run(folder, max_samples=5000).complete
-    summary = run(folder, progress=ticks.append, finished=lambda block, _: kept.append(block))
+    again = str(tmp_path / "again")
+    assert not run(again, max_samples=5000).complete
+    summary = run(again, progress=ticks.append, finished=lambda block, _: kept.append(block))
     assert summary.complete
     assert kept == list(range(2, 10))
     assert ticks[-1].done == ticks[-1].total == 40 * 450
     assert contents(tmp_path / "again") == contents(undisturbed)
-    assert run(folder).samples == 0
+    assert run(again).samples == 0
 
 
 def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(undisturbed: Path, tmp_path: Path) -> None:
-    folder = str(tmp_path / "again")
-    summary = run(folder, max_seconds=0.15, progress=lambda _: time.sleep(0.05))
+    again = str(tmp_path / "again")
+    summary = run(again, max_seconds=0.15, progress=lambda _: time.sleep(0.05))
     assert not summary.complete
-    run(folder)
+    run(again)
     assert contents(tmp_path / "again") == contents(undisturbed)
 
 
 def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "killed"
+    home = tmp_path / "killed"
     moments = random.Random(0)  # noqa: S311
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     kills = 0
     for _ in range(4):
-        command = [sys.executable, str(VICTIM), str(folder)]
+        command = [sys.executable, str(VICTIM), str(home)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)  # noqa: S603
         assert process.stdout is not None
         process.stdout.readline()
@@ -124,8 +129,8 @@ def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Pat
         kills += process.wait() == -signal.SIGKILL
         process.stdout.close()
     assert kills > 0
-    assert run(str(folder)).complete
-    assert contents(folder) == contents(undisturbed)
+    assert run(str(home)).complete
+    assert contents(home) == contents(undisturbed)
 
 
 def test_another_specification_is_refused_with_the_difference(copy: Path) -> None:
@@ -182,6 +187,48 @@ def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy:
         run(str(copy))
     run(str(copy), repair=True)
     assert contents(copy) == expected
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.data())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_forged_manifests_and_seals_give_our_errors(copy: Path, undisturbed: Path, data: st.DataObject) -> None:
+    """Files changed by someone who knows how to seal them: still only our errors come out."""
+    name = data.draw(st.sampled_from(["manifest.json", "shards/000000.json"]))
+    values = folder.read_sealed(undisturbed / name)
+    key = data.draw(st.sampled_from(sorted(values)))
+    inside = values[key] if isinstance(values[key], dict) and data.draw(st.booleans()) else values
+    inside[data.draw(st.sampled_from(sorted(inside)))] = data.draw(JSON)
+    try:
+        folder.write_sealed(copy / name, values)
+    except ValueError:
+        return  # JSON has no NaN
+    for attempt in (lambda: open_evidence(copy).counts(), lambda: run(str(copy))):
+        try:
+            attempt()
+        except BucklerError:
+            continue
+    shutil.copyfile(undisturbed / name, copy / name)
+
+
+def test_votes_that_do_not_add_up_are_refused(copy: Path) -> None:
+    path = copy / "shards" / "000000.parquet"
+    seal_path = copy / "shards" / "000000.json"
+    shard = next(open_evidence(copy).read_shards())
+    more = shard.counts.copy()
+    more[0, -1, 0] += 1
+    pq.write_table(encode(replace(shard, counts=more), spec()), path)
+    seal = folder.read_sealed(seal_path)
+    seal["files"]["counts"] = folder.checksum(path)
+    folder.write_sealed(seal_path, seal)
+    with pytest.raises(DamagedEvidence, match="do not add up"):
+        open_evidence(copy).counts()
 
 
 def test_repair_never_removes_another_run(copy: Path) -> None:

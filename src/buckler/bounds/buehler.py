@@ -15,7 +15,7 @@ import numpy as np
 
 from buckler.bounds.compiled import compiled
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import curve_point, mixture, supremum_at_most
+from buckler.bounds.margin_curve import DROP, curve_point, mixture, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
 from buckler.bounds.trinomial import Region, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
@@ -39,7 +39,7 @@ def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight
 @compiled
 def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
-    drop = 1e-12 * alpha
+    drop = DROP * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
     goal = log(alpha)
     step = 0.5 / sqrt(region.n)
@@ -117,7 +117,7 @@ def climb(
 @compiled
 def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
-    n, drop = region.n, 1e-12 * alpha
+    n, drop = region.n, DROP * alpha
     top = 1.0 if kind == PROBABILITY else 0.0
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
     best, where, reach = -inf, top, 0.3 / n
@@ -142,7 +142,7 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
 @compiled
 def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none."""
-    n, drop = region.n, 1e-12 * alpha
+    n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
     L = hint

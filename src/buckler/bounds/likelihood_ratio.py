@@ -119,6 +119,24 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 
 
 @compiled
+def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
+    """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
+
+    D is convex in ``y1``, being the minimum of a jointly convex divergence over the margins up to L, a convex set (of
+    quantile margins only for ``L >= 0``, so it is asked there alone); so it lies above its tangent. And with q held fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must
+    clear ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate
+    would be negative, so a ``first`` that passes lies above it.
+    """
+    ahead, behind = first - y, first - 1 - y
+    far = max(abs(ahead), abs(behind)) + 1.0
+    a1, a3 = y - far, n - y - j - far
+    if a1 < far or a3 < far:
+        return False
+    bend = behind * behind * (1.0 / a1 + 1.0 / a3)
+    return deviance + slope * ahead >= zz + NEAR and deviance + slope * behind + bend < zz - NEAR
+
+
+@compiled
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
@@ -139,6 +157,10 @@ def first_reaching(
             low = y
         if above and slope > 0.0:
             root = y + (zz - deviance) / slope
+            if low < root < high - 1.0 and (kind == PROBABILITY or k >= 0):
+                first = int(root) + 1
+                if settled(y, first, j, n, deviance, slope, zz):
+                    return first, t
             y = int(min(max(root, -1.0), n + 1.0)) + 1
             if inside and y >= high:
                 y = high - 1

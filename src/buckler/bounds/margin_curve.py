@@ -19,7 +19,7 @@ ordering the probability is nearly flat, where monotone cells alone would need a
 gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
-from math import ceil, cos, erfc, exp, inf, log, pi
+from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
 
 import numpy as np
 
@@ -28,14 +28,18 @@ from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_H
 from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probability
 from buckler.types import FloatArray
 
-INTERPOLATION = 1e-7
-"""Relative error of an analytic piece, counted against alpha: half for cutting the series, half for rounding.
+ROUNDING = 5e-8
+"""Relative error, counted against alpha, that rounding may leave in an interpolant.
 
 Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
 theorem 15.2), below 5 for the m in use: 5 times ``RELATIVE_ERROR``.
 """
-GROWTH = 10.0
-"""Largest log of ``M`` aimed at when a piece's width is chosen."""
+FINEST, COARSEST = 5e-8, 0.02
+"""Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
+GROWTH = 18.0
+"""Largest log of ``M`` aimed at when a piece's width is chosen: long pieces need more points, short ones are many."""
+DROP = 1e-10
+"""Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
 POINTS = 160
 
 
@@ -152,15 +156,17 @@ def supremum_at_most(
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
-    curve, each piece is bounded from above, and ``RELATIVE_ERROR`` and ``INTERPOLATION`` are counted against alpha.
+    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant are
+    counted against alpha.
     """
-    n, drop = region.n, 1e-12 * alpha
+    n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top = 1.0 if kind == PROBABILITY else 0.0
     bottom = 0.0 if kind == PROBABILITY else -inf
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
     values, coefficients, cosines = np.empty(POINTS), np.empty(POINTS), np.empty(2 * POINTS)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
+    error = FINEST
     while True:
         q1, q2 = curve_point(kind, L, b)
         if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
@@ -179,14 +185,14 @@ def supremum_at_most(
         half = min(half * 1.5, 0.5 * (b - bottom))
         growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
         while growth > GROWTH and half > 0.5 * cell:
-            half *= 0.7
+            half *= max(0.98 * sqrt(GROWTH / growth), 0.2)  # the growth is nearly quadratic in the width
             growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
         if growth > GROWTH:
             if cell < 1e-14:
                 return False, b
             skip = 0
             continue
-        m = ceil((log(8.0 / (alpha * INTERPOLATION)) + growth) / log(2.0))
+        m = ceil((log(4.0 / (alpha * error)) + growth) / log(2.0))
         middle = b - half
         for k in range(2 * m):
             cosines[k] = cos(pi * k / m)
@@ -203,8 +209,13 @@ def supremum_at_most(
             coefficients[k] = total * (2.0 / m)
         coefficients[0] *= 0.5
         coefficients[m] *= 0.5
-        ceiling, angle = polynomial_ceiling(coefficients, m, values, goal - alpha * INTERPOLATION)
-        if ceiling > goal - alpha * INTERPOLATION:
+        allowed = goal - alpha * (ROUNDING + error)
+        ceiling, angle = polynomial_ceiling(coefficients, m, values, allowed)
+        if ceiling > allowed:
+            if error > FINEST:
+                error = FINEST
+                continue
             return False, middle + half * cos(angle)
+        error = min(max(0.3 * (1.0 - ceiling / alpha), FINEST), COARSEST)
         b -= 2.0 * half
         cell = max(cell, 0.5 * half)

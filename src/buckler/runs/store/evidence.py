@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole, show
 from buckler.records import Counts, Scores
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store import folder
@@ -99,8 +99,8 @@ def _read_scores(path: Path) -> FloatArray:
     try:
         values = pq.ParquetFile(path, memory_map=True).read(columns=["scores"])["scores"].combine_chunks()
         return np.asarray(values.flatten(), dtype=np.float64).reshape(len(values), -1)
-    except (pa.ArrowException, KeyError, ValueError) as problem:
-        raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None
 
 
 def open_evidence(root: str | Path) -> Evidence:
@@ -108,13 +108,12 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     if not (root / folder.MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
-    manifest = folder.read_sealed(root / folder.MANIFEST)
+    manifest = folder.read_manifest(root)
     try:
         spec = from_dict(manifest["spec"])
-        shards = check_whole("shards", manifest["shards"], 1)
-        check_whole("inputs", manifest["inputs"], 1)
-        if manifest["owner"]["spec"] != spec.hash():
-            raise ValueError
-    except (KeyError, TypeError, ValueError) as problem:
-        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: {problem or 'another hash'}") from None
+    except InvalidInput as problem:
+        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: {problem}") from None
+    if manifest["owner"]["spec"] != spec.hash():
+        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: its specification has another hash")
+    shards = int(manifest["shards"])
     return Evidence(root, spec, manifest, tuple(s for s in folder.sealed_shards(root) if s < shards))

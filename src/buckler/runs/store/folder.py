@@ -137,6 +137,18 @@ def read_sealed(path: Path) -> dict[str, Any]:
     return values
 
 
+def read_manifest(root: Path) -> dict[str, Any]:
+    """Return a run's manifest, with every field of its kind."""
+    path = root / MANIFEST
+    values = read_sealed(path)
+    kinds = {"spec": dict, "owner": dict, "environment": dict, "inputs": int, "shards": int}
+    if any(not isinstance(values.get(name), kind) for name, kind in kinds.items()) or not (
+        {"spec", "classifier", "data"} <= values["owner"].keys() and 0 < values["shards"] <= values["inputs"]
+    ):
+        raise DamagedEvidence(f"{str(path)!r} is damaged: it does not describe a run")
+    return values
+
+
 def sealed_shards(root: Path) -> list[int]:
     """Return the numbers of the shards that have a seal, in order."""
     names = (path.stem for path in (root / SHARDS).glob("*.json"))
@@ -150,7 +162,8 @@ def check_shard(root: Path, shard: int, owner: Mapping[str, Any]) -> dict[str, A
     if seal.get("shard") != shard or seal.get("owner") != dict(owner):
         raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it belongs to another run or shard")
     files = seal.get("files")
-    if not isinstance(files, dict) or "counts" not in files or not files.keys() <= PARTS.keys():
+    named = isinstance(files, dict) and "counts" in files and files.keys() <= PARTS.keys()
+    if not named or not isinstance(files, dict) or not isinstance(seal.get("rows"), int):
         raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it does not name the shard's files")
     for part, expected in files.items():
         path = shard_path(root, shard, part)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.errors import DamagedEvidence
+from buckler.errors import DamagedEvidence, show
 from buckler.runs.spec import RunSpec
 from buckler.types import AnyArray, IntArray
 
@@ -55,6 +55,10 @@ def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
         # Votes are read as one flat array: a million inputs must not pass through Python numbers.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(table.num_rows // step, step, m)
+        sizes = np.array([*([spec.n0] if spec.n0 else []), *spec.checkpoints])
+        # Votes that do not add up were not drawn; a certificate must not be made of them.
+        if (votes < 0).any() or (votes.sum(axis=2) != sizes).any():
+            raise ValueError("votes that do not add up to their number of draws")
         head = table.take(pa.array(np.arange(0, table.num_rows, step)))
         labels, columns = head["label"], head["columns"].to_pylist()
         return Shard(
@@ -66,5 +70,5 @@ def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
             columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),
             rows=rows,
         )
-    except (pa.ArrowException, KeyError, ValueError, TypeError, IndexError) as problem:
-        raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
+    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, IndexError, AttributeError) as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None

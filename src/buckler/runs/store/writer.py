@@ -145,7 +145,7 @@ def open_writer(
         path = root / folder.MANIFEST
         found: Mapping[str, Any] | None = None
         try:
-            found = folder.read_sealed(path) if path.exists() else None
+            found = folder.read_manifest(root) if path.exists() else None
         except DamagedEvidence:
             if not repair:
                 raise
