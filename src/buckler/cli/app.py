@@ -10,6 +10,7 @@ from typer.exceptions import TyperException
 from buckler import __version__
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.plan import plan
 from buckler.cli.sample import sample
 from buckler.cli.train import train
 from buckler.errors import BucklerError
@@ -27,6 +28,7 @@ app.command()(demo)
 app.command()(sample)
 app.command()(certify)
 app.command()(train)
+app.command()(plan)
 
 
 def _show_version(value: bool) -> None:
