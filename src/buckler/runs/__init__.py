@@ -3,6 +3,9 @@
 - ``smoothed.Smoothed(model, sigma, num_classes).certify(x, n=, n0=, alpha=, seed=)``: one certificate, no files.
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
+- ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
+- ``target.decide(spec, executor, dataset, ...)``: any-time certificates of a target radius, as they are decided.
+- ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 
