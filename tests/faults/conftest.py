@@ -1,6 +1,5 @@
 """The ledger of faults, printed at the end."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,11 +15,11 @@ def ledger() -> Ledger:
 
 
 @pytest.fixture(scope="session")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home: Path = tmp_path_factory.mktemp("undisturbed")
     lay_out(home)
     assert call(home, arguments("run")) == (0, "")
-    yield home / "run"
+    return home / "run"
 
 
 @pytest.fixture

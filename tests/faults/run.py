@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from buckler.cli.app import run as run_here
 FULL = os.environ.get("BUCKLER_FAULTS") == "full"
 """Whether every fault is tried as often as it should be, and always on a process of its own."""
 
-MODELS = '''
+MODELS = """
 import os, time
 import numpy as np
 
@@ -42,10 +43,10 @@ def raises(): return Linear("raises")
 def nan(): return Linear("nan")
 def classes(): return Linear("classes")
 def rows(): return Linear("rows")
-'''
+"""
 OPTIONS = {
-    "--model": "fault_models:linear", "--data": "data.npz", "--sigma": "0.25", "--n": "400", "--n0": "50", "--num-classes": "10",
-    "--shard-inputs": "4", "--scores": "softmax", "--runner-ups": "2", "--batch-size": "256",
+    "--model": "fault_models:linear", "--data": "data.npz", "--sigma": "0.25", "--n": "400", "--n0": "50",
+    "--num-classes": "10", "--shard-inputs": "4", "--scores": "softmax", "--runner-ups": "2", "--batch-size": "256",
 }  # fmt: skip
 BRIGHT = 21
 """The input on which the faulty models fail."""
@@ -89,17 +90,19 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **changes}
 
 
-def start(home: Path, command: list[str], sleep: float = 0.0, **variables: str) -> subprocess.Popen[str]:
+def start(
+    home: Path, command: list[str], sleep: float = 0.0, variables: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
     """Start the real command."""
     return subprocess.Popen(  # noqa: S603
         [sys.executable, "-m", "buckler.cli", *command],
-        cwd=home, env=environment(FAULT_SLEEP=str(sleep), **variables), stderr=subprocess.PIPE, text=True,
+        cwd=home, env=environment(FAULT_SLEEP=str(sleep), **(variables or {})), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
 
-def call(home: Path, command: list[str], sleep: float = 0.0) -> tuple[int, str]:
+def call(home: Path, command: list[str], sleep: float = 0.0, *, apart: bool = FULL) -> tuple[int, str]:
     """Run a command to its end: exit code and what it said. In the short form, without a process of its own."""
-    if FULL:
+    if apart:
         process = start(home, command, sleep)
         said = process.communicate(timeout=120)[1]
         return process.returncode, said

@@ -145,16 +145,19 @@ def test_a_folder_that_vanishes(home: Path, undisturbed: Path, ledger: Ledger) -
 
 
 def test_two_writers(home: Path, undisturbed: Path, ledger: Ledger) -> None:
-    first = start(home, arguments("run"), 0.02)
-    assert wait_for(home / "run" / "shards" / "000000.json", first)
+    first = start(home, arguments("run"), 0.3)
+    assert wait_for(home / "run" / "manifest.json", first)
     code, said = call(home, arguments("run"))
     assert code == 2
     assert "another process is writing" in said
-    assert first.wait(timeout=60) == 0
-    first.communicate()
-    wrong = differing(contents(home / "run"), contents(undisturbed))
-    ledger.add("two writers: the second is refused", 1, 0, wrong)
-    assert wrong == 0
+    assert first.poll() is None
+    first.terminate()
+    first.communicate(timeout=60)
+    before = sealed(home / "run")
+    assert call(home, arguments("run"))[0] == 0
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("two writers: the second is refused", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
 
 
 def test_another_specification_or_model_is_refused(home: Path, undisturbed: Path, ledger: Ledger) -> None:

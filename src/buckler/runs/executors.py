@@ -397,23 +397,32 @@ def _connect(address: str | None, workers: int | None) -> Any:
     if address is None:
         # Read at import: without it Ray replaces 127.0.0.1 by the machine's own address and listens to the network.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
     try:
-        import ray
+        with _signals_kept():
+            import ray
     except ImportError:
         raise MissingExtra("ray", "ray") from None
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)  # importing ray puts its own handler there
     logging.getLogger("ray").setLevel(logging.ERROR)
     here: dict[str, Any] = {"address": address}
     if address is None:
         count = workers or os.cpu_count() or 1
         here = {"address": "local", "num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     try:
-        ray.init(**here, log_to_driver=False, logging_level=logging.ERROR)
+        with _signals_kept():
+            ray.init(**here, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, ValueError, RuntimeError) as problem:
         reason = " ".join(str(problem).split())[:300]
         raise InvalidInput(f"address must be that of a running Ray cluster; {address!r} gave: {reason}") from None
     return ray
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back: Ray brings its own, which would end the process without a word."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
