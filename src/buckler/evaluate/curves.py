@@ -101,14 +101,3 @@ def _curve(
         abstained=float(np.mean([c.abstained for c in certificates])),
         delta=delta,
     )
-
-
-def certified_share(
-    certificates: Sequence[Certificate], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
-) -> Curve:
-    """Return the share of inputs certified to at least each radius, right or wrong: for inputs without labels.
-
-    **Guarantee.** As for ``certified_accuracy``, with *constant* in the place of *right and constant*.
-    """
-    predicted = [0 if c.predicted is None else c.predicted for c in certificates]
-    return certified_accuracy(certificates, predicted, radii, delta=delta, name=name)
