@@ -40,6 +40,8 @@ def sample(
     ] = None,
     temperature: Annotated[float | None, typer.Option(help="Temperature of softmax scores.")] = None,
     runner_ups: Annotated[int | None, typer.Option(help="Keep this many runner-up columns and their rest.")] = None,
+    score_draws: Annotated[int | None, typer.Option(help="Keep the scores of this many draws.  [default: all]")] = None,
+    score_dtype: Annotated[str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  [default: 512, or 2048 on cuda]")] = None,
     shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.  [default: cpu]")] = None,
@@ -81,11 +83,12 @@ def sample(
     """
     given = {
         "model": model, "data": data, "sigma": sigma, "n": n, "n0": n0, "seed": seed, "num_classes": num_classes,
-        "scores": scores, "temperature": temperature, "runner_ups": runner_ups, "batch_size": batch_size,
-        "shard_inputs": shard_inputs, "device": device, "dtype": dtype, "channels_last": channels_last,
-        "compile": compile, "mean": _numbers("mean", mean), "std": _numbers("std", std), "labels": labels,
-        "resize": resize, "crop": crop, "value_range": _numbers("value-range", value_range), "every": every,
-        "limit": limit, "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
+        "scores": scores, "temperature": temperature, "runner_ups": runner_ups, "score_draws": score_draws,
+        "score_dtype": score_dtype, "batch_size": batch_size, "shard_inputs": shard_inputs, "device": device,
+        "dtype": dtype, "channels_last": channels_last, "compile": compile, "mean": _numbers("mean", mean),
+        "std": _numbers("std", std), "labels": labels, "resize": resize, "crop": crop,
+        "value_range": _numbers("value-range", value_range), "every": every, "limit": limit,
+        "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
     settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
     with interruptible():

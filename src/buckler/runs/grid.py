@@ -79,9 +79,11 @@ class Grid:
             raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
         draws = spec.checkpoints if self.n is None else (self.n or (spec.n,))
         made = [
-            Cell(n=n, alpha=alpha, method=method, margin=margin, certified_class=chosen, map=kind, temperature=heat)
+            Cell(n=k, alpha=alpha, method=method, margin=margin, certified_class=chosen, map=kind, temperature=heat)
             for n, alpha, margin in product(draws, self.alpha, self.margin)
             for method in self.method
+            # What was not asked for by number stops where the scores do; a cell that comes twice is one.
+            for k in [min(n, spec.kept_draws or n) if "/" in method and not self.n else n]
             for kind, heat in self._maps(spec, method)
         ]
         for cell in made:
@@ -113,7 +115,7 @@ def _check_method(method: str) -> None:
 
 def _check_draws(cell: Cell, spec: RunSpec) -> None:
     if "/" in cell.method:
-        check_whole("n", cell.n, 1, spec.n)
+        check_whole("n", cell.n, 1, spec.kept_draws)
     elif cell.n not in spec.checkpoints:
         points = ", ".join(map(str, spec.checkpoints))
         raise InvalidInput(f"n must be one of the checkpoints {points} for votes; got {cell.n}")

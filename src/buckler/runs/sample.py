@@ -211,17 +211,21 @@ def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard
     keep = None if make is None else Keep(make, columns if columns is not None and REST in columns else None)
     scores = None if make is None else ScoreWriter(desk.folder, block.number, ids, spec)
 
-    def draw(stream: Stream, n: int, checkpoints: Sequence[int]) -> IntArray:
+    def draw(stream: Stream, n: int, kept: int, checkpoints: Sequence[int]) -> IntArray:
         if scores is not None:
             scores.begin(stream)
-        requests = [Request(i, 0, n) for i in range(len(ids))]
         sink = None if scores is None else scores.add
-        return engine.draw(
-            x, ids, stream, requests, checkpoints=checkpoints, keep=keep, sink=sink, progress=desk.tick
-        ).counts.cumsum(axis=1)
+        votes = np.zeros((len(ids), len(checkpoints), spec.num_classes), dtype=np.int64)
+        for start, stop, what in ((0, kept, keep), (kept, n, None)):
+            if start < stop:
+                requests = [Request(i, start, stop) for i in range(len(ids))]
+                votes += engine.draw(
+                    x, ids, stream, requests, checkpoints=checkpoints, keep=what, sink=sink, progress=desk.tick
+                ).counts
+        return votes.cumsum(axis=1)
 
-    selection = draw("selection", spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
-    counts = draw("estimation", spec.n, spec.checkpoints)
+    selection = draw("selection", spec.n0, 0 if scores is None else spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
+    counts = draw("estimation", spec.n, spec.kept_draws, spec.checkpoints)
     if scores is not None:
         scores.close()
     return Shard(ids, labels, tuple(content_id(row) for row in x), selection, counts, columns, engine.rows)

@@ -16,6 +16,7 @@ from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
+ScoreDtype = Literal["float32", "float16"]
 
 DRAWS_PER_SHARD = {"philox": 50_000, "cuda": 2_000_000}
 """Draws behind one shard unless told: some seconds of work, which is what a kill can cost."""
@@ -45,6 +46,8 @@ class RunSpec:
     scores: ScoreKind = "none"
     temperature: float | None = None
     runner_ups: int | None = None
+    score_draws: int | None = None
+    score_dtype: ScoreDtype | None = None
     checkpoints: tuple[int, ...] = ()
     batch_size: int = 512
     shard_inputs: int = 0
@@ -97,7 +100,18 @@ class RunSpec:
         shard = check_whole("shard_inputs", self.shard_inputs, 0, 10**6)
         put(self, "shard_inputs", shard or max(1, min(1000, DRAWS_PER_SHARD[self.noise] // (self.n + self.n0))))
 
+    @property
+    def kept_draws(self) -> int:
+        """How many of the n estimation draws have their scores kept: the first ``score_draws``, or all."""
+        return 0 if self.scores == "none" else self.n if self.score_draws is None else self.score_draws
+
     def _check_scores(self) -> None:
+        if self.score_draws is not None:
+            object.__setattr__(self, "score_draws", check_whole("score_draws", self.score_draws, 1, self.n))
+        if self.score_dtype is not None:
+            check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype))
+        if self.scores == "none" and (self.score_draws, self.score_dtype) != (None, None):
+            raise InvalidInput("score_draws and score_dtype are for runs that keep scores; got scores 'none'")
         if self.temperature is not None:
             object.__setattr__(self, "temperature", check_positive("temperature", self.temperature))
             if self.scores != "softmax":

@@ -77,7 +77,8 @@ class Evidence:
             raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without --scores")
         if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
             raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
-        draws = self.spec.n if n is None else check_whole("n", n, 1, self.spec.n)
+        kept = self.spec.kept_draws
+        draws = kept if n is None else check_whole("n", n, 1, kept)
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         heat = temperature if kind == "logits" else self.spec.temperature
         for shard, content in zip(self.shards, self.read_shards(), strict=True):
@@ -85,7 +86,7 @@ class Evidence:
             before = len(content.ids) * self.spec.n0
             for i, name in enumerate(content.ids):
                 label = None if content.labels is None else int(content.labels[i])
-                parts = [rows[before + i * self.spec.n :][:draws], rows[i * self.spec.n0 :][: self.spec.n0]]
+                parts = [rows[before + i * kept :][:draws], rows[i * self.spec.n0 :][: self.spec.n0]]
                 made = [
                     Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
                     for part in parts
@@ -96,7 +97,7 @@ class Evidence:
 
 
 def _read_scores(path: Path, spec: RunSpec) -> FloatArray:
-    draws = spec.shard_inputs * (spec.n + spec.n0)
+    draws = spec.shard_inputs * (spec.kept_draws + spec.n0)
     try:
         table = open_table(path, rows=draws, row_bytes=64 + 8 * spec.num_classes, memory_map=True)
         values = table.read(columns=["scores"])["scores"].combine_chunks()

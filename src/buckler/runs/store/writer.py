@@ -18,6 +18,9 @@ from buckler.types import AnyArray
 NUMBERS_IN_A_GROUP = 1 << 20
 """Numbers in a row group of scores: what is held in memory before it is written."""
 
+LARGEST_HALF = 65504.0
+"""The largest finite float16: a logit beyond it must not become infinite."""
+
 
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
@@ -54,7 +57,8 @@ class ScoreWriter:
         """Write to the folder ``desk``, under a temporary name; the number of columns is that of the first rows."""
         name = folder.temporary(folder.shard_path(desk, shard, "scores")).name
         self._path, self._ids = desk / name, pa.array(list(ids), pa.string())
-        self._draws = {"selection": spec.n0, "estimation": spec.n}
+        self._draws = {"selection": spec.n0, "estimation": spec.kept_draws}
+        self._dtype = np.dtype(spec.score_dtype or "float32")
         self._writer: pq.ParquetWriter | None = None
         self._stream, self._position = "", 0
         self._pending: list[AnyArray] = []
@@ -88,6 +92,12 @@ class ScoreWriter:
             self._write(rows[start : min(start + size, stop)])
         self._pending = [rows[stop:]] if stop < len(rows) else []
 
+    def _stored(self, rows: AnyArray) -> AnyArray:
+        """Return the rows as they are kept: to nearest, and at the end of the range where they are beyond it."""
+        if self._dtype == np.float16:
+            rows = np.clip(rows, -LARGEST_HALF, LARGEST_HALF)
+        return np.ascontiguousarray(rows, dtype=self._dtype)
+
     def _write(self, rows: AnyArray) -> None:
         which, draw = np.divmod(np.arange(self._position, self._position + len(rows)), self._draws[self._stream])
         self._position += len(rows)
@@ -96,9 +106,7 @@ class ScoreWriter:
                 "id": pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), self._ids),
                 "stream": pa.array([self._stream], pa.string()).dictionary_encode().take(pa.array([0] * len(rows))),
                 "draw": pa.array(draw, pa.int64()),
-                "scores": pa.FixedSizeListArray.from_arrays(
-                    pa.array(np.ascontiguousarray(rows, dtype=np.float32).ravel()), rows.shape[1]
-                ),
+                "scores": pa.FixedSizeListArray.from_arrays(pa.array(self._stored(rows).ravel()), rows.shape[1]),
             }
         )
         with folder.writing(f"write {str(self._path)!r}"):
