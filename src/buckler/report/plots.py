@@ -21,6 +21,7 @@ STYLE: Any = {
 """Text stays text in PDF and SVG, so that it can be searched, read aloud and edited."""
 
 Panel = tuple[str, Sequence[Curve]]
+Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 
 
 def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
@@ -28,7 +29,8 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
 
     The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once.
     """
-    with _figure(path, 1) as (_, axes):
+    with _figure(path, 1) as (_, grid):
+        axes = grid[0]
         _draw(axes[0], curves, _looks(curves))
         axes[0].set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title)
         axes[0].legend(title=_band(curves))
@@ -40,12 +42,36 @@ def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: 
         raise InvalidInput("panels must each hold at least one curve")
     everything = [curve for _, curves in panels for curve in curves]
     looks = _looks(everything)
-    with _figure(path, len(panels)) as (figure, axes):
+    with _figure(path, len(panels)) as (figure, grid):
+        axes = grid[0]
         for place, (name, curves) in zip(axes, panels, strict=True):
             _draw(place, curves, looks)
             place.set(xlabel="certified radius r (l2)", title=name)
         axes[0].set_ylabel(ylabel)
         axes[-1].legend(title=_band(everything))
+        figure.suptitle(title, fontsize=10)
+
+
+def margin_grid(columns: Sequence[Column], path: Path, title: str) -> None:
+    """Draw certified accuracy against the margin as the paper arranges it: the first margin above, the second below.
+
+    A column is a value of some setting; a curve's name has the same look everywhere.
+    """
+    if not columns or not all(first and second for _, first, second in columns):
+        raise InvalidInput("columns must each hold at least one curve of either margin")
+    everything = [curve for _, first, second in columns for curve in (*first, *second)]
+    looks = _looks(everything)
+    with _figure(path, len(columns), rows=2) as (figure, axes):
+        for k, (name, *pair) in enumerate(columns):
+            for place, curves, which in zip(axes[:, k], pair, ("first", "second"), strict=True):
+                _draw(place, curves, looks)
+                place.set(xlabel=f"{which} margin")
+                place.set_xlim(0.0, float(max(curve.radii[-1] for curve in curves)))
+            axes[0, k].set_title(name)
+        for row in axes:
+            row[0].set_ylabel("certified accuracy")
+        handles = {line.get_label(): line for place in axes.flat for line in place.get_lines()}
+        figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, title=_band(everything))
         figure.suptitle(title, fontsize=10)
 
 
@@ -69,8 +95,8 @@ def _band(curves: Sequence[Curve]) -> str:
 
 
 @contextmanager
-def _figure(path: Path, panels: int) -> Iterator[tuple[Any, Any]]:
-    """Yield a figure and its axes in the house style, and write it when the block ends."""
+def _figure(path: Path, panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes ``[row, panel]`` in the house style, and write it when the block ends."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
@@ -82,9 +108,10 @@ def _figure(path: Path, panels: int) -> Iterator[tuple[Any, Any]]:
         raise MissingExtra("matplotlib", "report") from None
     with rc_context(STYLE):
         width = 6.4 if panels == 1 else max(6.4, 2.9 * panels)
-        figure = Figure(figsize=(width, 4.0 if panels == 1 else 3.2), layout="constrained")
+        height = 4.0 if panels == rows == 1 else 3.2 * rows
+        figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        yield figure, figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+        yield figure, figure.subplots(rows, panels, sharey=True, squeeze=False)
         # A date inside would make every drawing another file.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
         try:

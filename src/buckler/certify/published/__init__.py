@@ -14,6 +14,7 @@ tables can be reproduced, its errors audited, and sound methods compared with it
 
 from buckler.certify.published.continuous import (
     published_bernstein_lower,
+    published_bonferroni_lower,
     published_margin_variable,
     published_scores_margin_lower,
     published_sequence_lower,
@@ -29,6 +30,7 @@ from buckler.certify.published.quantile import published_quantile, published_qua
 __all__ = [
     "published_bernstein_lower",
     "published_bisection",
+    "published_bonferroni_lower",
     "published_fast_bisection",
     "published_margin_lower",
     "published_margin_variable",

@@ -126,16 +126,35 @@ def published_scores_margin_lower(
     return np.array(lows, dtype=np.float64).reshape(values.shape[:-2])
 
 
+def published_bonferroni_lower(
+    scores: ArrayLike,
+    label: int,
+    *,
+    alpha: float = 1e-3,
+    margin: MarginKind = "quantile",
+    limit: PublishedLimit = "sequence",
+    corrected: bool = False,
+) -> float:
+    """Return the paper's baseline, its Algorithm 3, from scores ``[n, m]``: every class mean at ``alpha/m``.
+
+    >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
+    >>> round(published_bonferroni_lower(rows, 0, limit="bernstein"), 4)
+    0.9661
+    """
+    rows, lower = _check_scores(scores), LIMITS[check_choice("limit", limit, get_args(PublishedLimit))]
+    share = split(alpha, rows.shape[1])
+    others = np.delete(rows, label, axis=1)
+    low = np.clip(lower(rows[:, label], share, corrected=corrected), 0.0, 1.0)
+    high = np.clip(1.0 - lower(1.0 - others, share, corrected=corrected), 0.0, 1.0)
+    return float(margin_from_limits(margin, low, high.max()))
+
+
 def _margin_lower(
     rows: FloatArray, label: int, alpha: float, margin: MarginKind, order: int, limit: PublishedLimit, corrected: bool
 ) -> float:
     lower = LIMITS[limit]
     if margin == "quantile" and rows[:, label].mean() < 0.5:
-        share = split(alpha, rows.shape[1])
-        others = np.delete(rows, label, axis=1)
-        low = np.clip(lower(rows[:, label], share, corrected=corrected), 0.0, 1.0)
-        high = np.clip(1.0 - lower(1.0 - others, share, corrected=corrected), 0.0, 1.0)
-        return float(margin_from_limits(margin, low, high.max()))
+        return published_bonferroni_lower(rows, label, alpha=alpha, margin=margin, limit=limit, corrected=corrected)
     z, bound = published_margin_variable(rows, label, margin, order)
     return float(lower(np.clip(z, -bound, bound), alpha, -bound, bound, corrected=corrected))
 
