@@ -16,6 +16,7 @@ from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.plan import plan
 from buckler.cli.report import report
+from buckler.cli.reproduce import reproduce
 from buckler.cli.sample import sample
 from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
@@ -36,6 +37,7 @@ app.command()(sample)
 app.command()(certify)
 app.command()(sweep)
 app.command()(report)
+app.command()(reproduce)
 app.command()(train)
 app.command()(audit)
 app.command("import")(import_)

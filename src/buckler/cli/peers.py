@@ -1,0 +1,67 @@
+"""Recorded logs of other tools -> what each discrete method would certify on the networks behind them."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from buckler.certify.margins import margin
+from buckler.certify.methods import METHODS
+from buckler.errors import InvalidInput
+from buckler.evaluate.expectation import expected_accuracy
+from buckler.evaluate.paper import ALPHA, TABLES
+from buckler.report.reproduction import ESTIMATE, FORECAST, INVALID, Line, Reproduced
+from buckler.runs.interop import read_log
+from buckler.runs.recovery import fewest_votes, find_fits
+from buckler.types import FloatArray
+
+DRAWS = (100, 1000, 10_000)
+PRINTED_AT = (100, 1000)
+"""Where the printed method is shown as well: its search takes minutes beyond."""
+
+MARGINS = TABLES["table1"].margins
+
+
+def log_files(paths: Sequence[Path]) -> list[Path]:
+    """Return the logs that were named: files, and the ``.tsv`` files of folders."""
+    found: list[Path] = []
+    for path in paths:
+        found += sorted(path.glob("*.tsv")) if path.is_dir() else [path]
+    if not found:
+        raise InvalidInput(f"--log must name logs, or folders with .tsv files; got {', '.join(map(str, paths))}")
+    return found
+
+
+def peer_table(path: Path) -> Reproduced:
+    """Return the expected certified accuracy of every discrete method on the network behind a log.
+
+    Each line's p_A is the share of votes that its printed radius stands for, the smallest that fits; all other votes go
+    to one runner-up, since a log does not say how they were spread, and that is the least that can be certified. A
+    line that abstained or was wrong counts as nothing.
+    """
+    log = read_log(path)
+    named = re.search(r"sigma_?(\d+\.?\d*)", path.stem)
+    found = find_fits(log, sigma=float(named[1].rstrip(".")) if named else None)
+    if not found:
+        raise InvalidInput(f"the log {str(path)!r} fits no alpha, n and sigma that were tried")
+    made = found[0]
+    votes, _ = fewest_votes(log, made.n, made.alpha, made.sigma)
+    right = log.certified & (log.predicted == log.labels)
+    p: FloatArray = np.where(right, votes / made.n, 0.0)
+    classes = int(max(log.labels.max(), log.predicted.max())) + 1
+    lines = []
+    for n in DRAWS:
+        for method in METHODS.values():
+            if method.sound or n in PRINTED_AT:
+                share = expected_accuracy(p, MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
+                standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"
+                lines.append(Line(n, method.name, standing, tuple(share.tolist())))
+    truth = margin("quantile", p, 1.0 - p)
+    reached = (truth[:, None] >= np.asarray(MARGINS)).mean(axis=0)
+    lines.append(Line(made.n, "margin of the frequencies", ESTIMATE, tuple(reached.tolist())))
+    caption = (
+        f"{path.stem}: {len(p)} inputs, {made.n:,} draws, read at alpha {made.alpha:g} (the largest level it fits) and "
+        f"sigma {made.sigma:g}; expected certified accuracy at the second margin, alpha {ALPHA:g}."
+    )
+    return Reproduced(path.stem, caption, MARGINS, tuple(lines), "bonferroni", "exact")

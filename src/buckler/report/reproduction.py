@@ -1,0 +1,69 @@
+"""The paper's tables beside ours, and the page that holds them: lines in, Markdown, LaTeX and CSV out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from buckler.errors import MissingExtra
+from buckler.report.tables import TextTable, gain, rounded_down, to_markdown
+
+PRINTED = "printed in the paper"
+VALID = "valid limit"
+INVALID = "**not a certificate**"
+ESTIMATE = "estimate, no guarantee"
+FORECAST = "expected"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a table: a method at n draws, what its numbers are, and an accuracy for each margin."""
+
+    n: int
+    name: str
+    standing: str
+    accuracy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """A table as it is shown; ``baseline`` names the line whose accuracies the gains of ``ours`` are measured from."""
+
+    name: str
+    caption: str
+    margins: tuple[float, ...]
+    lines: tuple[Line, ...]
+    baseline: str
+    ours: str
+
+
+def text_table(table: Reproduced) -> TextTable:
+    """Return the table as text; accuracies are rounded down, and a gain from nothing is a dash."""
+    header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.margins))
+    rows: list[tuple[str, ...]] = []
+    for line in table.lines:
+        rows.append((str(line.n), line.name, line.standing, *map(rounded_down, line.accuracy)))
+        if line.name == table.ours:
+            base = next(other for other in table.lines if other.n == line.n and other.name == table.baseline)
+            gains = (gain(a, b) for a, b in zip(base.accuracy, line.accuracy, strict=True))
+            rows.append((str(line.n), f"gain over {table.baseline}", "", *gains))
+    return TextTable(header, tuple(rows), table.caption, names=3)
+
+
+def reproduction_page(
+    tables: Sequence[Reproduced],
+    figures: Mapping[str, str],
+    facts: Mapping[str, Any],
+    *,
+    command: str,
+) -> str:
+    """Return the page in Markdown: ``figures`` are captions by relative path, ``facts`` what the prose refers to."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+    except ImportError:
+        raise MissingExtra("jinja2", "report") from None
+    environment = Environment(  # noqa: S701  (Markdown, made of our own words and numbers)
+        loader=PackageLoader("buckler.report"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    template = environment.get_template("reproduction.md")
+    shown = {table.name: to_markdown(text_table(table)) for table in tables}
+    return template.render(tables=shown, figures=figures, facts=facts, command=command).rstrip() + "\n"
