@@ -100,8 +100,7 @@ def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path) -
                 continue
             columns, title = found
             name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
-            for kind in KINDS:
-                margin_grid(columns, out / f"{name}{kind}", title)
+            margin_grid(columns, [out / f"{name}{kind}" for kind in KINDS], title)
             drawn[out / f"{name}.png"] = f"{figure.label} of the paper: {' '.join(title.split())}"
     return drawn
 

@@ -117,7 +117,7 @@ def reproduce_figure(
     columns: list[Column] = []
     models: list[str] = []
     for value in figure.columns:
-        at = replace(figure, **{figure.axis: int(value) if figure.axis == "n" else value})
+        at = figure.at(value)
         run = None if at.sigma is None or at.n is None else library.find(at.data, at.sigma, at.n, at.temperature)
         if run is not None and at.n is not None:
             curves = [_curves(run, at.case, margin, at.n, certified_class, at.temperature) for margin in MARGINS]

@@ -6,7 +6,7 @@ state alpha; 0.001 fits its figures. Captions list sample sizes, sigmas and temp
 figures that are not in the text: where the text names no value, the value here is ours, and ``Figure`` says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from buckler.types import MarginKind
@@ -99,6 +99,12 @@ class Figure:
     n: int | None = None
     sigma: float | None = None
     temperature: float | None = None
+
+    def at(self, value: float) -> "Figure":
+        """Return the figure with its axis at one of its columns."""
+        if self.axis == "n":
+            return replace(self, n=int(value))
+        return replace(self, sigma=value) if self.axis == "sigma" else replace(self, temperature=value)
 
 
 FIGURES: tuple[Figure, ...] = (

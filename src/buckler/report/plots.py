@@ -29,7 +29,7 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
 
     The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once.
     """
-    with _figure(path, 1) as (_, grid):
+    with _figure([path], 1) as (_, grid):
         axes = grid[0]
         _draw(axes[0], curves, _looks(curves))
         axes[0].set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title)
@@ -42,7 +42,7 @@ def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: 
         raise InvalidInput("panels must each hold at least one curve")
     everything = [curve for _, curves in panels for curve in curves]
     looks = _looks(everything)
-    with _figure(path, len(panels)) as (figure, grid):
+    with _figure([path], len(panels)) as (figure, grid):
         axes = grid[0]
         for place, (name, curves) in zip(axes, panels, strict=True):
             _draw(place, curves, looks)
@@ -52,16 +52,16 @@ def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: 
         figure.suptitle(title, fontsize=10)
 
 
-def margin_grid(columns: Sequence[Column], path: Path, title: str) -> None:
+def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:
     """Draw certified accuracy against the margin as the paper arranges it: the first margin above, the second below.
 
-    A column is a value of some setting; a curve's name has the same look everywhere.
+    A column is a value of some setting; a curve's name has the same look everywhere. One drawing goes to all files.
     """
     if not columns or not all(first and second for _, first, second in columns):
         raise InvalidInput("columns must each hold at least one curve of either margin")
     everything = [curve for _, first, second in columns for curve in (*first, *second)]
     looks = _looks(everything)
-    with _figure(path, len(columns), rows=2) as (figure, axes):
+    with _figure(paths, len(columns), rows=2) as (figure, axes):
         for k, (name, *pair) in enumerate(columns):
             for place, curves, which in zip(axes[:, k], pair, ("first", "second"), strict=True):
                 _draw(place, curves, looks)
@@ -95,11 +95,12 @@ def _band(curves: Sequence[Curve]) -> str:
 
 
 @contextmanager
-def _figure(path: Path, panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
+def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
     """Yield a figure and its axes ``[row, panel]`` in the house style, and write it when the block ends."""
-    kind = path.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
+    kinds = [path.suffix.removeprefix(".").lower() for path in paths]
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind not in FORMATS:
+            raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -114,8 +115,11 @@ def _figure(path: Path, panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]
         yield figure, figure.subplots(rows, panels, sharey=True, squeeze=False)
         # A date inside would make every drawing another file.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            figure.savefig(path, metadata=dateless[kind])
-        except OSError as problem:
-            raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
+        for path, kind in zip(paths, kinds, strict=True):
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                figure.savefig(path, metadata=dateless[kind])
+            except OSError as problem:
+                raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
+            # The places are found; finding them again for the next format would take longer than drawing.
+            figure.set_layout_engine("none")

@@ -9,7 +9,7 @@ from buckler.report.tables import TextTable, gain, rounded_down, to_markdown
 
 PRINTED = "printed in the paper"
 VALID = "valid limit"
-INVALID = "**not a certificate**"
+INVALID = "not a certificate"
 ESTIMATE = "estimate, no guarantee"
 FORECAST = "expected"
 
