@@ -3,6 +3,8 @@
 - ``tables.accuracy_table(curves)``: one row a method, for the terminal; ``accuracy_rows`` with gains in percent, for
   ``to_markdown``, ``to_latex`` and ``to_csv``.
 - ``plots.accuracy_plot(curves, path)``: certified accuracy against radius, with bands; ``accuracy_panels``: several.
+- ``plots.margin_grid(columns, paths, title)``: accuracy against both margins, as the paper arranges its figures.
+- ``reproduction.text_table`` and ``reproduction_page``: the paper's tables beside ours, and the page that holds them.
 - ``html.report_page(runs, series, title=, class_names=)``: one self-contained page, from ``templates/``, with the
   charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``.
 

@@ -4,6 +4,8 @@
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
+- ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and
+  ``library.open_library(folder)``: which of several runs can answer a question of the paper.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
   which alpha, n and sigma it fits.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
