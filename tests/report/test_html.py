@@ -126,8 +126,9 @@ def test_what_is_shown_is_rounded_down() -> None:
     for one, group in zip(payload["series"], made.groups.values(), strict=True):
         assert one["predicted"] == [certificate.predicted for certificate in group]
         for shown, low, certificate in zip(one["radius"], one["margin"], group, strict=True):
-            assert certificate.radius - 10.0 ** -one["digits"] < shown <= certificate.radius
-            assert low is None if certificate.margin == -np.inf else low <= certificate.margin
+            unit = 10.0 ** -one["digits"]
+            assert certificate.radius - unit < shown / 10 ** one["digits"] <= certificate.radius
+            assert low is None if certificate.margin == -np.inf else low / 1e4 <= certificate.margin < low / 1e4 + 1e-4
         assert len(one["accuracy"]) == len(one["low"]) == len(payload["radii"])
         assert all(float(low) <= float(high) for low, high in zip(one["low"], one["accuracy"], strict=True))
 
@@ -137,6 +138,11 @@ def test_without_labels_the_page_says_share() -> None:
     assert "Certified share against radius" in parsed.text
     assert "a certified prediction may be a wrong one" in parsed.text
     assert parsed.payload["runs"][0]["labels"] is None
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_page() -> None:
+    text = page(example(10), pictures=False, title="run-\udcff")
+    assert "<h1>run-?</h1>" in text
 
 
 def test_contact_sheet_holds_each_picture_in_its_place() -> None:
@@ -214,7 +220,7 @@ def test_command_on_runs_and_certificates(
         (["narrow", "--method", "best"], "method"),
         (["narrow", "--classes", "nowhere.txt"], "--classes"),
         (["narrow", "--out", "narrow"], "is a folder"),
-        (["narrow", "--delta", "2"], "alpha"),
+        (["narrow", "--delta", "2"], "--delta"),
     ]:
         assert run(["report", *arguments]) == 2, arguments
         told = capsys.readouterr().err

@@ -54,6 +54,8 @@ def report(
     """
     if out.is_dir():
         raise InvalidInput(f"--out must be a file; {str(out)!r} is a folder")
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"--delta must be in the open interval (0, 1); got {delta}")
     options = CertifyOptions(
         alpha=alpha,
         methods=tuple(dict.fromkeys(method or ())),
