@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest lint types clean
+.PHONY: help demo test pytest faults fuzz lint types clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,6 +18,13 @@ test: lint types pytest  ## install the development parts, then linter, formatte
 
 pytest: $(VENV)/.dev  ## the test suite alone
 	$(BIN)/python -m pytest
+
+faults: $(VENV)/.dev  ## every fault as often as it should be tried, and the table of what was lost (nothing)
+	BUCKLER_FAULTS=full $(BIN)/python -m pytest tests/faults
+
+fuzz: $(VENV)/.dev  ## each reader of foreign files under a coverage-guided fuzzer, two minutes each
+	$(PIP) install atheris
+	for target in $$($(BIN)/python -m tests.hostile.fuzz); do $(BIN)/python -m tests.hostile.fuzz $$target -max_total_time=120 || exit 1; done
 
 lint: $(VENV)/.dev  ## linter and formatter's check
 	$(BIN)/ruff check .
@@ -38,5 +45,5 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 	touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[torch,onnx,report,demo]' --group dev
+	$(PIP) install -c constraints.txt -e '.[torch,onnx,ray,report,demo]' --group dev
 	touch $@

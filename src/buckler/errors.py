@@ -32,10 +32,19 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
     def __init__(self, package: str, extra: str) -> None:
         """Say which package is missing and how to install it."""
         super().__init__(f"{package} is needed here; install it with: pip install 'buckler[{extra}]'")
+        self._named = (package, extra)
+
+    def __reduce__(self) -> tuple[type["MissingExtra"], tuple[str, str]]:
+        """Return how to make it again, for an error that comes from another process."""
+        return MissingExtra, self._named
 
 
 class ClassifierError(BucklerError, RuntimeError):
     """A classifier raised, or returned something that is not one finite row of logits for each input."""
+
+
+class WorkerLost(BucklerError, RuntimeError):  # noqa: N818
+    """Workers of a cluster were lost again and again at the same place."""
 
 
 class StoreError(BucklerError, OSError):

@@ -14,6 +14,7 @@ from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
+from buckler.cli.plan import plan
 from buckler.cli.report import report
 from buckler.cli.sample import sample
 from buckler.cli.settings import defaults_from
@@ -38,6 +39,7 @@ app.command()(report)
 app.command()(train)
 app.command()(audit)
 app.command("import")(import_)
+app.command()(plan)
 
 
 def _show_version(value: bool) -> None:

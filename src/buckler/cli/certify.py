@@ -10,6 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
 from buckler.errors import InvalidInput
@@ -57,6 +58,11 @@ def certify(
     limit: Annotated[int | None, typer.Option(help="With a target: take at most this many inputs.")] = None,
     device: Annotated[str | None, typer.Option(help="With a target: torch device.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="With a target: classes, if the model is silent.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="With a target: rows of a batch.")] = None,
+    executor: ExecutorOption = "process",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
 ) -> None:
     """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.
 
@@ -82,14 +88,23 @@ def certify(
         given = {
             "model": model, "data": data, "sigma": sigma, "seed": seed, "every": every, "limit": limit,
             "device": device, "num_classes": num_classes, "n0": n0 if certified_class != "label" else 0, "n": max_n,
+            "batch_size": batch_size,
         }  # fmt: skip
         settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
         certificates, labels = certify_target(
-            settings, target_radius, alpha, use_labels=certified_class == "label", out=out, quiet=quiet or as_json
+            settings,
+            Where(executor, address, workers, gpus_per_worker),
+            target_radius,
+            alpha,
+            use_labels=certified_class == "label",
+            out=out,
+            quiet=quiet or as_json,
         )
         _write_tsv(tsv, certificates, labels)
         _print(certificates, labels, float(settings["sigma"]), as_json=as_json, quiet=quiet)
         return
+    if executor != "process":
+        raise InvalidInput("--executor is for --target-radius: a run is certified from its evidence, in this process")
     if run is None:
         raise InvalidInput("RUN must be a folder written by buckler sample, unless --target-radius is given")
     evidence = open_evidence(run)

@@ -3,9 +3,8 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,27 +12,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
 from buckler.cli.interrupts import interruptible
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import RunSpec, from_dict, read_toml
-from buckler.sampling.classifiers import Classifier
-from buckler.sampling.datasets import Dataset, open_dataset
-from buckler.sampling.models import Architecture, resolve_model
+from buckler.runs.spec import read_toml
 
 INTERRUPTED = 3
-
-
-def _build(name: str, num_classes: int) -> Any:
-    from buckler.training.architectures import build
-
-    return build(name, num_classes)
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
-}
-"""The built-in networks by name; torch is loaded only when one is built."""
 
 
 def sample(
@@ -76,6 +61,10 @@ def sample(
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
     ] = False,
+    executor: ExecutorOption = "process",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -87,6 +76,8 @@ def sample(
 
       buckler sample run/ --model resnet110:weights.safetensors --data cifar-10-batches-bin --sigma 0.25 --n 100000
       --device cuda --dtype bfloat16 --channels-last --compile
+
+      buckler sample run/ --spec run.toml --executor ray --address auto
     """
     given = {
         "model": model, "data": data, "sigma": sigma, "n": n, "n0": n0, "seed": seed, "num_classes": num_classes,
@@ -99,8 +90,8 @@ def sample(
     settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
     with interruptible():
         try:
-            resolved, classifier, dataset = prepare(settings)
-            with _bar(quiet or as_json) as progress:
+            where = Where(executor, address, workers, gpus_per_worker, any_environment)
+            with prepared(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
                 summary = runs.sample(
                     resolved,
                     classifier,
@@ -138,39 +129,6 @@ def sample(
     if not summary.complete:
         _how_to_go_on("stopped at the limit", out)
         raise typer.Exit(INTERRUPTED)
-
-
-def prepare(settings: dict[str, Any]) -> tuple[RunSpec, Classifier, Dataset]:
-    """Return the resolved specification, its classifier and its data."""
-    for name in ("model", "data", "sigma", "n"):
-        if name not in settings:
-            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
-    # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
-    draft = from_dict({"num_classes": 2, **settings})
-    classifier = resolve_model(
-        draft.model,
-        architectures=ARCHITECTURES,
-        num_classes=settings.get("num_classes"),
-        mean=draft.mean,
-        std=draft.std,
-        device=settings.get("device"),
-        dtype=draft.dtype,
-        channels_last=draft.channels_last,
-        compile=draft.compile,
-    )
-    if classifier.num_classes is None:
-        raise InvalidInput(f"--num-classes must be given: it cannot be inferred from {draft.model!r}")
-    kind = classifier.device.split(":")[0]
-    defaults = {"batch_size": 2048, "noise": "cuda"} if kind == "cuda" else {}
-    resolved = from_dict({**defaults, **settings, "num_classes": classifier.num_classes, "device": kind})
-    dataset = open_dataset(
-        resolved.data,
-        labels=resolved.labels,
-        resize=resolved.resize,
-        crop=resolved.crop,
-        value_range=resolved.value_range,
-    ).select(every=resolved.every, limit=resolved.limit, ids=resolved.ids)
-    return resolved, classifier, dataset
 
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:

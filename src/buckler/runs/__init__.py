@@ -6,6 +6,9 @@
 - ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
   which alpha, n and sigma it fits.
+- ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
+- ``target.decide(spec, executor, dataset, ...)``: any-time certificates of a target radius, as they are decided.
+- ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and

@@ -5,8 +5,9 @@ block holds is a function of its number (``draw_block``), so it can be drawn any
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,14 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
+from buckler.runs.executors import Desk, Executor, Step, as_executor
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.shard import Shard
-from buckler.runs.store.writer import Writer, open_writer
+from buckler.runs.store.writer import ScoreWriter, Writer, open_writer
 from buckler.sampling.backend import Keep
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.environment import environment
 from buckler.sampling.noise import Float32Array, Stream, content_id
 from buckler.sampling.plan import Request
 from buckler.types import FloatArray, IntArray
@@ -61,7 +62,7 @@ class _OutOfTimeError(Exception):
 
 def sample(
     spec: RunSpec,
-    classifier: Classifier,
+    classifier: Classifier | Executor,
     dataset: Dataset,
     folder: str | Path,
     *,
@@ -74,8 +75,9 @@ def sample(
 ) -> Summary:
     """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
 
+    ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
     ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it.
-    Blocks are written, and ``finished`` called with each, in a second thread while the next is drawn.
+    Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
     """
     if max_seconds is not None:
         max_seconds = check_positive("max_seconds", max_seconds)
@@ -85,26 +87,28 @@ def sample(
         raise InvalidInput(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
-    engine = make_engine(spec, classifier)
+    executor = as_executor(classifier)
+    runs = executor.describe()
     each = spec.n + spec.n0
     started = time.monotonic()
     drawn = 0
+    rows = spec.batch_size
     with (
         open_writer(
             folder,
             spec,
-            classifier=classifier.fingerprint(),
+            classifier=runs.fingerprint,
             data=dataset.fingerprint,
             inputs=len(dataset),
-            environment=environment(classifier),
+            environment=runs.environment,
             repair=repair,
             any_environment=any_environment,
         ) as writer,
-        engine.session(),
         ThreadPoolExecutor(1) as background,
     ):
         blocks = -(-len(dataset) // spec.shard_inputs)
         there = sum(_size(spec, dataset, block) for block in writer.done)
+        missing = [block for block in range(blocks) if block not in writer.done]
         last: Future[None] | None = None
 
         def tick(count: int) -> None:
@@ -115,23 +119,37 @@ def sample(
             if max_seconds is not None and time.monotonic() - started > max_seconds:
                 raise _OutOfTimeError
 
-        for block in [b for b in range(blocks) if b not in writer.done]:
-            if max_samples is not None and drawn + _size(spec, dataset, block) * each > max_samples:
-                break
-            try:
-                content = draw_block(engine, spec, dataset, block, writer, tick)
-            except _OutOfTimeError:
-                break
+        def within_limit() -> Iterator[int]:
+            asked = 0
+            for block in missing:
+                asked += _size(spec, dataset, block) * each
+                if max_samples is not None and asked > max_samples:
+                    return
+                yield block
+
+        def done(block: int, content: Shard) -> None:
+            nonlocal last, rows
+            rows = min(rows, content.rows)
             if last is not None:
                 last.result()
             last = background.submit(_write, writer, block, content, finished)
+
+        with suppress(_OutOfTimeError):
+            executor.run(
+                DrawBlocks(spec),
+                within_limit(),
+                lambda block: block_of(spec, dataset, block),
+                writer.desk,
+                tick=tick,
+                done=done,
+            )
         if last is not None:
             last.result()
-        return Summary(len(writer.done), blocks, drawn, time.monotonic() - started, engine.rows)
+        return Summary(len(writer.done), blocks, drawn, time.monotonic() - started, rows)
 
 
-def make_engine(spec: RunSpec, classifier: Classifier) -> Engine:
-    """Return the engine that a specification describes."""
+def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
+    """Return the engine that a specification describes; ``threads`` make noise, as many as processors unless told."""
     return Engine(
         classifier,
         sigma=spec.sigma,
@@ -139,6 +157,7 @@ def make_engine(spec: RunSpec, classifier: Classifier) -> Engine:
         seed=spec.seed,
         batch_size=spec.batch_size,
         noise=spec.noise,
+        workers=threads,
     )
 
 
@@ -152,19 +171,45 @@ def _write(writer: Writer, block: int, content: Shard, finished: Callable[[int, 
         finished(block, content)
 
 
-def draw_block(
-    engine: Engine, spec: RunSpec, dataset: Dataset, block: int, writer: Writer, tick: Callable[[int], None]
-) -> Shard:
-    """Return a block's votes, its scores already in the writer's temporary file. A function of the block's number."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """The inputs of a block, and its number."""
+
+    number: int
+    ids: tuple[str, ...]
+    labels: IntArray | None
+    x: Float32Array
+
+
+def block_of(spec: RunSpec, dataset: Dataset, block: int) -> Block:
+    """Return a block with its inputs loaded."""
     start = block * spec.shard_inputs
     stop = start + _size(spec, dataset, block)
-    ids = dataset.ids[start:stop]
     labels = None if dataset.labels is None else dataset.labels[start:stop]
-    x = dataset.load(start, stop)
+    return Block(block, dataset.ids[start:stop], labels, dataset.load(start, stop))
+
+
+@dataclass(frozen=True, slots=True)
+class DrawBlocks:
+    """The work of ``sample``, for an executor."""
+
+    spec: RunSpec
+
+    @contextmanager
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+        """Yield the step that draws a block."""
+        engine = make_engine(self.spec, classifier, threads)
+        with engine.session():
+            yield lambda block, desk: draw_block(engine, self.spec, block, desk)
+
+
+def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard:
+    """Return a block's votes, its scores already in a file on the desk. A function of the block alone."""
+    ids, labels, x = block.ids, block.labels, block.x
     make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
     columns = None if make is None else _columns(engine, spec, x, ids, labels, make)
     keep = None if make is None else Keep(make, columns if columns is not None and REST in columns else None)
-    scores = None if make is None else writer.scores(block, ids)
+    scores = None if make is None else ScoreWriter(desk.folder, block.number, ids, spec)
 
     def draw(stream: Stream, n: int, checkpoints: Sequence[int]) -> IntArray:
         if scores is not None:
@@ -172,7 +217,7 @@ def draw_block(
         requests = [Request(i, 0, n) for i in range(len(ids))]
         sink = None if scores is None else scores.add
         return engine.draw(
-            x, ids, stream, requests, checkpoints=checkpoints, keep=keep, sink=sink, progress=tick
+            x, ids, stream, requests, checkpoints=checkpoints, keep=keep, sink=sink, progress=desk.tick
         ).counts.cumsum(axis=1)
 
     selection = draw("selection", spec.n0, (spec.n0,))[:, 0] if spec.n0 else None

@@ -84,7 +84,7 @@ class RunSpec:
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be true or false; got {show(getattr(self, name))}")
         for name in ("mean", "std", "value_range", "checkpoints", "ids"):
-            if getattr(self, name) is not None:
+            if getattr(self, name) is not None or name in {"value_range", "checkpoints"}:
                 put(self, name, _tuple(name, getattr(self, name), str if name == "ids" else float))
         if (self.mean is None) != (self.std is None):
             raise InvalidInput("mean and std must be given together")
@@ -123,6 +123,8 @@ class RunSpec:
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
     """Return the specification with these fields; unknown and missing ones are named."""
+    if not isinstance(values, Mapping):
+        raise InvalidInput(f"the specification must be a table of fields; got {show(values)}")
     known = {field.name for field in fields(RunSpec)}
     unknown = sorted(str(k) for k in values.keys() - known)
     if unknown:

@@ -1,5 +1,6 @@
 """Inputs from array files: ``.npy``, ``.npz`` and the official binary version of CIFAR-10. Nothing is unpickled."""
 
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Sequence
@@ -13,7 +14,13 @@ from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 from buckler.types import AnyArray, IntArray
 
-_UNREADABLE = (OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, zipfile.BadZipFile, zlib.error)
+_UNREADABLE = (
+    OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+_LARGE, _UNFOLDS = 1 << 30, 100
+"""A file may unfold to this many bytes, or to this many times its own size: more is not data but a trap."""
+
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
 
 
@@ -93,6 +100,9 @@ def _read_members(path: Path) -> dict[str, AnyArray]:
             file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InvalidInput(f"data {str(path)!r} is not an .npz file")
+            unfolded = sum(member.file_size for member in zipfile.ZipFile(path).infolist())
+            if unfolded > max(_LARGE, _UNFOLDS * path.stat().st_size):
+                raise InvalidInput(f"data {str(path)!r} is an .npz file that unfolds to {unfolded:,} bytes")
             return {name: np.asarray(file[name]) for name in file.files if name in wanted}
     except InvalidInput:
         raise

@@ -64,7 +64,7 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
                 path = folder / name
                 if Path(name).is_absolute() or ".." in Path(name).parts or path.suffix.lower() not in FORMATS:
                     raise InvalidInput(f"{str(table)!r} must name images inside of the folder; got {name!r}")
-                if not path.is_file():
+                if not _is_file(path):
                     raise InvalidInput(f"{str(table)!r} must name existing images; got {name!r}")
                 files.append(path)
                 labels.append(int(label[:9]))
@@ -73,6 +73,13 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
     if not files:
         raise InvalidInput(f"{str(table)!r} must name at least one image; got none")
     return files, labels
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file could have
+        return False
 
 
 def read_image(path: Path, name: str, *, resize: int | None = None, crop: int | None = None) -> Float32Array:

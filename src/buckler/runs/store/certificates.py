@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.runs.store.files import atomic_write
+from buckler.runs.store.tables import open_table
 
 SCHEMA = pa.schema(
     [
@@ -34,6 +35,9 @@ SCHEMA = pa.schema(
 )
 
 
+LARGEST = 10**8
+"""Certificates in a table, at most."""
+
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
@@ -51,9 +55,9 @@ def write_certificates(
 def read_origin(path: Path) -> dict[str, Any] | None:
     """Return what the certificates of a table were made from, or None if it does not say."""
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        metadata = _open(path).schema_arrow.metadata or {}
         found = json.loads(metadata[ORIGIN]) if ORIGIN in metadata else None
-    except (OSError, ValueError, pa.ArrowException) as broken:
+    except (ValueError, RecursionError) as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
     return found if isinstance(found, dict) else None
 
@@ -61,10 +65,20 @@ def read_origin(path: Path) -> dict[str, Any] | None:
 def read_certificates(path: Path) -> list[Certificate]:
     """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
     try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as broken:
+        table = _open(path).read()
+        missing = {field.name for field in fields(Certificate)} - set(table.column_names)
+        if missing:
+            raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+        empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
+        if empty:
+            raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
+        return [Certificate(**row) for row in table.to_pylist()]
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, pa.ArrowException) as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
-    missing = {field.name for field in fields(Certificate)} - set(table.column_names)
-    if missing:
-        raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
-    return [Certificate(**row) for row in table.select(SCHEMA.names).to_pylist()]
+
+
+def _open(path: Path) -> pq.ParquetFile:
+    return open_table(path, rows=LARGEST, row_bytes=8192)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole, show
 from buckler.records import Counts, Scores
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store import folder
 from buckler.runs.store.shard import Shard, decode
+from buckler.runs.store.tables import open_table
 from buckler.sampling.simplex import to_simplex
 from buckler.types import FloatArray, IntArray, SimplexMap
 
@@ -81,7 +81,7 @@ class Evidence:
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         heat = temperature if kind == "logits" else self.spec.temperature
         for shard, content in zip(self.shards, self.read_shards(), strict=True):
-            rows = _read_scores(folder.shard_path(self.root, shard, "scores"))
+            rows = _read_scores(folder.shard_path(self.root, shard, "scores"), self.spec)
             before = len(content.ids) * self.spec.n0
             for i, name in enumerate(content.ids):
                 label = None if content.labels is None else int(content.labels[i])
@@ -95,9 +95,11 @@ class Evidence:
                 yield made[0], made[1] if self.spec.n0 else None, label
 
 
-def _read_scores(path: Path) -> FloatArray:
+def _read_scores(path: Path, spec: RunSpec) -> FloatArray:
+    draws = spec.shard_inputs * (spec.n + spec.n0)
     try:
-        values = pq.ParquetFile(path, memory_map=True).read(columns=["scores"])["scores"].combine_chunks()
+        table = open_table(path, rows=draws, row_bytes=64 + 8 * spec.num_classes, memory_map=True)
+        values = table.read(columns=["scores"])["scores"].combine_chunks()
         return np.asarray(values.flatten(), dtype=np.float64).reshape(len(values), -1)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as problem:
         raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None
@@ -108,6 +110,8 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     if not (root / folder.MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
+    if (root / folder.SHARDS).is_symlink():
+        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
     manifest = folder.read_manifest(root)
     try:
         spec = from_dict(manifest["spec"])

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, show
 from buckler.runs.spec import RunSpec
+from buckler.runs.store.tables import open_table
 from buckler.types import AnyArray, IntArray
+
+LONGEST_NAME = 8192
+"""Bytes of an id and its company in a row, at most about."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,10 +51,11 @@ def encode(content: Shard, spec: RunSpec) -> pa.Table:
 
 def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
     """Return the shard in a file, or name the file if it holds anything else."""
+    points, m = len(spec.checkpoints), spec.num_classes
+    step = points + (spec.n0 > 0)
     try:
-        table = pq.read_table(path).combine_chunks()
-        points, m = len(spec.checkpoints), spec.num_classes
-        step = points + (spec.n0 > 0)
+        opened = open_table(path, rows=spec.shard_inputs * step, row_bytes=LONGEST_NAME + 32 * m)
+        table = opened.read(use_threads=False).combine_chunks()
         # Votes are read as one flat array: a million inputs must not pass through Python numbers.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(table.num_rows // step, step, m)

@@ -27,9 +27,10 @@ class Writer:
         self.root, self.spec, self.done = root, spec, done
         self._owner = dict(owner)
 
-    def scores(self, shard: int, ids: Sequence[str]) -> "ScoreWriter":
-        """Return where the scores of a shard go while they are drawn."""
-        return ScoreWriter(folder.temporary(folder.shard_path(self.root, shard, "scores")), ids, self.spec)
+    @property
+    def desk(self) -> Path:
+        """The folder in which a ``ScoreWriter`` leaves its file for ``append``."""
+        return self.root / folder.SHARDS
 
     def append(self, shard: int, content: Shard) -> None:
         """Write a shard's votes, publish its files and seal them."""
@@ -49,9 +50,10 @@ class Writer:
 class ScoreWriter:
     """Takes rows of scores in draw order and writes them in groups of a fixed size."""
 
-    def __init__(self, path: Path, ids: Sequence[str], spec: RunSpec) -> None:
-        """Open the file; the number of columns is that of the first rows."""
-        self._path, self._ids = path, pa.array(list(ids), pa.string())
+    def __init__(self, desk: Path, shard: int, ids: Sequence[str], spec: RunSpec) -> None:
+        """Write to the folder ``desk``, under a temporary name; the number of columns is that of the first rows."""
+        name = folder.temporary(folder.shard_path(desk, shard, "scores")).name
+        self._path, self._ids = desk / name, pa.array(list(ids), pa.string())
         self._draws = {"selection": spec.n0, "estimation": spec.n}
         self._writer: pq.ParquetWriter | None = None
         self._stream, self._position = "", 0

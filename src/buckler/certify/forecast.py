@@ -1,0 +1,52 @@
+"""How many draws an any-time certificate is expected to take, before a model has been run. A plan, not a bound."""
+
+from math import log
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from buckler.bounds.evalues import kl_to_null, kl_to_target
+from buckler.certify import budget
+from buckler.certify.anytime import FIRST_BATCH, PATIENCE, SHARES
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole, show
+from buckler.types import ArrayLike, FloatArray
+
+OVER_LIMIT = 1.3
+"""Draws that the any-time test takes over what no test can beat, ``ln(1/alpha)/KL``: the median in docs/anytime.md."""
+
+CENTRE, SPREAD = 1.0, 1.2
+"""A typical data set: normal quantiles of the top class's probability are spread like Normal(CENTRE, SPREAD)."""
+
+
+def typical_top(inputs: int = 2000) -> FloatArray:
+    """Return top-class probabilities at the middles of ``inputs`` equal shares of a typical data set.
+
+    >>> print(typical_top(5).round(3))
+    [0.295 0.645 0.841 0.948 0.994]
+    """
+    middles = (np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs
+    return np.asarray(ndtr(CENTRE + SPREAD * ndtri(middles)), dtype=np.float64)
+
+
+def expected_draws(
+    top: ArrayLike, *, target_radius: float, sigma: float, alpha: float = 1e-3, max_n: int = 100_000
+) -> FloatArray:
+    """Return about how many draws decide ``target_radius`` for inputs of these top-class probabilities.
+
+    The runner-up is taken to hold all other votes, the hardest case. An input that has the margin takes ``OVER_LIMIT``
+    times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``PATIENCE`` standard errors from the target,
+    after ``PATIENCE**2 / (2 KL)`` draws; neither takes fewer than a first batch, nor more than ``max_n``.
+
+    >>> print(expected_draws([0.3, 0.8, 0.84, 0.95, 0.999], target_radius=0.5, sigma=0.5).round())
+    [1.60e+01 7.49e+02 1.00e+05 1.62e+02 5.60e+01]
+    """
+    p = check_float_array("top", top)
+    if ((p < 0.0) | (p > 1.0)).any():
+        raise InvalidInput(f"top must hold probabilities; got {show(top)}")
+    level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
+    margin = 2.0 * check_positive("target_radius", target_radius) / check_positive("sigma", sigma)
+    three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
+    with np.errstate(divide="ignore"):
+        certified = OVER_LIMIT * level / kl_to_null(three, margin)
+        given_up = 0.5 * PATIENCE**2 / kl_to_target(three, margin)
+    return np.clip(np.minimum(certified, given_up), min(FIRST_BATCH, max_n), check_whole("max_n", max_n, 1))

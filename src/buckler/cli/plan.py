@@ -1,0 +1,78 @@
+"""``buckler plan``: what a run costs, before it is begun."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+from scipy.special import ndtr
+
+from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.runs.plan import plan as make_plan
+from buckler.runs.store.certificates import read_certificates
+
+
+def plan(
+    inputs: Annotated[int, typer.Option(help="Inputs to certify.")],
+    classes: Annotated[int, typer.Option(help="Classes of the model.")],
+    n: Annotated[int, typer.Option(help="Estimation draws for each input.")],
+    rate: Annotated[float, typer.Option(help="Draws a second of one device, as buckler sample shows it.")],
+    n0: Annotated[int, typer.Option(help="Selection draws for each input.")] = 100,
+    gpus: Annotated[int, typer.Option(help="Devices to share the work.")] = 1,
+    sigma: Annotated[float, typer.Option(help="For the any-time forecast: the noise.")] = 0.5,
+    target_radius: Annotated[float, typer.Option(help="For the any-time forecast: the radius to decide.")] = 0.5,
+    alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
+    like: Annotated[
+        Path | None, typer.Option(help="Certificates of a pilot run (Parquet), in place of a typical data set.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """Plan a run: draws, device-hours, evidence on disk, and what --target-radius is expected to save.
+
+    The forecast is as good as the probabilities it is built on: those of a typical data set, or of a pilot (--like).
+
+    Examples:
+
+      buckler plan --inputs 50000 --classes 1000 --n 100000 --rate 24000
+
+      buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --like pilot.parquet
+    """
+    pilot = None if like is None else read_certificates(like)
+    top = None if pilot is None else np.array([float(ndtr(c.radius / c.sigma)) for c in pilot])
+    made = make_plan(
+        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, target_radius=target_radius,
+        alpha=alpha, top=top,
+    )  # fmt: skip
+    if as_json:
+        print(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
+        return
+    source = f"pilot of {len(pilot)} certificates, {like}" if pilot is not None else (
+        f"typical data set: normal quantiles of the top class's probability ~ Normal({CENTRE:g}, {SPREAD:g})"
+    )  # fmt: skip
+    share = f"{gpus} devices" if gpus > 1 else "one device"
+    table = Table(title=f"{inputs:,} inputs, {classes:,} classes, n {n:,}, n0 {n0:,}, {rate:,.0f} draws/s a device")
+    for heading in ("", "every draw", f"until radius {target_radius:g} is decided"):
+        table.add_column(heading, justify="right" if heading else "left")
+    table.add_row("draws", f"{made.samples:,}", f"{made.anytime_samples:,} ({made.times_fewer:,.1f} times fewer)")
+    table.add_row("device-hours", f"{made.gpu_hours:,.1f}", f"{made.anytime_hours:,.2f}")
+    table.add_row(f"hours on {share}", f"{made.gpu_hours / gpus:,.2f}", f"{made.anytime_hours / gpus:,.3f}")
+    table.add_row("evidence on disk", _size(made.evidence_bytes), "certificates alone")
+    console = Console()
+    console.print(table)
+    console.print(
+        f"Any-time forecast at sigma {sigma:g}, alpha {alpha:g}, {made.anytime_share_certified:.0%} of inputs with the "
+        f"margin, from a {source}; the runner-up holds all other votes.",
+        soft_wrap=True,
+    )
+
+
+def _size(count: float) -> str:
+    for unit in ("bytes", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:,.0f} {unit}" if unit == "bytes" else f"{count:,.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"

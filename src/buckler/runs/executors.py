@@ -1,0 +1,428 @@
+"""Where the work of a run is done: in this process, or by workers on a Ray cluster. The only module that imports ray.
+
+A run is cut into numbered blocks; what a block gives is a function of its number, so it can be done anywhere, twice,
+and in any order. An ``Executor`` holds the classifier, does the blocks that it is given and hands in their results in
+the process that asked, which alone reads the data and writes the files. On Ray each worker loads the classifier once,
+from the same name, and must find the same fingerprint; a block whose worker is lost is handed out again.
+"""
+
+import logging
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from buckler.errors import InvalidInput, MissingExtra, StoreError, WorkerLost, check_whole
+from buckler.runs.spec import difference
+from buckler.runs.store.folder import writing
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.environment import environment
+
+Load = Callable[[], Classifier]
+
+AHEAD = 2
+"""Blocks handed to a worker at once: the next is there when one is finished, and no more is lost with the worker."""
+
+TRIES = 5
+"""Times that a block may be lost with its worker before it is taken to be the cause."""
+
+NEWS_EVERY = 0.5
+"""Seconds between two reports of a worker on the block under way."""
+
+PIECE = 16 << 20
+"""Bytes of a file that travel at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the workers run: the classifier's facts, without the classifier."""
+
+    num_classes: int | None
+    device: str
+    fingerprint: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a step works at: a folder for its files, a counter of draws, and a tray for results that are ready early."""
+
+    folder: Path
+    tick: Callable[[int], None]
+    hand_in: Callable[[Any], None]
+
+
+Step = Callable[[Any, Desk], Any]
+"""Does one block: what it needs, and a desk -> its last result, or None. Its files are in place when that arrives."""
+
+
+class Work(Protocol):
+    """What is done with each block; sent to the workers, so it holds plain values alone."""
+
+    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
+        """Make ready once for each worker, with that many threads for noise, or as many as there are processors."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs a classifier somewhere."""
+
+    width: int
+    """Blocks that can be under way at once."""
+
+    def describe(self) -> Description:
+        """Return what the workers run."""
+        ...
+
+    def run(
+        self,
+        work: Work,
+        blocks: Iterable[int],
+        fetch: Callable[[int], Any],
+        folder: Path,
+        *,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+    ) -> None:
+        """Do the blocks, calling ``done`` with each result as it comes, and with its block's number (early ones: -1).
+
+        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step leaves on its
+        desk lie in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
+        a second where that can be; what it raises ends the run.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let the workers go."""
+        ...
+
+
+def describe(classifier: Classifier) -> Description:
+    """Return the facts of a classifier in this process."""
+    return Description(
+        classifier.num_classes, classifier.device, classifier.fingerprint(), dict(environment(classifier))
+    )
+
+
+class InProcess:
+    """Does everything here, block after block."""
+
+    width = 1
+
+    def __init__(self, classifier: Classifier) -> None:
+        """Hold the classifier."""
+        self._classifier = classifier
+
+    def describe(self) -> Description:
+        """Return what is run."""
+        return describe(self._classifier)
+
+    def run(
+        self,
+        work: Work,
+        blocks: Iterable[int],
+        fetch: Callable[[int], Any],
+        folder: Path,
+        *,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+    ) -> None:
+        """Do the blocks in order."""
+        with work.begin(self._classifier, None) as step:
+            for block in blocks:
+                last = step(fetch(block), Desk(folder, tick, lambda result: done(-1, result)))
+                if last is not None:
+                    done(block, last)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+def as_executor(classifier: Classifier | Executor) -> Executor:
+    """Return an executor as it is, and one in this process for a classifier."""
+    return classifier if isinstance(classifier, (InProcess, OnRay)) else InProcess(classifier)  # type: ignore[arg-type]
+
+
+@contextmanager
+def open_executor(
+    kind: str,
+    load: Load,
+    *,
+    address: str | None = None,
+    workers: int | None = None,
+    gpus_per_worker: float = 0.0,
+    any_environment: bool = False,
+) -> Iterator[Executor]:
+    """Yield the executor called ``process`` or ``ray``, and let its workers go at the end."""
+    if kind not in {"process", "ray"}:
+        raise InvalidInput(f"executor must be one of 'process', 'ray'; got {kind!r}")
+    if kind == "process" and (address is not None or workers is not None):
+        raise InvalidInput("address and workers are for the executor 'ray'; this one works in its own process")
+    executor: Executor = (
+        InProcess(load()) if kind == "process" else OnRay(load, address, workers, gpus_per_worker, any_environment)
+    )
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+class _Worker:
+    """The actor: one classifier, loaded once. Results handed in early wait in a tray until they are asked for."""
+
+    def __init__(self, load: Load, home: str) -> None:
+        self._load, self._stack = load, ExitStack()
+        if Path(home).is_dir():
+            os.chdir(home)  # relative names of models mean what they mean where the command was typed
+        self._lock, self._draws, self._tray = threading.Lock(), 0, list[Any]()
+
+    def hello(self) -> Description:
+        self._classifier = self._load()
+        return describe(self._classifier)
+
+    def begin(self, work: Work) -> None:
+        self._stack.close()
+        self._step = self._stack.enter_context(work.begin(self._classifier, 1))
+
+    def run(self, item: Any) -> tuple[int, list[Any], Any, list[tuple[str, list[Any]]]]:
+        import ray
+
+        with tempfile.TemporaryDirectory(prefix="buckler-") as name:
+            last = self._step(item, Desk(Path(name), self._count, self._keep))
+            files = []
+            for path in sorted(Path(name).iterdir()):
+                with path.open("rb") as file:
+                    files.append((path.name, [ray.put(piece) for piece in iter(lambda: file.read(PIECE), b"")]))
+        return (*self._take(), last, files)
+
+    def news(self) -> tuple[int, list[Any]]:
+        time.sleep(NEWS_EVERY)
+        return self._take()
+
+    def _count(self, draws: int) -> None:
+        with self._lock:
+            self._draws += draws
+
+    def _keep(self, result: Any) -> None:
+        with self._lock:
+            self._tray.append(result)
+
+    def _take(self) -> tuple[int, list[Any]]:
+        with self._lock:
+            draws, self._draws, tray, self._tray = self._draws, 0, self._tray, []
+        return draws, tray
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    """A worker as the driver sees it: on its way, here, or at work on ``blocks``, the first of them under way."""
+
+    actor: Any
+    here: bool = False
+    work: Work | None = None
+    blocks: deque[int] = field(default_factory=deque)
+
+
+class OnRay:
+    """Hands blocks to actors on a Ray cluster; without an address, on one started here and bound to loopback."""
+
+    def __init__(
+        self, load: Load, address: str | None, workers: int | None, gpus_per_worker: float, any_environment: bool
+    ) -> None:
+        """Connect, and ask for the workers; they come as the cluster has room for them."""
+        wanted = None if workers is None else check_whole("workers", workers, 1, 100_000)
+        self._ray = _connect(address, wanted)
+        self._load, self._any_environment = load, any_environment
+        self._seen: Description | None = None
+        self._members: list[_Member] = []
+        self._waiting: dict[Any, tuple[_Member, str, int]] = {}
+        self._lost_on_the_way = 0
+        there = self._ray.cluster_resources()
+        if address is None and gpus_per_worker > there.get("GPU", 0.0):
+            self.close()
+            raise InvalidInput(f"gpus_per_worker must be at most {there.get('GPU', 0.0):g} here; got {gpus_per_worker}")
+        room = int(there.get("GPU", 0.0) / gpus_per_worker) if gpus_per_worker > 0.0 else int(there.get("CPU", 1.0))
+        self.width = wanted or max(1, room)
+        kept = {key: os.environ[key] for key in ("PYTHONPATH",) if key in os.environ}
+        variables = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"), **kept}
+        self._actor = self._ray.remote(
+            num_cpus=1 if gpus_per_worker == 0.0 else 0,
+            num_gpus=gpus_per_worker,
+            max_restarts=0,
+            concurrency_groups={"news": 1},
+            runtime_env={"env_vars": variables},
+        )(_Worker)
+        for _ in range(self.width):
+            self._call_in()
+
+    def describe(self) -> Description:
+        """Return what the first worker runs, once it is here."""
+        while self._seen is None:
+            self._listen(lambda _: None, lambda *_: None, Path(), deque())
+        return self._seen
+
+    def run(
+        self,
+        work: Work,
+        blocks: Iterable[int],
+        fetch: Callable[[int], Any],
+        folder: Path,
+        *,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+    ) -> None:
+        """Hand out the blocks until all are done; those of a lost worker go to the next that is free."""
+        left, again = iter(blocks), deque[int]()
+        self._tries: Counter[int] = Counter()
+        more = True
+        while more or again or any(member.blocks for member in self._members):
+            for member in [m for m in self._members if m.here]:
+                while len(member.blocks) < AHEAD and (more or again):
+                    block = again.popleft() if again else next(left, None)
+                    if block is None:
+                        more = False
+                        break
+                    self._hand_out(member, work, block, fetch(block))
+            if more or again or any(member.blocks for member in self._members):
+                self._listen(tick, done, folder, again)
+
+    def close(self) -> None:
+        """Kill the workers, whatever they do, and leave the cluster."""
+        for member in self._members:
+            self._ray.kill(member.actor)
+        self._members, self._waiting = [], {}
+        self._ray.shutdown()
+
+    def _call_in(self) -> None:
+        member = _Member(self._actor.remote(self._load, str(Path.cwd())))
+        self._members.append(member)
+        self._waiting[member.actor.hello.remote()] = (member, "hello", -1)
+
+    def _hand_out(self, member: _Member, work: Work, block: int, item: Any) -> None:
+        if member.work is not work:
+            member.work = work
+            self._waiting[member.actor.begin.remote(work)] = (member, "begin", -1)
+        if not any(who is member and what == "news" for who, what, _ in self._waiting.values()):
+            self._ask_for_news(member)
+        member.blocks.append(block)
+        self._waiting[member.actor.run.remote(item)] = (member, "run", block)
+
+    def _ask_for_news(self, member: _Member) -> None:
+        self._waiting[member.actor.news.options(concurrency_group="news").remote()] = (member, "news", -1)
+
+    def _listen(
+        self, tick: Callable[[int], None], done: Callable[[int, Any], None], folder: Path, again: deque[int]
+    ) -> None:
+        """Wait a second at most for whatever comes first, and take it in."""
+        ready, _ = self._ray.wait(list(self._waiting), timeout=1.0)
+        tick(0)
+        for reference in ready:
+            member, what, block = self._waiting.pop(reference)
+            try:
+                self._take_in(member, what, block, self._ray.get(reference), tick, done, folder)
+            except self._ray.exceptions.RayTaskError as problem:
+                raise problem.cause or problem from None
+            except self._ray.exceptions.RayError as problem:
+                self._replace(member, what, again, problem)
+
+    def _take_in(
+        self,
+        member: _Member,
+        what: str,
+        block: int,
+        came: Any,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+        folder: Path,
+    ) -> None:
+        if what == "hello":
+            self._compare(came)
+            member.here, self._lost_on_the_way = True, 0
+        elif what == "news":
+            draws, early = came
+            tick(draws)
+            for result in early:
+                done(block, result)
+            if member.blocks:
+                self._ask_for_news(member)
+        elif what == "run":
+            draws, early, last, files = came
+            for name, pieces in files:
+                path = folder / Path(name).name
+                with writing(f"write {str(path)!r}"), path.open("wb") as file:
+                    for piece in pieces:
+                        file.write(self._ray.get(piece))
+            member.blocks.remove(block)
+            tick(draws)
+            for result in [*early, *([] if last is None else [last])]:
+                done(block, result)
+
+    def _replace(self, member: _Member, what: str, again: deque[int], problem: Exception) -> None:
+        """Forget a worker that is gone, take its blocks back and call another in."""
+        self._waiting = {reference: call for reference, call in self._waiting.items() if call[0] is not member}
+        self._members.remove(member)
+        self._ray.kill(member.actor)
+        again.extend(member.blocks)
+        if what == "hello":
+            self._lost_on_the_way += 1
+        elif member.blocks:
+            self._tries[member.blocks[0]] += 1
+        if self._lost_on_the_way >= TRIES or (member.blocks and self._tries[member.blocks[0]] >= TRIES):
+            where = "before it was ready" if what == "hello" else f"at block {member.blocks[0]}"
+            reason = " ".join(str(problem).split())[:300]
+            raise WorkerLost(f"a worker was lost {TRIES} times {where}: {reason}")
+        self._call_in()
+
+    def _compare(self, came: Description) -> None:
+        """Refuse a worker whose classifier, or whose libraries or device, are not those of the first."""
+        seen = self._seen = self._seen or came
+        if (came.fingerprint, came.num_classes) != (seen.fingerprint, seen.num_classes):
+            raise StoreError(f"the workers run different classifiers: {seen.fingerprint} and {came.fingerprint}")
+        if came.environment != seen.environment and not self._any_environment:
+            changes = difference(seen.environment, came.environment).replace("in the folder", "at one worker")
+            raise StoreError(f"the workers differ: {changes.replace('asked for', 'at another')} (--any-environment)")
+
+
+def _connect(address: str | None, workers: int | None) -> Any:
+    """Return the ray module, connected to the cluster at an address or to one started here."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    if address is None:
+        # Read at import: without it Ray replaces 127.0.0.1 by the machine's own address and listens to the network.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    try:
+        with _signals_kept():
+            import ray
+    except ImportError:
+        raise MissingExtra("ray", "ray") from None
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    here: dict[str, Any] = {"address": address}
+    if address is None:
+        count = workers or os.cpu_count() or 1
+        here = {"address": "local", "num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    try:
+        with _signals_kept():
+            ray.init(**here, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, ValueError, RuntimeError) as problem:
+        reason = " ".join(str(problem).split())[:300]
+        raise InvalidInput(f"address must be that of a running Ray cluster; {address!r} gave: {reason}") from None
+    return ray
+
+
+@contextmanager
+def _signals_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back: Ray brings its own, which would end the process without a word."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.getsignal(signal.SIGTERM) if main else None
+    try:
+        yield
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,57 @@
+"""Every file of a run, truncated or with a flipped bit: found, named, repaired, never used."""
+
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.faults.run import BRIGHT, FULL, Ledger, arguments, call, contents, differing, lost, sealed
+
+
+def test_damage_is_found_named_and_repaired(home: Path, undisturbed: Path, ledger: Ledger) -> None:
+    shutil.copytree(undisturbed, home / "run")
+    expected = contents(undisturbed)
+    chance = random.Random(0)  # noqa: S311
+    names = [name for name in expected if name != ".lock"]
+    chosen = names if FULL else [*chance.sample(names, 4), "manifest.json"]
+    used = unnamed = wrong = tried = 0
+    for name in chosen:
+        whole = expected[name]
+        at = chance.randrange(len(whole))
+        flipped = whole[:at] + bytes([whole[at] ^ 1 << chance.randrange(8)]) + whole[at + 1 :]
+        for broken in [flipped, whole[:at]]:
+            tried += 1
+            (home / "run" / name).write_bytes(broken)
+            code, said = call(home, ["certify", "run", "--quiet"], apart=False)
+            # Votes are certified without opening the scores; those are checked with their shard all the same.
+            used += code == 0
+            code, said = call(home, arguments("run"), apart=False)
+            unnamed += code != 2 or Path(name).name not in said
+            assert call(home, [*arguments("run"), "--repair"], apart=False)[0] == 0
+            wrong += differing(contents(home / "run"), expected)
+    ledger.add("file truncated or a bit flipped: named, repaired", tried, used + unnamed, wrong)
+    assert (used, unnamed, wrong) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        ("raises", "RuntimeError: this image is too bright"),
+        ("nan", "NaN or infinite logit"),
+        ("classes", "must return 10 classes; got 9"),
+        ("rows", "one row of logits for each"),
+    ],
+)
+def test_a_faulty_model_names_the_input(home: Path, ledger: Ledger, model: str, text: str) -> None:
+    code, said = call(home, arguments("run", model=f"fault_models:{model}"))
+    assert code == 2
+    assert f"input '{BRIGHT}'" in said
+    assert text in said
+    assert "Traceback" not in said
+    before = sealed(home / "run")
+    assert len({name.split(".")[0] for name in before}) == BRIGHT // 4
+    assert call(home, arguments("run", model=f"fault_models:{model}"))[0] == 2
+    gone = lost(before, sealed(home / "run"))
+    ledger.add("model raises, NaN, wrong classes or rows: input named", 1, gone, 0)
+    assert gone == 0

@@ -1,0 +1,201 @@
+"""On a real cluster of two nodes: workers, nodes and drivers are killed, and the end is the same bytes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.run import (
+    FULL,
+    Ledger,
+    arguments,
+    call,
+    contents,
+    differing,
+    environment,
+    lost,
+    sealed,
+    start,
+    wait_for,
+)  # fmt: skip
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.timeout(280)
+
+TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}
+SLEEP = 0.02
+
+
+class Cluster:
+    """The cluster of ``cluster.py``."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(  # noqa: S603
+            [sys.executable, str(Path(__file__).with_name("cluster.py"))],
+            env=environment(**TOKEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            text=True,
+        )  # fmt: skip
+        assert self._process.stdout is not None
+        where = json.loads(self._process.stdout.readline())
+        self.address: str = where["address"]
+        self.raylet: int = where["raylet"]
+
+    def close(self) -> None:
+        self._process.communicate("end\n", timeout=60)
+
+    def sample(self, home: Path, **changes: str) -> subprocess.Popen[str]:
+        command = arguments("run", executor="ray", address=self.address, workers="2", **changes)
+        return start(home, command, SLEEP, {**TOKEN, **LOOPBACK})
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    made = Cluster()
+    yield made
+    made.close()
+
+
+def workers() -> list[int]:
+    """Return the processes of the actors."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            title = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if title.startswith(b"ray::_Worker"):
+            found.append(int(entry.name))
+    return found
+
+
+def children(parent: int) -> set[int]:
+    path = Path(f"/proc/{parent}/task/{parent}/children")
+    return {int(word) for word in path.read_text().split()} if path.exists() else set()
+
+
+def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster) -> None:
+    process = cluster.sample(home)
+    assert wait_for(home / "run" / "shards" / "000000.json", process)
+    mine = [pid for pid in workers() if pid in children(cluster.raylet)]
+    others = [pid for pid in workers() if pid not in mine]
+    for victim in others[:1]:
+        os.kill(victim, signal.SIGKILL)
+    done = len(list((home / "run" / "shards").glob("[0-9]*.json")))
+    assert done < 10
+    deadline = time.monotonic() + 60
+    while len(list((home / "run" / "shards").glob("[0-9]*.json"))) < min(done + 2, 9) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    before = sealed(home / "run")
+    os.kill(cluster.raylet, signal.SIGKILL)
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("Ray, two nodes: SIGKILL of a worker, then of a node", 2, gone, wrong)
+    assert (gone, wrong) == (0, 0)
+
+
+@pytest.mark.skipif(not FULL, reason="in make faults")
+def test_the_driver_is_killed_and_resumed(home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster) -> None:
+    process = cluster.sample(home)
+    assert wait_for(home / "run" / "shards" / "000001.json", process)
+    process.kill()
+    process.communicate()
+    before = sealed(home / "run")
+    assert 0 < len(before) < 30
+    process = cluster.sample(home)
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("Ray, two nodes: SIGKILL of the driver, then the same", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
+
+
+@pytest.mark.skipif(not FULL, reason="in make faults")
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it(
+    home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster, kind: signal.Signals
+) -> None:
+    process = cluster.sample(home)
+    assert wait_for(home / "run" / "shards" / "000001.json", process)
+    before = sealed(home / "run")
+    process.send_signal(kind)
+    asked = time.monotonic()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 3, said
+    assert time.monotonic() - asked < 5.0
+    assert "Go on with: buckler sample run" in said
+    assert call(home, arguments("run"))[0] == 0
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add(f"Ray, two nodes: {kind.name}, then the same in one process", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
+
+
+@pytest.mark.skipif(not FULL, reason="in make faults")
+def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: Cluster) -> None:
+    process = cluster.sample(home, model="fault_models:raises")
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 2, said
+    assert "input '21': RuntimeError: this image is too bright" in said
+    assert "Traceback" not in said
+    process = cluster.sample(home, model="fault_models:nowhere")
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 2, said
+    assert "has no function 'nowhere'" in said
+    ledger.add("Ray, two nodes: a model that raises, or is not there", 2)
+
+
+@pytest.mark.skipif(not FULL, reason="in make faults")
+def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster) -> None:
+    command = [
+        "certify", "--target-radius", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
+        "0.25", "--num-classes", "10", "--max-n", "3000", "--quiet",
+    ]  # fmt: skip
+    assert call(home, [*command, "--out", "here.parquet"])[0] == 0
+    there = [*command, "--out", "there.parquet", "--executor", "ray", "--address", cluster.address, "--workers", "2"]
+    process = start(home, there, variables={**TOKEN, **LOOPBACK})
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    wrong = int((home / "here.parquet").read_bytes() != (home / "there.parquet").read_bytes())
+    ledger.add("Ray, two nodes: a target radius, the same certificates", 1, 0, wrong)
+    assert wrong == 0
+
+
+def test_without_an_address_it_stays_on_loopback(home: Path, undisturbed: Path, ledger: Ledger) -> None:
+    process = start(home, arguments("run", executor="ray", workers="1"), SLEEP)
+    assert wait_for(home / "run" / "shards" / "000001.json", process)
+    listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    group = _descendants(process.pid)
+    ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={pid}," in line for pid in group)]
+    assert ours or not listening
+    assert {place.rpartition(":")[0] for place in ours} <= {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
+    before = sealed(home / "run")
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 3, said
+    assert time.monotonic() - asked < 5.0
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in group)
+    assert call(home, arguments("run"))[0] == 0
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("Ray of its own, SIGTERM, then the same in one process", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
+
+
+def _descendants(parent: int) -> set[int]:
+    found, left = set[int](), [parent]
+    while left:
+        new = children(left.pop()) - found
+        found |= new
+        left += new
+    return found
