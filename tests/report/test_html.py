@@ -216,7 +216,7 @@ def test_command_on_runs_and_certificates(
         (["narrow", "--data", "other.npy"], "not what was certified"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
         (["c.parquet", "--method", "top_class"], "holds no certificate"),
-        (["none.parquet"], "holds no certificate"),
+        (["none.parquet"], "certificates must be a Parquet table"),
         (["narrow", "--method", "best"], "method"),
         (["narrow", "--classes", "nowhere.txt"], "--classes"),
         (["narrow", "--out", "narrow"], "is a folder"),
