@@ -203,7 +203,9 @@ def test_command_on_runs_and_certificates(
 
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
     assert run(["report", "c.parquet", "-o", "bare.html"]) == 0
-    assert "Certified share" in (tmp_path / "bare.html").read_text(encoding="utf-8")
+    bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
+    assert "Certified share" in bare.text
+    assert "buckler certify run --alpha 0.001 --method exact --margin quantile --n 100 --out c.parquet" in bare.text
     assert run(["report", "c.parquet", "-o", "known.html", "--data", "digits"]) == 0
     assert "Certified accuracy" in (tmp_path / "known.html").read_text(encoding="utf-8")
 
@@ -214,6 +216,7 @@ def test_command_on_runs_and_certificates(
         (["nowhere"], "RUN must be a folder"),
         (["narrow", "narrow"], "every RUN must be another one"),
         (["narrow", "--data", "other.npy"], "not what was certified"),
+        (["c.parquet", "--data", "other.npy"], "not what was certified"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
         (["c.parquet", "--method", "top_class"], "holds no certificate"),
         (["none.parquet"], "certificates must be a Parquet table"),
