@@ -1,8 +1,9 @@
 """Coverage of the margin limits where the truth is known exactly: rows drawn from a few points of the simplex.
 
-Replicates of the first margin suffice to see a miss rate of 1.3 alpha (8,000 at .05, 40,000 at .01). For the betting limits wealth falls in
-the candidate, so the limit passes the truth exactly when every rival's path rejects it: one product in place of a
-search, which pays for the replicates; that the public function agrees with this is tested first.
+Replicates of the first margin suffice to see a miss rate of 1.3 alpha (8,000 at .05, 40,000 at .01). For the betting
+limits wealth falls in the candidate, so the limit passes the truth exactly when every rival's path rejects it: one
+product in place of a search, which pays for the replicates; that the public function misses no more often than this is
+tested first.
 """
 
 from itertools import product
