@@ -66,7 +66,7 @@ def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
     step = points + (spec.n0 > 0)
     try:
         opened = open_table(path, rows=spec.shard_inputs * step, row_bytes=LONGEST_NAME + 32 * m)
-        table = opened.read(use_threads=False).combine_chunks()
+        table = opened.read(["id", "label", "input", "counts", "columns"], use_threads=False).combine_chunks()
         # Votes are read as one flat array: a million inputs must not pass through Python numbers.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(table.num_rows // step, step, m)
