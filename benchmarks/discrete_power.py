@@ -10,10 +10,11 @@ curve theta = L; the level is imposed on a grid of the curve, so the optimum sho
 import argparse
 
 import numpy as np
-from scipy.optimize import linprog
-from scipy.special import betaincinv, gammaln, ndtr, ndtri, xlogy
+from scipy.special import betaincinv, ndtri
 
 from buckler.bounds.buehler import exact_margin_lower
+from buckler.evaluate.audit import multinomial_pmf, outcomes, truths_on_curve
+from buckler.evaluate.power import optimal_power
 from buckler.types import FloatArray, IntArray
 
 TRUTHS = [
@@ -32,26 +33,9 @@ TRUTHS = [
 ]
 
 
-def pmf(x1: IntArray, x2: IntArray, n: int, q1: FloatArray, q2: FloatArray) -> FloatArray:
-    """Return trinomial probabilities, one row for each q."""
-    x3 = n - x1 - x2
-    constant = gammaln(n + 1) - gammaln(x1 + 1) - gammaln(x2 + 1) - gammaln(x3 + 1)
-    q1, q2 = np.atleast_1d(q1)[:, None], np.atleast_1d(q2)[:, None]
-    return np.asarray(np.exp(constant + xlogy(x1, q1) + xlogy(x2, q2) + xlogy(x3, np.maximum(1.0 - q1 - q2, 0.0))))
-
-
 def clopper_pearson_lower(k: IntArray, n: int, alpha: float) -> FloatArray:
     """Return the one-sided binomial limit."""
     return np.where(k > 0, betaincinv(np.maximum(k, 1), n - k + 1, alpha), 0.0)
-
-
-def optimum(x1: IntArray, x2: IntArray, n: int, truth: FloatArray, L: float, alpha: float, points: int) -> float:
-    """Return the largest power of a level-alpha randomised test of ``theta <= L`` at the truth."""
-    t = -np.concatenate([[0.0], np.geomspace(1e-3, 4.5, points)])
-    level = pmf(x1, x2, n, ndtr(t + L / 2), ndtr(t - L / 2))
-    keep = truth > 1e-12
-    answer = linprog(-truth[keep], A_ub=level[:, keep] / alpha, b_ub=np.ones(t.size), bounds=(0.0, 1.0), method="highs")
-    return -float(answer.fun or 0.0)
 
 
 def main() -> None:
@@ -64,7 +48,9 @@ def main() -> None:
     parser.add_argument("--power", type=float, nargs="+", default=[0.5], help="powers of 'exact' to place targets at")
     options = parser.parse_args()
     n, alpha = options.n, options.alpha
-    x1, x2 = np.array([(a, b) for a in range(n + 1) for b in range(n + 1 - a)]).T
+    counts = outcomes(3, n)
+    x1, x2 = counts[:, 0], counts[:, 1]
+    shifts = 1.0 - np.concatenate([[0.0], np.geomspace(0.01, 0.75, options.points)])
     low, missing = clopper_pearson_lower(x1, n, alpha / 2), clopper_pearson_lower(n - x2, n, alpha / 2)
     limits = {
         "exact": exact_margin_lower(x1, x2, n, alpha, "quantile"),
@@ -75,12 +61,14 @@ def main() -> None:
     print(f"{'p':>14} {'L':>7} {'optimum':>8} " + " ".join(f"{name:>11}" for name in limits))
     shares = []
     for p1, p2 in TRUTHS[: options.truths]:
-        truth = pmf(x1, x2, n, np.array(p1), np.array(p2))[0]
+        truth = multinomial_pmf(counts, np.array([[p1, p2, 1.0 - p1 - p2]]))[0]
         order = np.argsort(-limits["exact"])
         cumulative = np.cumsum(truth[order])
         for power in options.power:
             L = float(limits["exact"][order][int(np.searchsorted(cumulative, power))]) - 1e-9
-            best = optimum(x1, x2, n, truth, L, alpha, options.points)
+            # Class 2 stands for all further classes, so the runner-up is class 1 along the whole curve.
+            null = multinomial_pmf(counts, np.unique(truths_on_curve("quantile", L, shifts, 3), axis=0))
+            best = optimal_power(null, truth, alpha)
             row = {name: float(truth[limit > L].sum()) / best for name, limit in limits.items()}
             shares.append(row["exact"])
             print(f"({p1:.2f}, {p2:.2f}) {L:9.4f} {best:8.4f} " + " ".join(f"{v:11.4f}" for v in row.values()))

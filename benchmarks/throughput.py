@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.classifiers import Dtype, as_classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.plan import Request
 from buckler.types import AnyArray
@@ -82,6 +82,9 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction)
     parser.add_argument("--channels-last", action=argparse.BooleanOptionalAction)
+    parser.add_argument(
+        "--autocast", action=argparse.BooleanOptionalAction, help="or convert the weights; both if unset"
+    )
     parser.add_argument("--threads", type=int, help="CPU threads of torch")
     parser.add_argument("--repeat", type=int, default=3, help="the best of this many timings is shown, for both")
     options = parser.parse_args()
@@ -89,7 +92,7 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     cuda = options.device.startswith("cuda")
     side, m = SIZES[options.arch]
-    dtype = options.dtype or ("bfloat16" if cuda else "float32")
+    dtype: Dtype = options.dtype or ("bfloat16" if cuda else "float32")
     compiled = cuda if options.compile is None else options.compile
     last = cuda if options.channels_last is None else options.channels_last
     rows = options.batch_size or ({"resnet110": 4096, "resnet50": 1024, "small": 4096}[options.arch] if cuda else 256)
@@ -104,32 +107,45 @@ def main() -> None:
         for image in images:
             plain_loop(module, image, options.sigma, options.n, options.plain_batch, m)
 
-    classifier = as_classifier(
-        module, num_classes=m, device=options.device, dtype=dtype, channels_last=last, compile=compiled
-    )
-    engine = Engine(classifier, sigma=options.sigma, batch_size=rows, workers=options.threads)
+    def ours(autocast: bool) -> tuple[float, float, int]:
+        classifier = as_classifier(
+            module,
+            num_classes=m,
+            device=options.device,
+            dtype=dtype,
+            channels_last=last,
+            compile=compiled,
+            autocast=autocast,
+        )
+        engine = Engine(classifier, sigma=options.sigma, batch_size=rows, workers=options.threads)
 
-    def ours(n: int = options.n) -> None:
-        engine.draw(x, ids, "estimation", [Request(i, 0, n) for i in range(len(ids))])
+        def draw(n: int = options.n) -> None:
+            engine.draw(x, ids, "estimation", [Request(i, 0, n) for i in range(len(ids))])
 
-    with engine.session():
-        first = timed(lambda: ours(max(1, -(-rows // options.images))), options.device)
-        ours(max(1, -(-rows // options.images)))
-        mine = min(timed(ours, options.device) for _ in range(options.repeat))
+        with engine.session():
+            first = timed(lambda: draw(max(1, -(-rows // options.images))), options.device)
+            draw(max(1, -(-rows // options.images)))
+            return first, min(timed(draw, options.device) for _ in range(options.repeat)), engine.rows
+
+    ways = [True, False] if options.autocast is None and dtype != "float32" else [options.autocast is not False]
+    mine = {way: ours(way) for way in ways}
     plain_loop(module, images[0], options.sigma, min(options.n, 2 * options.plain_batch), options.plain_batch, m)
     theirs = min(timed(plain, options.device) for _ in range(options.repeat))
 
     name = torch.cuda.get_device_name(options.device) if cuda else f"CPU, {torch.get_num_threads()} threads"
-    settings = ", ".join([dtype, *(["channels last"] if last else []), *(["compiled"] if compiled else [])])
     print(f"{options.arch}, 3 x {side} x {side}, {options.images} images x {options.n:,} draws, {name}")
-    print(f"{'':<56}{'seconds':>10}{'samples/s':>14}{'ratio':>8}")
-    table = [
-        (f"plain loop (float32, batch {options.plain_batch})", theirs),
-        (f"engine ({settings}, batch {engine.rows})", mine),
-    ]
-    for row, seconds in table:
-        print(f"{row:<56}{seconds:>10.3f}{total / seconds:>14,.0f}{theirs / seconds:>8.2f}")
-    print(f"first batch, compiling and loading included: {first:.1f} s (not counted above)")
+    print(f"{'':<72}{'seconds':>10}{'samples/s':>14}{'ratio':>8}")
+
+    def row(label: str, seconds: float) -> None:
+        print(f"{label:<72}{seconds:>10.3f}{total / seconds:>14,.0f}{theirs / seconds:>8.2f}")
+
+    row(f"plain loop (float32, batch {options.plain_batch})", theirs)
+    for way, (_, seconds, used) in mine.items():
+        kind = dtype if dtype == "float32" else f"{dtype} {'autocast' if way else 'weights'}"
+        settings = ", ".join([kind, *(["channels last"] if last else []), *(["compiled"] if compiled else [])])
+        row(f"engine ({settings}, batch {used})", seconds)
+    firsts = ", ".join(f"{first:.1f} s" for first, _, _ in mine.values())
+    print(f"first batch, compiling and loading included: {firsts} (not counted above)")
 
 
 if __name__ == "__main__":

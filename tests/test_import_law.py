@@ -32,6 +32,8 @@ ONLY_IN = {
     "matplotlib": ("report/",),
     "jinja2": ("report/",),
     "altair": ("report/",),
+    "vl_convert": ("report/",),
+    "markupsafe": ("report/",),
     "typer": ("cli/",),
     "PIL": ("sampling/", "report/"),
 }

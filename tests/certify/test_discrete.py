@@ -11,12 +11,13 @@ from scipy.special import ndtri
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.methods import METHODS
+from buckler.certify.methods import sound_methods
 from buckler.errors import InvalidInput
 from buckler.types import DiscreteMethod, MarginKind
 from tests.balls import normal_cdf
 
 MARGINS: tuple[MarginKind, ...] = ("probability", "quantile")
+SOUND = [method.name for method in sound_methods()]
 
 
 def test_top_class_matches_the_closed_form() -> None:
@@ -42,7 +43,7 @@ def test_limits_round_down(a: float, b: float) -> None:
 
 
 @pytest.mark.parametrize("kind", MARGINS)
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", SOUND)
 def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) -> None:
     rng = np.random.default_rng(1)
     for n in (7, 60, 1000):
@@ -53,13 +54,14 @@ def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) ->
             return margin_lower(x1, x2, n, alpha=alpha, margin=kind, method=method, num_classes=5)
 
         base = low(top, other)
-        assert (low(np.minimum(top + 1, n - other), other) >= base).all()
-        assert (low(top, np.minimum(other + 1, n - top)) <= base).all()
-        assert (low(top, other, alpha=0.02) >= base).all()
+        rounding = 1e-12  # a limit found by search may differ in its last digits where two outcomes share it
+        assert (low(np.minimum(top + 1, n - other), other) >= base - rounding).all()
+        assert (low(top, np.minimum(other + 1, n - top)) <= base + rounding).all()
+        assert (low(top, other, alpha=0.02) >= base - rounding).all()
         assert base.tolist() == [float(low(int(a), int(b))) for a, b in zip(top, other, strict=True)]
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", SOUND)
 def test_top_below_runner_up_proves_nothing(method: DiscreteMethod) -> None:
     assert (margin_lower([10, 0], [90, 100], 100, method=method, num_classes=3) <= 0).all()
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import buckler
-from buckler.evaluate.curves import certified_accuracy, false_certificates
+from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates
 
 
 def certificates() -> list[buckler.Certificate]:
@@ -43,3 +43,15 @@ def test_bad_input() -> None:
         certified_accuracy(made, [0, 0, 0, 0], [-1.0])
     with pytest.raises(buckler.InvalidInput, match="certificates"):
         certified_accuracy([], [], [0.0])
+
+
+def test_share_is_accuracy_if_every_prediction_is_right() -> None:
+    made = certificates()
+    radii = np.linspace(0.0, 3.0, 50)
+    share = certified_share(made, radii)
+    accuracy = certified_accuracy(made, [0, 0, 0, 1], radii)
+    assert share.accuracy.tolist() == accuracy.accuracy.tolist()
+    assert share.low.tolist() == accuracy.low.tolist()
+    assert share.abstained == 0.25
+    with pytest.raises(buckler.InvalidInput, match="certificates"):
+        certified_share([], radii)

@@ -123,9 +123,10 @@ def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, z
     """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
 
     D is convex in ``y1``, being the minimum of a jointly convex divergence over the margins up to L, a convex set (of
-    quantile margins only for ``L >= 0``, so it is asked there alone); so it lies above its tangent. And with q held fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must
-    clear ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate
-    would be negative, so a ``first`` that passes lies above it.
+    quantile margins only for ``L >= 0``, so it is asked there alone); so it lies above its tangent. And with q held
+    fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must clear ``z^2`` by
+    ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be negative,
+    so a ``first`` that passes lies above it.
     """
     ahead, behind = first - y, first - 1 - y
     far = max(abs(ahead), abs(behind)) + 1.0

@@ -39,6 +39,7 @@ def margin_lower(
     - ``"bonferroni_all"``: Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper); needs
       ``num_classes``.
     - ``"top_class"``: Clopper-Pearson at alpha for A, and ``p_j <= 1 - p_A`` (Cohen, Rosenfeld and Kolter 2019).
+    - ``"published"``: the paper's Algorithms 4 and 6 as printed; **no guarantee**, may be +inf (see ``published``).
 
     >>> margin_lower([100, 90], [0, 5], 100).round(4)
     array([3.001 , 1.9021])
@@ -59,6 +60,10 @@ def margin_lower(
         if num_classes is None:
             raise InvalidInput("num_classes must be given for method 'bonferroni_all'; got None")
         return _bonferroni(x1, x2, draws, split(level, check_whole("num_classes", num_classes, 2)), margin)
+    if method == "published":
+        from buckler.certify.published.discrete import published_margin_lower
+
+        return published_margin_lower(x1, x2, draws, alpha=level, margin=margin)
     return _top_class(x1, draws, level, margin)
 
 

@@ -41,6 +41,7 @@ METHODS: dict[str, Method] = {
         Method("bonferroni", "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up"),
         Method("bonferroni_all", "Clopper-Pearson at alpha/m for every class"),
         Method("top_class", "Clopper-Pearson at alpha for the class alone"),
+        Method("published", "the paper's Algorithms 4 and 6 as printed, for reproduction alone", sound=False),
     )
 }
 

@@ -1,17 +1,24 @@
 """The application that holds the commands, and the one place where errors become exit codes."""
 
+import os
 import sys
 import traceback
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
+from buckler.cli.import_ import import_
 from buckler.cli.plan import plan
+from buckler.cli.report import report
 from buckler.cli.sample import sample
+from buckler.cli.settings import defaults_from
+from buckler.cli.sweep import sweep
 from buckler.cli.train import train
 from buckler.errors import BucklerError
 
@@ -27,7 +34,11 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(sample)
 app.command()(certify)
+app.command()(sweep)
+app.command()(report)
 app.command()(train)
+app.command()(audit)
+app.command("import")(import_)
 app.command()(plan)
 
 
@@ -39,11 +50,23 @@ def _show_version(value: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
+    settings: Annotated[
+        Path | None,
+        typer.Option(help="TOML file with a table of options for each command: [certify] alpha = 0.01. Options win."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
     ] = False,
 ) -> None:
-    """Certify classifiers by randomized smoothing."""
+    """Certify classifiers by randomized smoothing.
+
+    Exit codes: 0 done; 2 a mistake in the command or its input, told in one line; 3 interrupted, the same command goes
+    on; 1 a bug, with its traceback (or, for audit --fail, a bound that failed).
+    """
+    del version  # its callback has answered and left
+    if settings is not None:
+        context.default_map = defaults_from(settings, getattr(context.command, "commands", {}))
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -57,6 +80,10 @@ def run(arguments: list[str] | None = None) -> int:
     except (KeyboardInterrupt, typer.Abort):
         print("buckler: interrupted", file=sys.stderr)
         return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output, head for instance, has seen enough; the flush at exit must not complain either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except Exception:
         traceback.print_exc()
         print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)

@@ -18,6 +18,7 @@ from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
 from buckler.runs.certify import certify_evidence
+from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
@@ -37,6 +38,10 @@ def certify(
     map: Annotated[str | None, typer.Option(help="For stored logits: softmax or sparsemax.")] = None,  # noqa: A002
     temperature: Annotated[float | None, typer.Option(help="For stored logits: temperature of the softmax.")] = None,
     out: Annotated[Path | None, typer.Option(help="Write the certificates to this Parquet file.")] = None,
+    tsv: Annotated[
+        Path | None,
+        typer.Option(help="Write the field's usual log: idx label predict radius correct time; rounded down."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     target_radius: Annotated[
@@ -73,6 +78,8 @@ def certify(
 
       buckler certify run/ --method pairwise/star --temperature 0.5
 
+      buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
+
       buckler certify --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
     """
     if target_radius is not None:
@@ -93,6 +100,7 @@ def certify(
             out=out,
             quiet=quiet or as_json,
         )
+        _write_tsv(tsv, certificates, labels)
         _print(certificates, labels, float(settings["sigma"]), as_json=as_json, quiet=quiet)
         return
     if executor != "process":
@@ -111,10 +119,24 @@ def certify(
         temperature=temperature,
     )
     if out is not None:
-        write_certificates(out, certificates)
+        origin = {
+            "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
+            "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
+            "temperature": temperature,
+        }  # fmt: skip
+        write_certificates(out, certificates, origin)
+    _write_tsv(tsv, certificates, labels)
     if not evidence.complete and not quiet:
         print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)
     _print(certificates, labels, evidence.spec.sigma, as_json=as_json, quiet=quiet)
+
+
+def _write_tsv(path: Path | None, certificates: list[Certificate], labels: Any) -> None:
+    if path is None:
+        return
+    if labels is None:
+        raise InvalidInput("--tsv needs labels, and this data has none")
+    write_log(path, certificates, labels)
 
 
 def _print(certificates: list[Certificate], labels: Any, sigma: float, *, as_json: bool, quiet: bool) -> None:

@@ -1,5 +1,6 @@
 """``buckler demo``: from nothing to certificates on real data, in under a minute."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -35,6 +36,8 @@ def demo(
     images: Annotated[int, typer.Option(help="Test images, of the 1,797 bundled ones.")] = 500,
     epochs: Annotated[int, typer.Option(help="Training epochs.")] = 40,
     seed: Annotated[int, typer.Option(help="Seed of the split, the training and the noise.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON lines, one a method.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Train a small classifier with Gaussian noise on scikit-learn's digits, and certify it with every method.
 
@@ -50,7 +53,7 @@ def demo(
     training, test = digits_split(images, seed)
     console = Console()
     columns = (TextColumn("{task.description:>10}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=console, disable=quiet or as_json) as progress:
         epoch_bar = progress.add_task("training", total=epochs)
         model = train_digits(
             training.inputs,
@@ -89,6 +92,12 @@ def demo(
     title = f"digits, sigma {sigma:g}, n {n}, alpha {alpha:g}"
     write_certificates(out / "certificates.parquet", certificates)
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
+    if as_json:
+        for curve in curves:
+            accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
+            print(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
+    if as_json or quiet:
+        return
     console.print(accuracy_table(curves, title))
     console.print(f"One of them: {certificates[0]}")
     console.print(f"Written: {out}/curves.png, {out}/certificates.parquet and the evidence, {out}/evidence")

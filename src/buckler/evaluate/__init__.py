@@ -1,7 +1,9 @@
 """Many certificates -> statements about a classifier or about a method.
 
 - ``curves.certified_accuracy(certificates, labels, radii)``: accuracy against radius with its confidence band.
+- ``radii.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.
 - ``audit.audit_discrete(bound, margin, num_classes, n, alpha)``: the exact worst miss probability of a bound.
+- ``power.compare_power(bounds, counts, margin=, alpha=, truths=)``: power against the linear-programming optimum.
 - ``simulation.simulate_misses(bound, law, truth, n, replicates, seed)`` and ``judge``: coverage by seeded draws.
 - ``stopping.ever_certified(log_wealth, p, max_n, alpha)``: the exact chance that an any-time test ever certifies.
 

@@ -72,10 +72,12 @@ def audit_discrete(
     alpha: float,
     points: int = 40,
     seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Audit:
     """Return the worst miss probability of ``bound`` over truths on and near its jumps, and all over the simplex.
 
-    ``points`` truths are tried along each jump's curve, each with several splits of the remaining mass.
+    ``points`` truths are tried along each jump's curve, each with several splits of the remaining mass. ``progress``
+    is called with the jumps searched so far and in all.
     """
     check_choice("margin", margin, get_args(MarginKind))
     m, draws, level = check_whole("num_classes", num_classes, 2), check_whole("n", n, 1), check_alpha(alpha)
@@ -92,31 +94,43 @@ def audit_discrete(
     spread[::2] = np.take_along_axis(spread[::2], np.argsort(-spread[::2], axis=1), axis=1)
     best_miss, best_truth, tried = table.worst(spread)
     shifts = np.linspace(0.0, 1.0, points)
-    for b in np.unique(lows[np.isfinite(lows) | (lows > 0)]):
+    jumps = np.unique(lows[np.isfinite(lows) | (lows > 0)])
+    for i, b in enumerate(jumps):
+        if progress is not None:
+            progress(i, len(jumps))
         level_below = min(b, _LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(b), _LARGEST_MARGIN))
-        truths = _on_curve(margin, level_below, shifts, m)
+        truths = truths_on_curve(margin, level_below, shifts, m)
         miss, truth, count = table.worst(truths)
         tried += count
         if miss > best_miss:
             best_miss, best_truth = miss, truth
             near = _nearest_shift(margin, level_below, truth)
             fine = np.clip(near + np.linspace(-1.0, 1.0, 81) / points, 0.0, 1.0)
-            miss, truth, count = table.worst(_on_curve(margin, level_below, fine, m))
+            miss, truth, count = table.worst(truths_on_curve(margin, level_below, fine, m))
             tried += count
             if miss > best_miss:
                 best_miss, best_truth = miss, truth
     return Audit(margin, m, draws, level, best_miss, tuple(float(x) for x in best_truth), tried)
 
 
+def multinomial_pmf(counts: IntArray | FloatArray, truths: FloatArray) -> FloatArray:
+    """Return the probability of each outcome ``[k, m]`` under each truth ``[t, m]``: ``[t, k]``.
+
+    >>> multinomial_pmf(outcomes(2, 2), np.array([[0.25, 0.75]])).round(4)
+    array([[0.5625, 0.375 , 0.0625]])
+    """
+    x = np.asarray(counts, dtype=np.float64)
+    log_ways = gammaln(x[0].sum() + 1.0) - gammaln(x + 1.0).sum(axis=1)
+    return np.asarray(np.exp(log_ways + xlogy(x[None], truths[:, None]).sum(axis=2)))
+
+
 class _Table:
     """All outcomes of a bound, ready to be weighed by any truth."""
 
     def __init__(self, counts: IntArray, lows: FloatArray, kind: MarginKind) -> None:
-        n = counts[0].sum()
         self.counts = counts.astype(np.float64)
         self.lows = lows
         self.kind = kind
-        self.log_ways = gammaln(n + 1.0) - gammaln(self.counts + 1.0).sum(axis=1)
 
     def worst(self, truths: FloatArray) -> tuple[float, FloatArray, int]:
         """Return the largest miss probability over the rows of ``truths``, its row, and how many were tried."""
@@ -125,8 +139,7 @@ class _Table:
         for start in range(0, len(truths), step):
             p = truths[start : start + step]
             value = margin(self.kind, p[:, 0], p[:, 1:].max(axis=1))
-            log_pmf = self.log_ways + xlogy(self.counts[None], p[:, None]).sum(axis=2)
-            miss = (np.exp(log_pmf) * (self.lows[None] > value[:, None])).sum(axis=1)
+            miss = (multinomial_pmf(self.counts, p) * (self.lows[None] > value[:, None])).sum(axis=1)
             if miss.max() > best:
                 best, where = float(miss.max()), start + int(miss.argmax())
         return best, truths[where], len(truths)
@@ -147,7 +160,7 @@ def _nearest_shift(kind: MarginKind, level: float, truth: FloatArray) -> float:
     return float(grid[np.abs(top - truth[0]).argmin()])
 
 
-def _on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -> FloatArray:
+def truths_on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -> FloatArray:
     """Return truths whose margin is at most ``level``: the curve, with the remaining mass spread in several ways."""
     if kind == "probability" and abs(level) > 1.0:
         return np.eye(m)[:1] if level > 1.0 else np.eye(m)[1:2]

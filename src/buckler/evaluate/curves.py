@@ -13,7 +13,7 @@ from scipy.special import betainc
 
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
 from buckler.records import Certificate
-from buckler.types import ArrayLike, FloatArray
+from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,11 +65,30 @@ def certified_accuracy(
         raise InvalidInput(
             f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}"
         )
+    right = [c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)]
+    return _curve(certificates, np.array(right), radii, delta, name)
+
+
+def certified_share(
+    certificates: Sequence[Certificate], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
+) -> Curve:
+    """Return the share of inputs certified to at least each radius, right or not: what is known without labels.
+
+    **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
+    constant on the open ball of radius r, with the certified class, for at least the share ``low`` of the inputs.
+    """
+    if not certificates:
+        raise InvalidInput("certificates must hold at least one certificate; got none")
+    return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
+
+
+def _curve(
+    certificates: Sequence[Certificate], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
+) -> Curve:
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
-    right = np.array([c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)])
-    reach = np.where(right, [c.radius for c in certificates], -1.0)
+    reach = np.where(counted, [c.radius for c in certificates], -1.0)
     accuracy = (reach[:, None] >= grid).mean(axis=0)
     alpha = max(c.alpha for c in certificates)
     wrong = false_certificates(len(certificates), alpha, delta) / len(certificates)

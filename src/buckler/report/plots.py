@@ -1,38 +1,94 @@
-"""Publication figures in one colour-blind-safe style."""
+"""Publication figures (PNG, PDF, SVG) in one colour-blind-safe style; the same curves always give the same bytes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from buckler.errors import MissingExtra
+from buckler.errors import InvalidInput, MissingExtra, StoreError
 from buckler.evaluate.curves import Curve
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's colours, told apart with every common kind of colour blindness."""
 
 DASHES = ("-", "--", "-.", ":")
+FORMATS = ("png", "pdf", "svg")
+STYLE: Any = {
+    "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "axes.titlesize": 10, "font.size": 9,
+    "grid.alpha": 0.3, "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "legend.title_fontsize": 8,
+    "lines.linewidth": 1.6, "pdf.fonttype": 42, "savefig.dpi": 160, "svg.fonttype": "none", "svg.hashsalt": "buckler",
+}  # fmt: skip
+"""Text stays text in PDF and SVG, so that it can be searched, read aloud and edited."""
+
+Panel = tuple[str, Sequence[Curve]]
 
 
 def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
-    """Draw certified accuracy against radius, one curve a method, to a file of any format matplotlib writes.
+    """Draw certified accuracy against radius, one curve a method, to a PNG, PDF or SVG file.
 
     The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once.
     """
+    with _figure(path, 1) as (_, axes):
+        _draw(axes[0], curves, _looks(curves))
+        axes[0].set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title)
+        axes[0].legend(title=_band(curves))
+
+
+def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
+    """Draw panels side by side, one a value of some setting; a curve's name has the same look in each of them."""
+    if not panels or not all(curves for _, curves in panels):
+        raise InvalidInput("panels must each hold at least one curve")
+    everything = [curve for _, curves in panels for curve in curves]
+    looks = _looks(everything)
+    with _figure(path, len(panels)) as (figure, axes):
+        for place, (name, curves) in zip(axes, panels, strict=True):
+            _draw(place, curves, looks)
+            place.set(xlabel="certified radius r (l2)", title=name)
+        axes[0].set_ylabel(ylabel)
+        axes[-1].legend(title=_band(everything))
+        figure.suptitle(title, fontsize=10)
+
+
+def _looks(curves: Sequence[Curve]) -> dict[str, tuple[str, str]]:
+    names = dict.fromkeys(curve.name for curve in curves)
+    # Seven colours against four dashes: neighbours differ in both, and no look comes back within 28 curves.
+    return {name: (PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+
+
+def _draw(axes: Any, curves: Sequence[Curve], looks: dict[str, tuple[str, str]]) -> None:
+    for curve in curves:
+        colour, dash = looks[curve.name]
+        # Steps, each at the accuracy of its right end: a slope between two radii would show more than is certified.
+        axes.plot(curve.radii, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
+        axes.fill_between(curve.radii, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0)
+    axes.set(ylim=(0.0, 1.02), xlim=(0.0, None))
+
+
+def _band(curves: Sequence[Curve]) -> str:
+    return f"band: holds with probability {1 - curves[0].delta:g}"
+
+
+@contextmanager
+def _figure(path: Path, panels: int) -> Iterator[tuple[Any, Any]]:
+    """Yield a figure and its axes in the house style, and write it when the block ends."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
     try:
+        from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtra("matplotlib", "report") from None
-    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.add_subplot()
-    for i, curve in enumerate(curves):
-        colour = PALETTE[i % len(PALETTE)]
-        axes.plot(curve.radii, curve.accuracy, DASHES[i % len(DASHES)], color=colour, label=curve.name)
-        axes.fill_between(curve.radii, curve.low, curve.accuracy, color=colour, alpha=0.15, linewidth=0)
-    axes.set(
-        xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, None)
-    )
-    axes.grid(visible=True, alpha=0.3)
-    axes.legend(title=f"band: holds with probability {1 - curves[0].delta:g}")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=160)
+    with rc_context(STYLE):
+        width = 6.4 if panels == 1 else max(6.4, 2.9 * panels)
+        figure = Figure(figsize=(width, 4.0 if panels == 1 else 3.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        yield figure, figure.subplots(1, panels, sharey=True, squeeze=False)[0]
+        # A date inside would make every drawing another file.
+        dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, metadata=dateless[kind])
+        except OSError as problem:
+            raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem

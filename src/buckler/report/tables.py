@@ -1,11 +1,40 @@
-"""Numbers -> text for people; everything that is a guarantee is rounded down."""
+"""Numbers -> text: a table for people, Markdown, LaTeX (booktabs) or CSV. What is a guarantee is rounded down."""
 
+import csv
+import io
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import floor
 
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
+
+_LATEX = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+}  # fmt: skip
+
+_WIDEST = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class TextTable:
+    """A table as text: the first columns are names, the others numbers, already rounded as they should be shown."""
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    caption: str = ""
+    names: int = 1
+
+    def __post_init__(self) -> None:
+        """Refuse rows of another length than the header."""
+        for row in self.rows:
+            if len(row) != len(self.header):
+                raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")
 
 
 def rounded_down(value: float, digits: int = 3) -> str:
@@ -24,13 +53,106 @@ def rounded_down(value: float, digits: int = 3) -> str:
     return f"{units / scale:.{digits}f}"
 
 
-def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
-    """Return certified accuracy against radius, one row a method."""
-    table = Table(title=title, caption=f"share of {curves[0].inputs} inputs predicted right and certified to radius r")
-    table.add_column("method")
-    table.add_column("abstained", justify="right")
-    for radius in curves[0].radii:
-        table.add_column(f"r={radius:g}", justify="right")
+def gain(baseline: float, value: float) -> str:
+    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; an infinite gain is a dash.
+
+    >>> gain(0.774, 0.780), gain(0.5, 0.45), gain(0.0, 0.538), gain(0.0, 0.0)
+    ('+0.78%', '-10.00%', '-', '+0.00%')
+    """
+    if baseline == 0.0:
+        return "+0.00%" if value == 0.0 else "-"
+    return f"{100.0 * (value - baseline) / baseline:+.2f}%"
+
+
+def accuracy_rows(curves: Sequence[Curve], *, baseline: Curve | None = None, symbol: str = "r") -> TextTable:
+    """Return certified accuracy against radius, one row a curve; after each but the baseline, its gains in percent.
+
+    Accuracies are rounded down; gains are those of the accuracies themselves, not of the rounded ones.
+    """
+    header = ("method", "abstained", *(f"{symbol}={radius:g}" for radius in curves[0].radii))
+    rows: list[tuple[str, ...]] = []
     for curve in curves:
-        table.add_row(curve.name, f"{curve.abstained:.3f}", *(rounded_down(a) for a in curve.accuracy))
-    return table
+        if len(curve.radii) != len(curves[0].radii) or (curve.radii != curves[0].radii).any():
+            raise InvalidInput("curves must share their radii")
+        rows.append((curve.name, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
+        if baseline is not None and curve is not baseline:
+            pairs = zip(baseline.accuracy, curve.accuracy, strict=True)
+            rows.append((f"gain over {baseline.name}", "", *(gain(float(a), float(b)) for a, b in pairs)))
+    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius {symbol}"
+    return TextTable(header, tuple(rows), caption)
+
+
+def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
+    """Return certified accuracy against radius, one row a method, for the terminal."""
+    return to_rich(accuracy_rows(curves), title)
+
+
+def to_rich(table: TextTable, title: str = "") -> Table:
+    """Return a table for the terminal; brackets in names are shown, not obeyed."""
+    made = Table(title=title or None, caption=table.caption or None)
+    for i, name in enumerate(table.header):
+        made.add_column(escape(name), justify="left" if i < table.names else "right")
+    for row in table.rows:
+        made.add_row(*map(escape, row))
+    return made
+
+
+def print_whole(console: Console, table: TextTable) -> None:
+    """Print a table without losing a digit: a terminal too narrow for its lines wraps them."""
+    made, before = to_rich(table), console.width
+    widest = console.measure(made, options=console.options.update(max_width=_WIDEST)).maximum
+    console.width = max(before, widest)
+    try:
+        console.print(made)
+    finally:
+        console.width = before
+
+
+def to_markdown(table: TextTable) -> str:
+    """Return a table in Markdown, the caption below."""
+
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
+
+    rule = ["---" if i < table.names else "---:" for i in range(len(table.header))]
+    body = line(table.header) + line(rule) + "".join(map(line, table.rows))
+    return body + (f"\n{table.caption}\n" if table.caption else "")
+
+
+def to_latex(table: TextTable) -> str:
+    """Return a table in LaTeX, for the package booktabs."""
+
+    def line(cells: Sequence[str]) -> str:
+        return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in cells) + r" \\" + "\n"
+
+    columns = "l" * table.names + "r" * (len(table.header) - table.names)
+    caption = f"\\caption{{{''.join(_LATEX.get(c, c) for c in table.caption)}}}\n" if table.caption else ""
+    body = "\\toprule\n" + line(table.header) + "\\midrule\n" + "".join(map(line, table.rows)) + "\\bottomrule\n"
+    inner = f"\\begin{{tabular}}{{{columns}}}\n{body}\\end{{tabular}}\n"
+    return f"\\begin{{table}}\n\\centering\n{caption}{inner}\\end{{table}}\n"
+
+
+def to_csv(table: TextTable) -> str:
+    """Return a table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe in front."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(map(_inert, table.header))
+    writer.writerows([*map(_inert, row)] for row in table.rows)
+    return text.getvalue()
+
+
+def _inert(cell: str) -> str:
+    formula = cell[:1] in {"=", "+", "-", "@", "\t", "\r"} and len(cell) > 1
+    return f"'{cell}" if formula and not _is_number(cell) else cell
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell.removesuffix("%"))
+    except ValueError:
+        return False
+    return True
+
+
+FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
+"""How a table is written, by the ending of its file."""

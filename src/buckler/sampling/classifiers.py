@@ -187,11 +187,12 @@ def as_classifier(
     dtype: Dtype = "float32",
     channels_last: bool = False,
     compile: bool = False,  # noqa: A002  (the name torch users know)
+    autocast: bool = True,
 ) -> Classifier:
     """Return the classifier behind ``model``: a module, an estimator, an ``.onnx`` path, a callable, or one already.
 
-    ``dtype``, ``channels_last`` and ``compile`` are for torch modules; asking them of anything else is an error, since
-    the classifier that is certified is the one that is run.
+    ``dtype``, ``channels_last``, ``compile`` and ``autocast`` are for torch modules; asking them of anything else is an
+    error, since the classifier that is certified is the one that is run.
     """
     check_choice("dtype", dtype, get_args(Dtype))
     if num_classes is not None:
@@ -200,10 +201,16 @@ def as_classifier(
         from buckler.sampling.modules import TorchClassifier
 
         made: Classifier = TorchClassifier(
-            model, num_classes, device=device, dtype=dtype, channels_last=channels_last, compile=compile
+            model,
+            num_classes,
+            device=device,
+            dtype=dtype,
+            channels_last=channels_last,
+            compile=compile,
+            autocast=autocast,
         )
         return made
-    if dtype != "float32" or channels_last or compile or device not in {None, "cpu"}:
+    if dtype != "float32" or channels_last or compile or not autocast or device not in {None, "cpu"}:
         raise InvalidInput(f"device, dtype, channels_last and compile are for torch modules; got {show(model)}")
     if isinstance(model, Classifier):
         made = model

@@ -11,9 +11,10 @@ Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neit
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier
@@ -63,25 +64,47 @@ def resolve_model(
     )
 
 
-def call_factory(module: str, factory: str) -> Any:
-    """Return what ``module:factory`` returns; modules beside the user's terminal are found too."""
+@contextmanager
+def modules_here() -> Iterator[None]:
+    """Let modules beside the user's terminal be found, and leave the path as it was."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
         sys.path.insert(0, here)
     try:
-        found = getattr(importlib.import_module(module), factory, None)
-        if not callable(found):
-            raise InvalidInput(f"model: module {module!r} has no function {factory!r}")
-        return found()
-    except InvalidInput:
-        raise
-    except Exception as problem:
-        text = show(" ".join(str(problem).split()), 200)
-        raise InvalidInput(f"model {module}:{factory} cannot be made: {type(problem).__name__}: {text}") from problem
+        yield
     finally:
         if added:
             sys.path.remove(here)
+
+
+def find_function(name: str, what: str) -> Callable[..., Any]:
+    """Return the function that ``package.module:function`` names; modules beside the user's terminal are found too."""
+    module, colon, function = name.partition(":")
+    if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
+    with modules_here():
+        try:
+            found = getattr(importlib.import_module(module), function, None)
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 200)
+            raise InvalidInput(f"{what} {name} cannot be imported: {type(problem).__name__}: {text}") from problem
+    if not callable(found):
+        raise InvalidInput(f"{what}: module {module!r} has no function {function!r}")
+    return cast(Callable[..., Any], found)
+
+
+def call_factory(module: str, factory: str) -> Any:
+    """Return what ``module:factory`` returns."""
+    found = find_function(f"{module}:{factory}", "model")
+    with modules_here():
+        try:
+            return found()
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 200)
+            raise InvalidInput(
+                f"model {module}:{factory} cannot be made: {type(problem).__name__}: {text}"
+            ) from problem
 
 
 def load_weights(path: Path) -> dict[str, Any]:

@@ -48,31 +48,45 @@ class TorchClassifier:
         dtype: Dtype = "float32",
         channels_last: bool = False,
         compile: bool = False,  # noqa: A002
+        autocast: bool = True,
     ) -> None:
-        """Wrap the module; a copy is made only where another device or memory format is asked for."""
+        """Wrap the module; a copy is made only where another device, memory format or type of weights is asked for.
+
+        A ``dtype`` below float32 leaves the weights as they are and lets torch choose which operations run in it
+        (``autocast``), or, without that, converts weights and inputs. Compiled, weights are constants of the program.
+        """
         check_choice("dtype", dtype, get_args(Dtype))
         self.num_classes = infer_classes(module) if num_classes is None else num_classes
         here = next((p.device for p in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         there = here if device is None else _device(device)
-        if there != here or channels_last:
+        self._dtype: torch.dtype = getattr(torch, dtype)
+        self._autocast = autocast and self._dtype is not torch.float32
+        convert = self._dtype is not torch.float32 and not autocast
+        if there != here or channels_last or convert:
             module = copy.deepcopy(module).to(there)
+            if convert:
+                module = module.to(self._dtype)
             if channels_last:
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.module = module
         self.device = str(there)
         self.compiled = compile
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self._dtype: torch.dtype = getattr(torch, dtype)
-        self._call: Any = torch.compile(module, dynamic=False) if compile else module
-        self._description = (dtype, channels_last, compile)
+        self._input = self._dtype if convert else torch.float32
+        self._call: Any = module
+        if compile:
+            # Weights do not change while a classifier is certified, so they may be folded into the program.
+            self._call = torch.compile(module, dynamic=False, options={"freezing": True})
+        self._description = (dtype, channels_last, compile, autocast)
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
         if batch.dim() == 4 and self._format is torch.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
         kind = torch.device(self.device).type
-        with torch.inference_mode(), torch.autocast(kind, self._dtype, enabled=self._dtype is not torch.float32):
-            out = self._call(batch)
+        # Not inference_mode: folding weights into a compiled program needs ordinary tensors.
+        with torch.no_grad(), torch.autocast(kind, self._dtype, enabled=self._autocast):
+            out = self._call(batch.to(self._input))
         logits = getattr(out, "logits", out)
         if not isinstance(logits, torch.Tensor):
             raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")

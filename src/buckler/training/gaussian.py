@@ -71,7 +71,8 @@ def train(
         descent.restore(load_checkpoint(checkpoint, choices))
 
     out.mkdir(parents=True, exist_ok=True)
-    forward = torch.compile(network) if compiled else network
+    # A step is hundreds of small kernels: recorded once as a graph, they are no longer bound by the time of launching.
+    forward = torch.compile(network, mode="reduce-overhead") if compiled else network
     with tuned():
         while descent.epoch < config.epochs:
             descent.run_epoch(forward, progress)  # type: ignore[arg-type]

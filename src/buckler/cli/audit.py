@@ -1,0 +1,187 @@
+"""``buckler audit``: the exact miss probability of a bound, ours or the user's own, and its power."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from math import comb
+from typing import Annotated, Any, cast, get_args
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.certify.discrete import margin_lower
+from buckler.certify.methods import METHODS
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
+from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
+from buckler.evaluate.power import Power, compare_power, default_truths
+from buckler.report.tables import TextTable, print_whole
+from buckler.sampling.models import find_function, modules_here
+from buckler.types import DiscreteMethod, FloatArray, IntArray, MarginKind
+
+LARGEST_ENUMERATION = 200_000
+"""Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""
+
+FAILED = 1
+
+
+def audit(
+    method: Annotated[
+        str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
+    ] = None,
+    own: Annotated[str | None, typer.Option("--method", help="The same as METHOD; package.module:function.")] = None,
+    m: Annotated[int, typer.Option("--m", help="Classes.")] = 3,
+    n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
+    alpha: Annotated[float, typer.Option(help="The promised error probability.")] = 0.01,
+    margin: Annotated[
+        str, typer.Option(help="quantile or probability: what the bound is a lower limit of.")
+    ] = "quantile",
+    points: Annotated[int, typer.Option(help="Truths along the curve of each jump; more search finer.")] = 24,
+    power: Annotated[
+        bool, typer.Option("--power", help="Compare its power with the best there can be, by linear programming.")
+    ] = False,
+    truth: Annotated[
+        list[str] | None, typer.Option(help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.")
+    ] = None,
+    fail: Annotated[bool, typer.Option("--fail", help="Leave with exit code 1 if the audit did not pass.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing; for use with --fail.")] = False,
+) -> None:
+    """Search all truths for the one at which a bound misses most often, every outcome enumerated.
+
+    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of shape [k, m], one outcome a
+    row, class 0 being the certified class; lows are k lower limits of its margin over the best other class. Its module
+    is found in the current folder too, and is run as the program it is.
+
+    The exit code is 0 whatever the verdict, or 1 with --fail and a bound that missed more often than promised.
+
+    Examples:
+
+      buckler audit exact --m 3 --n 40 --alpha 0.01
+
+      buckler audit mybounds:wald --m 3 --n 30 --alpha 0.05 --margin probability --fail
+
+      buckler audit bonferroni --n 60 --power --truth 0.8,0.15,0.05
+    """
+    name = _one_name(method, own)
+    kind = cast(MarginKind, check_choice("margin", margin, get_args(MarginKind)))
+    check_whole("m", m, 2)
+    check_whole("n", n, 1)
+    check_alpha(alpha)
+    check_whole("points", points, 2)
+    if comb(n + m - 1, m - 1) > LARGEST_ENUMERATION:
+        raise InvalidInput(
+            f"m and n must leave at most {LARGEST_ENUMERATION:,} outcomes to enumerate; "
+            f"m = {m} with n = {n} has {comb(n + m - 1, m - 1):,}"
+        )
+    if truth and not power:
+        raise InvalidInput("--truth is for --power")
+    truths = [_probabilities(text) for text in truth] if truth else default_truths(m)
+    bound = bound_of(name, kind, alpha)
+    with _bar(quiet or as_json) as progress:
+        found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
+    studied = _power(name, bound, found, truths) if power else []
+    if as_json:
+        print(json.dumps(_as_dict(name, found, studied)))
+    elif not quiet:
+        _show(name, found, studied)
+    if fail and not found.passed:
+        raise typer.Exit(FAILED)
+
+
+def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
+    """Return the bound that a name stands for, as a function of outcomes alone."""
+    if ":" in name:
+        return _own_bound(name, find_function(name, "method"), alpha)
+    known = check_choice("method", name, tuple(METHODS))
+
+    def bound(counts: IntArray) -> FloatArray:
+        return margin_lower(
+            counts[:, 0],
+            counts[:, 1:].max(axis=1),
+            counts.sum(axis=1),
+            alpha=alpha,
+            margin=margin,
+            method=cast(DiscreteMethod, known),
+            num_classes=counts.shape[1],
+        )
+
+    return bound
+
+
+def _own_bound(name: str, function: Callable[..., Any], alpha: float) -> CountsBound:
+    def bound(counts: IntArray) -> FloatArray:
+        try:
+            with modules_here():
+                lows = np.asarray(function(counts.copy(), alpha), dtype=np.float64)
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 160)
+            raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
+        if lows.shape != (len(counts),) or np.isnan(lows).any():
+            came = "NaN among them" if lows.shape == (len(counts),) else f"shape {lows.shape}"
+            raise InvalidInput(f"method {name} must return {len(counts)} limits, one an outcome, no NaN; got {came}")
+        return lows
+
+    return bound
+
+
+def _one_name(method: str | None, own: str | None) -> str:
+    if (method is None) == (own is None):
+        raise InvalidInput(
+            f"one METHOD must be given: {', '.join(METHODS)}, or package.module:function for a bound of your own"
+        )
+    return cast(str, method or own)
+
+
+def _probabilities(text: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InvalidInput(f"--truth must be probabilities separated by commas; got {text!r}") from None
+
+
+def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]]) -> list[Power]:
+    counts = outcomes(found.num_classes, found.n)
+    bounds = {name: bound(counts)}
+    bounds.setdefault("exact", bound_of("exact", found.margin, found.alpha)(counts))
+    return compare_power(bounds, counts, margin=found.margin, alpha=found.alpha, truths=truths, reference="exact")
+
+
+def _as_dict(name: str, found: Audit, studied: list[Power]) -> dict[str, Any]:
+    values: dict[str, Any] = {"method": name, "passed": found.passed, **asdict(found)}
+    return values if not studied else {**values, "power": [asdict(row) for row in studied]}
+
+
+def _show(name: str, found: Audit, studied: list[Power]) -> None:
+    console = Console()
+    known = METHODS.get(name)
+    if known is not None and not known.sound:
+        console.print(f"{name} is known to be unsound: it cannot issue a certificate.", soft_wrap=True)
+    console.print(f"{name} {found}", soft_wrap=True, highlight=False)
+    if not studied:
+        return
+    names = tuple(studied[0].powers)
+    rows = tuple(
+        (
+            " ".join(f"{x:.3g}" for x in row.truth),
+            f"{row.target:.4f}",
+            f"{row.optimum:.4f}",
+            *(f"{row.powers[method]:.4f} ({100 * row.powers[method] / row.optimum:.1f}%)" for method in names),
+        )
+        for row in studied
+    )
+    header = ("truth", "target", "optimum", *names)
+    caption = "power: chance that the limit exceeds the target; the optimum is the most any test of that level has"
+    print_whole(console, TextTable(header, rows, caption))
+
+
+@contextmanager
+def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as bar:
+        task = bar.add_task("searching truths", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

@@ -1,0 +1,93 @@
+"""``buckler report``: runs or certificates -> one page for people, self-contained."""
+
+import shlex
+from pathlib import Path
+from typing import Annotated, cast
+
+import typer
+
+from buckler.cli.pages import build_page
+from buckler.errors import InvalidInput, check_choice
+from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.store.files import atomic_write
+from buckler.types import MarginKind, SimplexMap
+
+LARGEST_CLASS_FILE = 1_000_000
+"""Bytes; more class names than that would not fit into a page."""
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
+    alpha: Annotated[
+        float | None, typer.Option(help="Error probability of each certificate.  [default: 0.001]")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(help="Repeatable; as for buckler certify.  [default: all for votes]")
+    ] = None,
+    margin: Annotated[str | None, typer.Option(help="quantile or probability.  [default: quantile]")] = None,
+    n: Annotated[int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.")] = None,
+    certified_class: Annotated[
+        str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
+    ] = None,
+    map: Annotated[str | None, typer.Option(help="For stored logits: softmax or sparsemax.")] = None,  # noqa: A002
+    temperature: Annotated[float | None, typer.Option(help="For stored logits: temperature of the softmax.")] = None,
+    delta: Annotated[float, typer.Option(help="The band holds with probability 1 - delta.")] = 1e-3,
+    data: Annotated[
+        str | None, typer.Option(help="The data of the runs: for pictures, and for labels of bare certificates.")
+    ] = None,
+    classes: Annotated[Path | None, typer.Option(help="Text file of class names, one a line.")] = None,
+    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Certified robustness",
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Write one page about certified runs: curves, every input, settings. It opens from disk, without a network.
+
+    Each curve holds alone: the best of several, picked after seeing them, does not hold at its level.
+
+    Examples:
+
+      buckler report run/ -o report.html
+
+      buckler report small/ large/ --method exact --data cifar10.npz --classes names.txt
+
+      buckler report certificates.parquet
+    """
+    if out.is_dir():
+        raise InvalidInput(f"--out must be a file; {str(out)!r} is a folder")
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"--delta must be in the open interval (0, 1); got {delta}")
+    options = CertifyOptions(
+        alpha=alpha,
+        methods=tuple(dict.fromkeys(method or ())),
+        margin=None
+        if margin is None
+        else cast(MarginKind, check_choice("margin", margin, ("quantile", "probability"))),
+        n=n,
+        certified_class=certified_class,
+        map=cast(SimplexMap | None, map),
+        temperature=temperature,
+    )
+    given = {
+        "alpha": alpha, "margin": margin, "n": n, "class": certified_class, "map": map, "temperature": temperature,
+        "delta": delta, "data": data, "classes": classes, "title": title,
+    }  # fmt: skip
+    again = ["buckler", "report", *(str(run) for run in runs), "--out", str(out)]
+    again += [part for name in options.methods for part in ("--method", name)]
+    again += [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
+    names = None if classes is None else _class_names(classes)
+    results = [read_result(run, options) for run in runs]
+    page = build_page(results, delta=delta, data=data, title=title, class_names=names, command=shlex.join(again))
+    with atomic_write(out) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
+    if not quiet:
+        inputs = sum(len(result.ids) for result in results)
+        print(f"{out}: {inputs:,} inputs, {len(page.encode()) / 1e6:.2f} MB; open it in a browser")
+
+
+def _class_names(path: Path) -> list[str]:
+    try:
+        if path.stat().st_size > LARGEST_CLASS_FILE:
+            raise InvalidInput(f"--classes must be at most {LARGEST_CLASS_FILE:,} bytes; {str(path)!r} is larger")
+        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as problem:
+        raise InvalidInput(f"--classes must be a readable text file; got {str(path)!r} ({problem})") from None

@@ -1,0 +1,65 @@
+"""Certificates -> sentences: what a run certifies and with what guarantee, and what to call each of its curves."""
+
+from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Decimal
+from math import ceil, log10
+
+from buckler.records import Certificate
+
+
+def series_names(run_names: Sequence[str], groups: Sequence[tuple[int, Certificate]]) -> list[str]:
+    """Return a name for each group of certificates, given its run and one of its members.
+
+    The method, then only what is needed to tell it from the others of its run.
+    """
+    several = len({run for run, _ in groups}) > 1
+    details = [
+        ("margin_kind", "{} margin"),
+        ("alpha", "alpha {:g}"),
+        ("sigma", "sigma {:g}"),
+        ("radius_kind", "radius {}"),
+        ("map", "{}"),
+        ("temperature", "T {:g}"),
+    ]
+    names = []
+    for run, member in groups:
+        beside = [other for place, other in groups if place == run]
+        parts = [run_names[run], member.method] if several else [member.method]
+        for field, text in details:
+            if len({getattr(other, field) for other in beside}) > 1 and getattr(member, field) is not None:
+                parts.append(text.format(getattr(member, field)))
+        names.append(", ".join(parts))
+    return names
+
+
+def confidence(delta: float) -> str:
+    """Return ``1 - delta`` in as many digits as it takes, rounded down.
+
+    >>> confidence(0.001), confidence(1e-7)
+    ('0.999', '0.9999999')
+    """
+    # Subtracted in decimals: in binary, 1 - 0.001 is a little less than 0.999 and would be shown as 0.998.
+    return f"{(1 - Decimal(repr(delta))).quantize(Decimal(1).scaleb(-max(3, ceil(-log10(delta)))), ROUND_FLOOR):f}"
+
+
+def guarantee(groups: Sequence[Sequence[Certificate]], model: str, data: str, delta: float, wrong: int) -> str:
+    """Return what the certificates of one run say, in one paragraph; ``groups`` holds those of each method.
+
+    ``wrong`` is how many of a method's certificates may be wrong with probability at least ``1 - delta``.
+    """
+    every = [certificate for group in groups for certificate in group]
+    total, alpha = len(groups[0]), max(certificate.alpha for certificate in every)
+    draws = sorted({certificate.n for certificate in every})
+    count = f"{draws[0]:,} draws" if len(draws) == 1 else f"{draws[0]:,} to {draws[-1]:,} draws"
+    sigmas = " or ".join(f"{sigma:g}" for sigma in sorted({certificate.sigma for certificate in every}))
+    other = sorted({certificate.n0 for certificate in every} - {0})
+    ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
+    ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
+    size = f"{total:,} input{'' if total == 1 else 's'}"
+    return (
+        f"{model}, smoothed with Gaussian noise of sigma {sigmas}, was certified on {size} of {data}: each certificate "
+        f"says that the smoothed classifier, not the model itself, predicts one class everywhere in an open l2 ball "
+        f"around the input, and is wrong with probability at most {alpha:g} over its {count} of noise. The class was "
+        f"{' or '.join(ways)}. With probability at least {confidence(delta)} over all draws, no more than {wrong:,} of "
+        f"a method's {total:,} certificates are wrong: that is the shaded band."
+    )

@@ -1,0 +1,119 @@
+"""Which cells a sweep has: every combination of n, alpha, method, margin, map and temperature that a run can answer."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any, Literal, get_args
+
+from buckler.certify.methods import sound_method
+from buckler.certify.scores import split_method
+from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
+from buckler.runs.spec import RunSpec
+from buckler.types import MarginKind, SimplexMap
+
+CertifiedClass = Literal["label", "selection"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One way to certify a run; ``map`` and ``temperature`` are those that its certificates will record."""
+
+    n: int
+    alpha: float
+    method: str
+    margin: MarginKind
+    certified_class: CertifiedClass
+    map: SimplexMap = "hardmax"
+    temperature: float | None = None
+
+    def id(self, run: str) -> str:
+        """Return a name for this cell of the run with this hash."""
+        text = json.dumps({"run": run, **asdict(self)}, sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=8, person=b"buckler-cell-1").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint."""
+
+    n: tuple[int, ...] | None = ()
+    alpha: tuple[float, ...] = (1e-3,)
+    method: tuple[str, ...] = ("exact",)
+    margin: tuple[MarginKind, ...] = ("quantile",)
+    map: tuple[SimplexMap, ...] = ()
+    temperature: tuple[float, ...] = ()
+    certified_class: CertifiedClass | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value, so that a long sweep does not end at its last cell."""
+        for name in ("alpha", "method", "margin"):
+            if not getattr(self, name):
+                raise InvalidInput(f"{name} must have at least one value")
+        for alpha in self.alpha:
+            check_alpha(alpha)
+        for method in self.method:
+            _check_method(method)
+        for margin in self.margin:
+            check_choice("margin", margin, get_args(MarginKind))
+        for chosen in self.map:
+            check_choice("map", chosen, ("softmax", "sparsemax"))
+        for temperature in self.temperature:
+            check_positive("temperature", temperature)
+        for n in self.n or ():
+            check_whole("n", n, 1)
+        if self.certified_class is not None:
+            check_choice("class", self.certified_class, get_args(CertifiedClass))
+        if (self.map or self.temperature) and not any("/" in method for method in self.method):
+            raise InvalidInput("map and temperature are for scores, with a method such as pairwise/star")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the axes, for the record."""
+        return asdict(self)
+
+    def cells(self, spec: RunSpec) -> list[Cell]:
+        """Return the cells of a run, methods innermost so that neighbours are comparable; or say what it cannot do."""
+        chosen = self.certified_class or ("label" if spec.n0 == 0 else "selection")
+        if chosen == "selection" and spec.n0 == 0:
+            raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+        draws = spec.checkpoints if self.n is None else (self.n or (spec.n,))
+        made = [
+            Cell(n=n, alpha=alpha, method=method, margin=margin, certified_class=chosen, map=kind, temperature=heat)
+            for n, alpha, margin in product(draws, self.alpha, self.margin)
+            for method in self.method
+            for kind, heat in self._maps(spec, method)
+        ]
+        for cell in made:
+            _check_draws(cell, spec)
+        return list(dict.fromkeys(made))
+
+    def _maps(self, spec: RunSpec, method: str) -> Sequence[tuple[SimplexMap, float | None]]:
+        if "/" not in method:
+            return [("hardmax", None)]
+        if spec.scores == "none":
+            raise InvalidInput(f"method {method!r} needs scores, and this run holds votes alone (sample with --scores)")
+        if spec.scores != "logits":
+            if set(self.map) - {spec.scores} or set(self.temperature) - {spec.temperature}:
+                raise InvalidInput(
+                    f"map and temperature can be chosen for stored logits; this run holds {spec.scores} scores"
+                )
+            return [(spec.scores, spec.temperature)]
+        heats: tuple[float | None, ...] = self.temperature or (None,)
+        maps: tuple[SimplexMap, ...] = self.map or ("softmax",)
+        return [(kind, heat) for kind in maps for heat in (heats if kind == "softmax" else (None,))]
+
+
+def _check_method(method: str) -> None:
+    if "/" not in method:
+        sound_method(method)
+    elif split_method(method)[0] == "published":
+        raise UnsoundMethod(f"method {method!r} has no guarantee and cannot issue a certificate")
+
+
+def _check_draws(cell: Cell, spec: RunSpec) -> None:
+    if "/" in cell.method:
+        check_whole("n", cell.n, 1, spec.n)
+    elif cell.n not in spec.checkpoints:
+        points = ", ".join(map(str, spec.checkpoints))
+        raise InvalidInput(f"n must be one of the checkpoints {points} for votes; got {cell.n}")

@@ -1,0 +1,179 @@
+"""A run folder or a file of certificates -> one result: its inputs, and certificates by every method asked for."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from buckler.certify.methods import sound_methods
+from buckler.errors import InvalidInput
+from buckler.records import Certificate
+from buckler.runs.certify import certify_evidence
+from buckler.runs.spec import from_dict
+from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.datasets import Dataset
+from buckler.types import IntArray, MarginKind, SimplexMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifyOptions:
+    """How evidence is certified; what is left open is decided by the run, or at alpha 0.001 by every sound method."""
+
+    alpha: float | None = None
+    methods: tuple[str, ...] = ()
+    margin: MarginKind | None = None
+    n: int | None = None
+    certified_class: str | None = None
+    map: SimplexMap | None = None
+    temperature: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """One run: ``groups`` holds for each method the certificates of all inputs, in the order of ``ids``.
+
+    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
+    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
+    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
+    """
+
+    path: Path
+    ids: tuple[str, ...]
+    labels: IntArray | None
+    groups: tuple[tuple[Certificate, ...], ...]
+    planned: int
+    contents: tuple[str, ...] | None
+    spec: Mapping[str, Any] | None
+    spec_toml: str | None
+    fingerprints: Mapping[str, str]
+    environment: Mapping[str, str]
+    commands: tuple[str, ...]
+
+
+def read_result(path: Path, options: CertifyOptions) -> Result:
+    """Return the result at a path: evidence is certified as asked, certificates are read as they are."""
+    if path.is_dir():
+        return _from_evidence(path, options)
+    if not path.is_file():
+        raise InvalidInput(
+            f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
+        )
+    return _from_certificates(path, options)
+
+
+def _from_evidence(path: Path, options: CertifyOptions) -> Result:
+    evidence = open_evidence(path)
+    groups, labels = [], None
+    for method in options.methods or tuple(method.name for method in sound_methods()):
+        scores = "/" in method
+        made, labels = certify_evidence(
+            evidence,
+            alpha=1e-3 if options.alpha is None else options.alpha,
+            method=method,
+            margin=options.margin or "quantile",
+            n=options.n,
+            certified_class=options.certified_class,
+            map=options.map if scores else None,
+            temperature=options.temperature if scores else None,
+        )
+        groups.append(tuple(made))
+    return Result(
+        path=path,
+        ids=tuple(certificate.id for certificate in groups[0]),
+        labels=labels,
+        groups=tuple(groups),
+        planned=evidence.inputs,
+        contents=tuple(name for shard in evidence.read_shards() for name in shard.inputs),
+        spec=evidence.spec.as_dict(),
+        spec_toml=evidence.spec.to_toml(),
+        fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
+        commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
+    )
+
+
+def _from_certificates(path: Path, options: CertifyOptions) -> Result:
+    for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
+        if getattr(options, name) is not None:
+            raise InvalidInput(f"{name} is for folders of evidence; {str(path)!r} holds certificates already made")
+    groups = _grouped(path, read_certificates(path), options.methods)
+    ids = tuple(certificate.id for certificate in groups[0])
+    origin = read_origin(path) or {}
+    spec, owner = origin.get("spec"), origin.get("owner", origin)
+    owner = owner if isinstance(owner, dict) else {}
+    return Result(
+        path=path,
+        ids=ids,
+        labels=None,
+        groups=tuple(groups),
+        planned=len(ids),
+        contents=None,
+        spec=spec if isinstance(spec, dict) else None,
+        spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
+        fingerprints={
+            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
+        },
+        environment={},
+        commands=_commands(path, origin) if isinstance(spec, dict) else (),
+    )
+
+
+def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the commands behind a file of certificates that says where it comes from."""
+    chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
+    if "target_radius" in origin:
+        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
+        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
+        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    ways = ("method", "margin", "n", "map", "temperature")
+    chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
+    return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
+        "certify", {"run": None, **chosen, "--out": path}
+    )
+
+
+def _command(name: str, options: Mapping[str, object]) -> str:
+    return shlex.join(["buckler", name, *(str(part) for pair in options.items() for part in pair if part is not None)])
+
+
+def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[str]) -> list[tuple[Certificate, ...]]:
+    """Return the certificates of each method and level apart, all in the order of the first."""
+    apart: dict[tuple[object, ...], dict[str, Certificate]] = {}
+    for c in certificates:
+        if methods and c.method not in methods:
+            continue
+        kind = (c.method, c.margin_kind, c.radius_kind, c.alpha, c.sigma, c.map, c.temperature, c.n0 == 0)
+        if c.id in apart.setdefault(kind, {}):
+            raise InvalidInput(f"{str(path)!r} holds more than one certificate of {c.id!r} by method {c.method!r}")
+        apart[kind][c.id] = c
+    if not apart:
+        raise InvalidInput(f"{str(path)!r} holds no certificate{' by the methods asked for' if methods else ''}")
+    first = next(iter(apart.values()))
+    for group in apart.values():
+        if group.keys() != first.keys():
+            raise InvalidInput(f"{str(path)!r} must hold certificates of the same inputs by every method")
+    return [tuple(group[name] for name in first) for group in apart.values()]
+
+
+def check_data(dataset: Dataset, result: Result) -> None:
+    """Refuse other data than those of a result, where it says which they were: labels or order may differ."""
+    known = result.fingerprints.get("data")
+    if known is not None and known != dataset.fingerprint:
+        raise InvalidInput(
+            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
+        )
+
+
+def labels_from(dataset: Dataset, result: Result) -> IntArray | None:
+    """Return the labels of a result: its own, or those that the data give to its ids."""
+    if result.labels is not None or dataset.labels is None:
+        return result.labels
+    known = dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
+    missing = next((name for name in result.ids if name not in known), None)
+    if missing is not None:
+        raise InvalidInput(f"data must hold every input of {str(result.path)!r}; it has no {missing!r}")
+    return np.array([known[name] for name in result.ids], dtype=np.int64)

@@ -1,0 +1,95 @@
+"""A sweep as one tidy Parquet table: a row for each run, cell and input, readable by pandas, polars and duckdb."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from buckler.errors import InvalidInput
+from buckler.records import Certificate
+from buckler.runs.store import certificates as store
+from buckler.runs.store.files import atomic_write
+from buckler.runs.store.tables import open_table
+from buckler.types import IntArray
+
+SCHEMA = pa.schema(
+    [
+        pa.field("cell", pa.string(), nullable=False),
+        pa.field("run", pa.string(), nullable=False),
+        pa.field("folder", pa.string(), nullable=False),
+        pa.field("class", pa.string(), nullable=False),
+        pa.field("label", pa.int64()),
+        *store.SCHEMA,
+    ]
+)
+
+LARGEST = 10**8
+"""Rows in a table, at most."""
+
+
+class SweepTable:
+    """The cells of a sweep by name, those of an earlier call with the same file included."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there; nothing is written before ``save``."""
+        self._path = path
+        self._cells: dict[str, pa.Table] = _read(path) if path.exists() else {}
+
+    def rows(self, cell: str) -> int:
+        """Return how many inputs a cell has so far."""
+        return self._cells[cell].num_rows if cell in self._cells else 0
+
+    def put(
+        self,
+        cell: str,
+        certificates: Sequence[Certificate],
+        labels: IntArray | None,
+        *,
+        run: str,
+        folder: str,
+        certified_class: str,
+    ) -> None:
+        """Take the certificates of a cell, in the place of those it may have had."""
+        known = [None] * len(certificates) if labels is None else labels.tolist()
+        origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
+        rows = [{**origin, "label": label, **asdict(c)} for c, label in zip(certificates, known, strict=True)]
+        self._cells[cell] = pa.Table.from_pylist(rows, schema=SCHEMA)
+
+    def read(self, cell: str) -> tuple[list[Certificate], IntArray | None]:
+        """Return the certificates of a cell, each validated again, and the labels where they are known."""
+        table = self._cells[cell]
+        labels = table["label"]
+        made = [Certificate(**row) for row in table.select(store.SCHEMA.names).to_pylist()]
+        return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
+
+    def save(self, settings: Mapping[str, Any]) -> None:
+        """Write all cells, whole or not at all; ``settings`` say what was asked for. No cells, no file."""
+        if not self._cells:
+            return
+        schema = SCHEMA.with_metadata({store.ORIGIN: json.dumps(dict(settings), sort_keys=True)})
+        table = pa.concat_tables(self._cells.values()).replace_schema_metadata(schema.metadata)
+        with atomic_write(self._path) as temporary:
+            pq.write_table(table, temporary, compression="zstd")
+
+
+def _read(path: Path) -> dict[str, pa.Table]:
+    try:
+        table = open_table(path, rows=LARGEST, row_bytes=8192).read()
+        if table.schema.names != SCHEMA.names:
+            raise ValueError("it has other columns")
+        table = table.cast(SCHEMA)
+        if any(table[kind.name].null_count for kind in SCHEMA if not kind.nullable):
+            raise ValueError("it lacks values")
+        names = table["cell"].to_numpy(zero_copy_only=False)
+    except (OSError, ValueError, pa.ArrowException) as broken:
+        text = " ".join(str(broken).split())
+        raise InvalidInput(f"{str(path)!r} is there and is not the table of a sweep: {text}") from None
+    # The rows of a cell lie together: a cell is written at once.
+    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+    return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}

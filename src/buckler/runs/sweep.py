@@ -1,0 +1,108 @@
+"""Runs and a grid -> one table: every cell certified from the evidence at hand, no model needed.
+
+Each certificate of each cell holds alone, at the level of its cell. The best of several cells, picked after a look at
+them, does not: ``certify.budget.split`` says what it costs.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from buckler.errors import InvalidInput
+from buckler.runs.certify import certify_evidence
+from buckler.runs.grid import Cell, Grid
+from buckler.runs.store.evidence import Evidence
+from buckler.runs.store.sweeps import SweepTable
+
+SAVE_EVERY = 10.0
+"""Seconds of work that a kill can cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One cell of one run, and its name in the table."""
+
+    evidence: Evidence
+    cell: Cell
+    run: str
+
+    @property
+    def id(self) -> str:
+        """The name of the cell in the table."""
+        return self.cell.id(self.run)
+
+
+def run_hash(evidence: Evidence) -> str:
+    """Return what a run is: its specification, classifier and data, whatever its folder is called."""
+    text = json.dumps(evidence.manifest["owner"], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-run-1").hexdigest()
+
+
+def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
+    """Return all cells of all runs, or name the run that cannot answer one: before any work is done."""
+    made: dict[str, Task] = {}
+    for evidence in runs:
+        try:
+            cells = grid.cells(evidence.spec)
+        except InvalidInput as problem:
+            raise type(problem)(f"{evidence.root}: {problem}") from None
+        for cell in cells:
+            task = Task(evidence, cell, run_hash(evidence))
+            made.setdefault(task.id, task)
+    return list(made.values())
+
+
+def sweep(
+    tasks: Sequence[Task],
+    grid: Grid,
+    table: SweepTable,
+    *,
+    progress: Callable[[int], None] | None = None,
+) -> int:
+    """Certify the cells that are missing from ``table``, save it, and return how many those were.
+
+    A cell that is there is kept, unless the run has grown since. What is done is saved on the way and when interrupted.
+    """
+    settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
+    missing = [task for task in tasks if table.rows(task.id) != _inputs(task.evidence)]
+    saved = time.monotonic()
+    try:
+        for done, task in enumerate(missing):
+            if progress is not None:
+                progress(len(tasks) - len(missing) + done)
+            _fill(task, table)
+            if time.monotonic() - saved > SAVE_EVERY:
+                table.save(settings)
+                saved = time.monotonic()
+    finally:
+        table.save(settings)
+    return len(missing)
+
+
+def _fill(task: Task, table: SweepTable) -> None:
+    cell, scored = task.cell, "/" in task.cell.method
+    certificates, labels = certify_evidence(
+        task.evidence,
+        alpha=cell.alpha,
+        method=cell.method,
+        margin=cell.margin,
+        n=cell.n,
+        certified_class=cell.certified_class,
+        map=cell.map if scored else None,
+        temperature=cell.temperature,
+    )
+    table.put(
+        task.id,
+        certificates,
+        labels,
+        run=task.run,
+        folder=str(task.evidence.root),
+        certified_class=cell.certified_class,
+    )
+
+
+def _inputs(evidence: Evidence) -> int:
+    size = evidence.spec.shard_inputs
+    return sum(min(size, evidence.inputs - shard * size) for shard in evidence.shards)

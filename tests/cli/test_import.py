@@ -1,0 +1,61 @@
+"""``buckler import`` and ``buckler certify --tsv`` as a user types them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs.interop import read_log
+
+LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
+
+
+def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "imported")
+    assert run(["import", str(LOG), "--sigma", "0.5", "--alpha", "0.001", "--out", out]) == 0
+    shown = capsys.readouterr().out
+    assert "Fits alpha 0.01, n 100,000, sigma 0.5" in shown
+    assert "Does NOT fit the claimed alpha 0.001" in shown
+    again = tmp_path / "again.tsv"
+    assert run(["certify", out, "--alpha", "0.01", "--method", "top_class", "--tsv", str(again), "--quiet"]) == 0
+    before, after = read_log(LOG), read_log(again, "down")
+    assert after.ids == before.ids
+    assert (after.predicted == before.predicted).all()
+    assert (after.low <= before.high).all()
+    assert (after.low >= before.low * (1 - 1e-6) - 2e-6).all()
+
+
+def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["import", str(LOG), "--sigma", "0.5", "--alpha", "0.01", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["claim_fits"]
+    assert found["fitted"]["alpha"] == 0.01
+    assert found["lines"] == 240
+    assert run(["import", str(LOG), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["nowhere.tsv"], "readable text file"),
+        ([str(LOG), "--alpha", "2"], "alpha must be"),
+        ([str(LOG), "--sigma", "0"], "sigma must be"),
+        ([str(LOG), "--n", "0"], "n must be"),
+        ([str(LOG), "--rounding", "up"], "rounding must be"),
+        (["odd.tsv", "--sigma", "0.5"], "fits no alpha"),
+        (["abstentions.tsv"], "abstentions alone"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    header = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
+    Path("odd.tsv").write_text(header + "0\t1\t1\t99.9\t1\t0\n")
+    Path("abstentions.tsv").write_text(header + "0\t1\t-1\t0.0\t0\t0\n")
+    assert run(["import", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert len(error.strip().splitlines()) == 1

@@ -1,0 +1,107 @@
+"""What every command has in common: help with examples, completion, settings from a file, and mistakes in one line."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs.store.certificates import read_origin
+from tests.runs.victim import run as sample
+from tests.runs.victim import spec
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.fixture(scope="module")
+def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("votes") / "run"
+    sample(str(folder), spec=spec(scores="none", runner_ups=None, limit=6, n=100))
+    return folder
+
+
+@pytest.mark.parametrize("command", ["audit", "certify", "import", "sample", "sweep"])
+def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"buckler {command} " in shown.split("Examples:")[1]
+    assert "--json" in shown
+    assert "--quiet" in shown
+
+
+@pytest.mark.parametrize(("typed", "expected"), [("buckler sw", "sweep"), ("buckler audit --pow", "--power")])
+def test_completion(typed: str, expected: str) -> None:
+    asked = {"_BUCKLER_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    command = [sys.executable, "-m", "buckler.cli"]
+    answer = subprocess.run(command, env={**ENVIRONMENT, **asked}, capture_output=True, text=True, check=True)  # noqa: S603
+    assert answer.stdout.split() == [expected]
+
+
+def test_settings_of_any_command_from_a_file(votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "buckler.toml"
+    file.write_text(
+        '[certify]\nalpha = 0.05\nmethod = "top_class"\nclass = "label"\n'
+        '[sweep]\nn = [50, 100]\nmethod = ["top_class", "bonferroni"]\n'
+    )
+    out = tmp_path / "c.parquet"
+    assert run(["--settings", str(file), "certify", str(votes), "--n", "50", "--json", "--out", str(out)]) == 0
+    made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {(c["alpha"], c["method"], c["n0"], c["n"]) for c in made} == {(0.05, "top_class", 0, 50)}
+    origin = read_origin(out)
+    assert origin is not None
+    assert (origin["alpha"], origin["n"], origin["spec"]["n"]) == (0.05, 50, 100)
+    assert run(["--settings", str(file), "certify", str(votes), "--alpha", "0.01", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[0])["alpha"] == 0.01
+    table = str(tmp_path / "s.parquet")
+    assert run(["--settings", str(file), "sweep", str(votes), "--out", table, "--json"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("[certify]\ncolour = 1\n", "certify has no option --colour"),
+        ("[polish]\n", "tables named like commands"),
+        ("alpha = 1\n", "tables named like commands"),
+        ("[certify]\nalpha = 'much'\n", "--alpha"),
+        ("[", "not TOML"),
+    ],
+)
+def test_settings_that_are_wrong(
+    text: str, named: str, votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "buckler.toml").write_text(text)
+    for file in ("buckler.toml", "nowhere.toml"):
+        assert run(["--settings", str(tmp_path / file), "certify", str(votes)]) == 2
+        error = capsys.readouterr().err
+        assert (named if file == "buckler.toml" else "readable TOML") in error
+        assert error.count("\n") == 1
+
+
+def test_a_place_that_cannot_be_written_is_one_line(
+    votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    inside = str(tmp_path / "file" / "x")
+    top = ["--method", "top_class"]
+    for command in (
+        ["certify", str(votes), *top, "--out", inside],
+        ["certify", str(votes), *top, "--tsv", inside],
+        ["sweep", str(votes), *top, "--out", inside],
+        ["sweep", str(votes), *top, "--out", str(tmp_path / "s.parquet"), "--table", inside + ".md"],
+        ["sweep", str(votes), *top, "--out", str(tmp_path / "s.parquet"), "--plots", inside],
+    ):
+        assert run(command) == 2, command
+        error = capsys.readouterr().err
+        assert "cannot write" in error
+        assert error.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:
+    command = f"{sys.executable} -m buckler.cli certify {votes} --method top_class --json | head -c 1"
+    shell = ["bash", "-o", "pipefail", "-c", command]
+    answer = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, check=False)  # noqa: S603
+    assert answer.stderr == ""

@@ -1,0 +1,124 @@
+"""``buckler sweep`` as a user types it."""
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs import sweep as sweeping
+from buckler.runs.certify import certify_evidence
+from buckler.runs.store.sweeps import SweepTable
+from tests.runs.victim import run as sample
+from tests.runs.victim import spec
+
+BASE = {"scores": "logits", "runner_ups": None, "limit": 10, "n": 100, "n0": 20}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("runs")
+    for sigma in (0.1, 0.25):
+        sample(str(folder / f"s{sigma}"), spec=spec(**BASE, sigma=sigma))
+    return folder
+
+
+@pytest.fixture
+def here(runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for folder in runs.iterdir():
+        (tmp_path / folder.name).symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_grid_for_people(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "sweep", "s0.1", "s0.25", "--n", "50,100", "--method", "top_class,bonferroni,pairwise/star",
+        "--temperature", "0.5,1", "--baseline", "bonferroni", "--table", "t.md", "--plots", "figures",
+        "--format", "png,svg",
+    ]  # fmt: skip
+    assert run(command) == 0
+    shown = capsys.readouterr()
+    assert "gain over bonferroni" in shown.out
+    assert "…" not in shown.out
+    assert "16 cells holds alone" in shown.err
+    assert "6.25e-05" in shown.err
+    assert (here / "t.md").read_text().startswith("| sigma | n | temperature | method |")
+    names = {path.name for path in (here / "figures").iterdir()}
+    axes = ("sigma", "n", "temperature", "method")
+    assert names == {f"accuracy_by_{axis}.{kind}" for axis in axes for kind in ("png", "svg")}
+    before = (here / "figures" / "accuracy_by_n.svg").read_bytes()
+    assert run([*command, "--quiet"]) == 0
+    assert (here / "figures" / "accuracy_by_n.svg").read_bytes() == before
+    silent = capsys.readouterr()
+    assert silent.out == silent.err == ""
+
+
+def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "sweep.toml").write_text(
+        'runs = ["s0.1", "s0.25"]\nn = [50, 100]\nalpha = 0.01\nmethod = "top_class"\nradii = [0, 0.1]\n'
+    )
+    assert run(["sweep", "--spec", "sweep.toml", "--n", "all", "--margin", "probability", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["sigma"], line["n"]) for line in lines] == [(s, n) for s in (0.1, 0.25) for n in (10, 20, 50, 100)]
+    assert {(line["alpha"], line["margin"], line["method"]) for line in lines} == {(0.01, "probability", "top_class")}
+    assert set(lines[0]["accuracy"]) == {"0", "0.1"}
+    assert SweepTable(here / "sweep.parquet").rows("nothing") == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ([], "at least one RUN"),
+        (["nowhere"], "not a run"),
+        (["s0.1", "--n", "33"], "checkpoints"),
+        (["s0.1", "--n", "many"], "whole numbers separated by commas"),
+        (["s0.1", "--alpha", "0.1,x"], "alpha must be numbers"),
+        (["s0.1", "--alpha", "0.1,0.1"], "twice"),
+        (["s0.1", "--alpha", "2"], "alpha must be in"),
+        (["s0.1", "--method", "best"], "method must be"),
+        (["s0.1", "--method", "published/star"], "no guarantee"),
+        (["s0.1", "--temperature", "1"], "for scores"),
+        (["s0.1", "--baseline", "top_class"], "baseline must be one of"),
+        (["s0.1", "--table", "t.docx"], "--table must end in"),
+        (["s0.1", "--method", "top_class", "--plots", "p", "--format", "gif"], "format must be"),
+        (["s0.1", "--spec", "nowhere.toml"], "--spec must be"),
+        (["--spec", "odd.toml"], "no setting 'colour'"),
+        (["s0.1", "--out", "odd.toml"], "not the table of a sweep"),
+        (["s0.1", "--radii", "-1", "--method", "top_class"], "radii must be"),
+        (["s0.1", "--class", "best"], "class must be"),
+    ],
+)
+def test_a_mistake_is_one_line(here: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "odd.toml").write_text('runs = ["s0.1"]\ncolour = "red"\n')
+    assert run(["sweep", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_says_how_to_go_on(
+    kind: signal.Signals, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["sweep", "s0.1", "s0.25", "--method", "top_class", "--n", "10,50,100", "--quiet"]
+    made: list[int] = []
+
+    def interrupted(*arguments: Any, **options: Any) -> Any:
+        made.append(options["n"])
+        if len(made) == 5:
+            os.kill(os.getpid(), kind)
+        return certify_evidence(*arguments, **options)
+
+    monkeypatch.setattr(sweeping, "certify_evidence", interrupted)
+    assert run(command) == 3
+    error = capsys.readouterr().err
+    assert "finished cells are kept in sweep.parquet. Go on with: buckler" in error
+    assert error.count("\n") == 1
+    assert pq.read_table(here / "sweep.parquet").num_rows == 4 * 10
+    assert run(command) == 0
+    assert len(made) == 5 + 2

@@ -1,0 +1,247 @@
+"""The page in a real Chromium, opened from disk: every control works, nothing is asked of any network."""
+
+import csv
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.report.example import ATTACK, FORMULA, INPUTS, METHODS, example, page
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+REQUIRED = os.environ.get("BUCKLER_REQUIRE_BROWSER") == "1"
+FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+
+CONTRAST = """() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).map((v) => v / 255)
+      .map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const paper = light(getComputedStyle(document.body).backgroundColor);
+  return ["body", ".note", "#rows thead button", ".result.wrong", ".result.abstained", "dt", "#accuracy-chart text"]
+    .map((name) => {
+      const node = document.querySelector(name), style = getComputedStyle(node);
+      const ink = light(node.tagName === "text" ? style.fill : style.color);
+      return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+    });
+}"""
+"""Ratios of luminance between text and page, by the formula of the accessibility guidelines."""
+
+
+def missing(reason: str) -> None:
+    if REQUIRED:
+        pytest.fail(f"BUCKLER_REQUIRE_BROWSER=1, but {reason}")
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="module")
+def browser() -> "Iterator[Browser]":
+    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        missing("playwright is not installed")
+        raise
+    if program is None:
+        missing("no Chromium is installed (apt-get install --no-install-recommends chromium)")
+    with sync_playwright() as driver:
+        opened = driver.chromium.launch(executable_path=program, args=FLAGS)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page(example(), title=ATTACK), encoding="utf-8", newline="\n")
+    return path
+
+
+@dataclass
+class Visit:
+    """An opened page, and all that it complained about or asked for."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+    def column(self, number: int) -> list[str]:
+        found = self.page.locator("#rows tbody tr").evaluate_all(
+            "(rows, number) => rows.map((row) => row.children[number].textContent)", number
+        )
+        return [str(text) for text in found]
+
+    def chart(self) -> str:
+        return str(self.page.locator("#accuracy-chart svg").inner_html())
+
+
+def visit(browser: "Browser", file: Path, **options: Any) -> Visit:
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
+    context.set_default_timeout(10_000)
+    opened: Page = context.new_page()
+    made = Visit(opened)
+    opened.on("console", lambda message: made.complaints.append(message.text))
+    opened.on("pageerror", lambda error: made.complaints.append(str(error)))
+    opened.on("request", lambda request: made.requests.append(request.url))
+    opened.goto(file.as_uri())
+    opened.wait_for_selector("#accuracy-chart svg")
+    opened.wait_for_selector("#histogram-chart svg")
+    return made
+
+
+@pytest.fixture
+def seen(browser: "Browser", file: Path) -> Iterator[Visit]:
+    made = visit(browser, file)
+    yield made
+    assert made.complaints == []
+    outside = [url for url in made.requests if not url.startswith(("data:", "blob:"))]
+    assert outside == [file.as_uri()]
+    assert made.page.evaluate("window.broken") is None
+    made.page.context.close()
+
+
+ID, LABEL, PREDICTED, RADIUS, OUTCOME = 1, 2, 3, 4, 5
+
+
+def test_hostile_text_is_inert_and_shown_as_it_is(seen: Visit) -> None:
+    assert seen.column(ID)[0] == ATTACK
+    assert any(ATTACK in name for name in seen.column(LABEL))
+    assert ATTACK in seen.page.locator("h1").inner_text().replace("\n", "\u2028")
+    assert seen.page.locator("script").count() == 3
+    assert seen.page.locator("body img").count() == 0
+    seen.page.wait_for_timeout(100)
+
+
+def test_hover_shows_the_values_there(seen: Visit) -> None:
+    box = seen.page.locator("#accuracy-chart svg").bounding_box()
+    before = seen.page.locator("#summary").inner_text()
+    seen.page.mouse.move(box["x"] + box["width"] * 0.6, box["y"] + box["height"] * 0.4)
+    named = seen.page.locator("#radius-named").inner_text()
+    assert 0.5 < float(named) < 1.0
+    assert seen.page.locator("#summary").inner_text() != before
+    values = seen.page.evaluate("JSON.parse(document.getElementById('payload').textContent)")
+    place = values["radii"].index(named)
+    shown = seen.page.locator("#summary [data-value=accuracy]").all_inner_texts()
+    assert shown == [one["accuracy"][place] for one in values["series"]]
+
+
+def test_keyboard_moves_the_radius(seen: Visit) -> None:
+    slider = seen.page.get_by_label("Radius", exact=True)
+    slider.focus()
+    for _ in range(3):
+        seen.page.keyboard.press("ArrowRight")
+    radii = seen.page.evaluate("JSON.parse(document.getElementById('payload').textContent).radii")
+    assert seen.page.locator("#radius").get_attribute("aria-valuetext") == radii[3]
+    assert seen.page.locator("#radius-named").inner_text() == radii[3]
+
+
+def test_switching_a_method_changes_the_chart(seen: Visit) -> None:
+    before = seen.chart()
+    lines = seen.page.locator("#accuracy-chart .mark-line path")
+    assert lines.count() == len(METHODS)
+    box = seen.page.get_by_role("checkbox", name=METHODS[1])
+    box.focus()
+    seen.page.keyboard.press("Space")
+    seen.page.wait_for_function("document.querySelectorAll('#accuracy-chart .mark-line path').length === 1")
+    assert seen.chart() != before
+    box.check()
+    seen.page.wait_for_function("document.querySelectorAll('#accuracy-chart .mark-line path').length === 2")
+
+
+def test_choosing_other_certificates_changes_histogram_and_table(seen: Visit) -> None:
+    bars = str(seen.page.locator("#histogram-chart svg").inner_html())
+    radii = seen.column(RADIUS)
+    seen.page.get_by_label("Certificates of").select_option("1")
+    assert seen.column(RADIUS) != radii
+    seen.page.wait_for_timeout(200)
+    assert seen.page.locator("#histogram-chart svg").inner_html() != bars
+    assert re.search(rf"\d+ of {INPUTS} inputs are certified", seen.page.locator("#histogram-words").inner_text())
+
+
+def test_sorting_sorts(seen: Visit) -> None:
+    head = seen.page.locator("#rows th[data-key=radius]")
+    for direction in ("ascending", "descending"):
+        head.get_by_role("button").click()
+        assert head.get_attribute("aria-sort") == direction
+        shown = [float(text) for text in seen.column(RADIUS)]
+        assert shown == sorted(shown, reverse=direction == "descending")
+    everything = sorted(certificate.radius for certificate in example().groups["exact"])
+    assert shown[0] == pytest.approx(everything[-1], abs=1e-3)
+    seen.page.locator("#rows th[data-key=id]").get_by_role("button").click()
+    named = [text for text in seen.column(ID) if text.startswith("image")]
+    assert named[:9] == [f"image {i}" for i in range(2, 11)]
+    assert head.get_attribute("aria-sort") is None
+
+
+def test_filtering_filters_and_pages_turn(seen: Visit) -> None:
+    assert seen.page.locator("#page").inner_text() == "Page 1 of 3"
+    seen.page.get_by_role("button", name="Next").click()
+    assert seen.column(ID)[0] == "image 50"
+    seen.page.get_by_label("Outcome").select_option("abstained")
+    assert set(seen.column(OUTCOME)) == {"abstained"}
+    count = sum(certificate.abstained for certificate in example().groups["exact"])
+    assert seen.page.locator("#matches").inner_text() == f"{count} of {INPUTS} inputs"
+    seen.page.get_by_label("Outcome").select_option("")
+    seen.page.get_by_label("Search").fill("IMAGE 7")
+    assert seen.column(ID)[0] == "image 7"
+    assert all("image 7" in text for text in seen.column(ID))
+    seen.page.get_by_label("Search").fill("")
+    seen.page.get_by_label("Radius at least").fill("0.5")
+    assert min(float(text) for text in seen.column(RADIUS)) >= 0.5
+
+
+def test_download_holds_the_table(seen: Visit, tmp_path: Path) -> None:
+    with seen.page.expect_download() as started:
+        seen.page.get_by_role("button", name="Download CSV").click()
+    started.value.save_as(tmp_path / "table.csv")
+    text = (tmp_path / "table.csv").read_bytes().decode("utf-8")
+    rows = list(csv.DictReader(StringIO(text, newline="")))
+    made = example()
+    assert len(rows) == INPUTS
+    assert rows[0]["id"] == ATTACK
+    assert rows[1]["id"] == "'" + FORMULA
+    for row, certificate in zip(rows, made.groups["exact"], strict=True):
+        assert certificate.radius - 1e-3 < float(row["radius"]) <= certificate.radius
+        assert (row["predicted"] == "") == certificate.abstained
+        assert row["n"] == "200"
+    assert [row["radius"] for row in rows[:50]] == seen.column(RADIUS)
+
+
+def test_pictures_are_drawn(seen: Visit) -> None:
+    thumbs = seen.page.locator("#rows .thumb")
+    assert thumbs.count() == 50
+    places = {thumbs.nth(i).evaluate("(node) => node.style.backgroundPosition") for i in range(50)}
+    assert len(places) == 50
+    size = seen.page.evaluate(
+        "() => new Promise((done) => { const picture = new Image(); picture.onload = () => done(picture.width);"
+        " picture.src = JSON.parse(document.getElementById('payload').textContent).sheet.uri; })"
+    )
+    assert size == 11 * 48
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_readable_in_light_and_dark_wide_and_narrow(
+    browser: "Browser", file: Path, tmp_path: Path, scheme: str, width: int
+) -> None:
+    made = visit(browser, file, color_scheme=scheme)
+    made.page.set_viewport_size({"width": width, "height": 800})
+    made.page.wait_for_timeout(100)
+    assert made.page.evaluate("document.documentElement.scrollWidth") <= width
+    assert made.page.locator("#accuracy-chart svg").bounding_box()["width"] <= width
+    contrast = made.page.evaluate(CONTRAST)
+    assert min(contrast) >= 4.5
+    picture = tmp_path / "page.png"
+    made.page.screenshot(path=picture)
+    assert picture.stat().st_size > 10_000
+    assert made.complaints == []
+    made.page.context.close()

@@ -1,0 +1,231 @@
+"""The page as text: what reaches it is escaped, its policy is tight, its size bounded, its radii rounded down."""
+
+import base64
+import hashlib
+import json
+from functools import cache
+from html.parser import HTMLParser
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import buckler
+from buckler.cli.app import run
+from buckler.report import html
+from buckler.report.sentences import confidence, guarantee, series_names
+from buckler.report.thumbnails import SIDE, contact_sheet, tiles
+from buckler.runs.store.certificates import write_certificates
+from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
+
+
+class Parsed(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._open = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._open = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        del tag
+        self._open = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._open == "script":
+            self.scripts[-1] += data
+        elif self._open != "style":
+            self.text += data
+
+    @property
+    def payload(self) -> Any:
+        return json.loads(self.scripts[0])
+
+    @property
+    def policy(self) -> str:
+        return next(str(a["content"]) for t, a in self.tags if a.get("http-equiv") == "Content-Security-Policy")
+
+
+@cache
+def hostile() -> tuple[str, Parsed]:
+    text = page(example(), title=ATTACK)
+    return text, Parsed(text)
+
+
+def test_text_from_a_run_is_never_markup() -> None:
+    text, parsed = hostile()
+    assert [attributes.get("type") for tag, attributes in parsed.tags if tag == "script"] == [
+        "application/json",
+        None,
+        None,
+    ]
+    assert not any(tag == "img" for tag, _ in parsed.tags)
+    assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
+    assert "<script>window.broken" not in text
+    assert ATTACK in parsed.text
+    assert parsed.payload["runs"][0]["ids"][0] == ATTACK
+    assert parsed.payload["classes"] == list(CLASSES)
+    assert not set("<>&\u2028\u2029") & set(parsed.scripts[0])
+
+
+def test_policy_lets_nothing_in_but_the_pages_own_scripts() -> None:
+    _, parsed = hostile()
+    hashes = ["'sha256-" + base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() + "'" for s in parsed.scripts]
+    rules = {rule.split()[0]: rule.split()[1:] for rule in parsed.policy.split(";")}
+    assert rules["default-src"] == ["'none'"]
+    assert rules["script-src"] == hashes[1:]
+    assert rules["img-src"] == ["data:"]
+    assert "unsafe" not in parsed.policy
+    assert "http" not in parsed.policy
+    for tag, attributes in parsed.tags:
+        assert tag not in {"link", "iframe", "object", "embed", "base"}
+        assert "src" not in attributes
+        assert str(attributes.get("href", "#")).startswith("#")
+        assert "style" not in attributes
+
+
+def test_size_and_what_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    small, parsed = hostile()
+    assert len(small.encode()) < html.LARGEST_PAGE
+    assert parsed.payload["sheet"] is not None
+    base = len(page(example(10), pictures=False).encode())
+    monkeypatch.setattr(html, "LARGEST_PAGE", base + 3_000)
+    tight = page(example())
+    assert len(tight.encode()) < base + 3_000
+    found = Parsed(tight)
+    rows = len(found.payload["runs"][0]["ids"])
+    assert rows < INPUTS
+    assert f"first {rows} inputs" in found.text
+    assert "Pictures were left out" in found.text
+    assert found.payload["series"][0]["inputs"] == INPUTS
+    monkeypatch.setattr(html, "LARGEST_PAGE", base // 2)
+    with pytest.raises(buckler.InvalidInput, match="does not fit"):
+        page(example())
+
+
+def test_many_inputs_fit() -> None:
+    made = example(2_000)
+    text = page(made, pictures=False)
+    assert len(text.encode()) < 1_500_000
+    assert len(Parsed(text).payload["runs"][0]["ids"]) == 2_000
+
+
+def test_what_is_shown_is_rounded_down() -> None:
+    made = example()
+    payload = hostile()[1].payload
+    for one, group in zip(payload["series"], made.groups.values(), strict=True):
+        assert one["predicted"] == [certificate.predicted for certificate in group]
+        for shown, low, certificate in zip(one["radius"], one["margin"], group, strict=True):
+            unit = 10.0 ** -one["digits"]
+            assert certificate.radius - unit < shown / 10 ** one["digits"] <= certificate.radius
+            assert low is None if certificate.margin == -np.inf else low / 1e4 <= certificate.margin < low / 1e4 + 1e-4
+        assert len(one["accuracy"]) == len(one["low"]) == len(payload["radii"])
+        assert all(float(low) <= float(high) for low, high in zip(one["low"], one["accuracy"], strict=True))
+
+
+def test_without_labels_the_page_says_share() -> None:
+    parsed = Parsed(page(example(), labelled=False, pictures=False))
+    assert "Certified share against radius" in parsed.text
+    assert "a certified prediction may be a wrong one" in parsed.text
+    assert parsed.payload["runs"][0]["labels"] is None
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_page() -> None:
+    text = page(example(10), pictures=False, title="run-\udcff")
+    assert "<h1>run-?</h1>" in text
+
+
+def test_contact_sheet_holds_each_picture_in_its_place() -> None:
+    shades = np.linspace(0.0, 1.0, 7)
+    made = tiles([np.full((1, 8, 8), shade) for shade in shades], 0.0, 1.0)
+    sheet = contact_sheet(made, 80)
+    with Image.open(BytesIO(base64.b64decode(sheet.uri.partition(",")[2]))) as picture:
+        pixels = np.asarray(picture.convert("L"), dtype=float)
+    for i, shade in enumerate(shades):
+        row, column = divmod(i, sheet.columns)
+        assert pixels[row * SIDE + SIDE // 2, column * SIDE + SIDE // 2] == pytest.approx(255 * shade, abs=6)
+    with pytest.raises(buckler.InvalidInput, match="must hold images"):
+        tiles([np.zeros(64)], 0.0, 1.0)
+
+
+def test_sentences() -> None:
+    made = example(5)
+    said = guarantee(list(made.groups.values()), "The model m", "shapes", 1e-3, 1)
+    assert "sigma 0.5, was certified on 5 inputs of shapes" in said
+    assert "at most 0.001 over its 200 draws" in said
+    assert "selected on" in said
+    assert confidence(0.05) == "0.950"
+    first = made.groups["exact"][0]
+    loose = buckler.certify_counts([90, 10], sigma=0.5, alpha=0.01, label=0)
+    assert series_names(["a"], [(0, first), (0, loose)]) == ["exact, alpha 0.001", "exact, alpha 0.01"]
+    assert series_names(["a", "b"], [(0, first), (1, loose)]) == ["a, exact", "b, exact"]
+
+
+def make_run(folder: Path, name: str, sigma: float = 0.25) -> None:
+    (folder / "models_for_report.py").write_text(
+        "import numpy as np\n"
+        "W = np.random.default_rng(0).normal(size=(64, 10)).astype('f4')\n"
+        "def linear():\n"
+        "    return lambda batch: batch.reshape(len(batch), -1) @ W\n"
+    )
+    options = ["--data", "digits", "--limit", "20", "--n", "100", "--n0", "20", "--num-classes", "10", "--quiet"]
+    assert run(["sample", name, "--model", "models_for_report:linear", "--sigma", str(sigma), *options]) == 0
+
+
+def test_command_on_runs_and_certificates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    make_run(tmp_path, "narrow")
+    make_run(tmp_path, "wide", 0.5)
+    (tmp_path / "names.txt").write_text("\n".join(f"digit <b>{i}</b>" for i in range(10)))
+    choice = ["--method", "exact", "--method", "top_class", "--data", "digits", "--classes", "names.txt"]
+    assert run(["report", "narrow", "wide", "-o", "both.html", *choice]) == 0
+    both = Parsed((tmp_path / "both.html").read_text(encoding="utf-8"))
+    assert [one["name"] for one in both.payload["series"]] == [
+        "narrow, exact", "narrow, top_class", "wide, exact", "wide, top_class",
+    ]  # fmt: skip
+    assert [one["tiles"] for one in both.payload["runs"]] == [0, 20]
+    assert "buckler sample wide --spec spec.toml" in both.text
+    assert "buckler report narrow wide --out both.html --method exact" in both.text
+    assert "array:" in both.text
+
+    assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
+    assert run(["report", "c.parquet", "-o", "bare.html"]) == 0
+    bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
+    assert "Certified share" in bare.text
+    assert "buckler certify run --alpha 0.001 --method exact --margin quantile --n 100 --out c.parquet" in bare.text
+    assert run(["report", "c.parquet", "-o", "known.html", "--data", "digits"]) == 0
+    assert "Certified accuracy" in (tmp_path / "known.html").read_text(encoding="utf-8")
+
+    capsys.readouterr()
+    np.save(tmp_path / "other.npy", np.zeros((20, 1, 8, 8), dtype=np.float32))
+    write_certificates(tmp_path / "none.parquet", [])
+    for arguments, complaint in [
+        (["nowhere"], "RUN must be a folder"),
+        (["narrow", "narrow"], "every RUN must be another one"),
+        (["narrow", "--data", "other.npy"], "not what was certified"),
+        (["c.parquet", "--data", "other.npy"], "not what was certified"),
+        (["c.parquet", "--alpha", "0.1"], "already made"),
+        (["c.parquet", "--method", "top_class"], "holds no certificate"),
+        (["none.parquet"], "certificates must be a Parquet table"),
+        (["narrow", "--method", "best"], "method"),
+        (["narrow", "--classes", "nowhere.txt"], "--classes"),
+        (["narrow", "--out", "narrow"], "is a folder"),
+        (["narrow", "--delta", "2"], "--delta"),
+    ]:
+        assert run(["report", *arguments]) == 2, arguments
+        told = capsys.readouterr().err
+        assert complaint in told
+        assert len(told.splitlines()) == 1

@@ -1,0 +1,87 @@
+"""Tables as text: rounded down, escaped, and with the gains the paper prints."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from buckler.errors import InvalidInput
+from buckler.evaluate.curves import Curve
+from buckler.report.tables import (
+    TextTable,
+    accuracy_rows,
+    gain,
+    print_whole,
+    rounded_down,
+    to_csv,
+    to_latex,
+    to_markdown,
+)
+
+MARGINS = np.arange(0.5, 5.0, 0.5)
+
+
+def curve(name: str, accuracy: list[float]) -> Curve:
+    values = np.array(accuracy)
+    return Curve(name, MARGINS[: len(values)], values, values, 500, 0.1, 1e-3)
+
+
+def test_gains_of_a_printed_table() -> None:
+    """Table 1 of the paper: CIFAR-10, sigma .12, n = 100, the second margin."""
+    before = curve("CP", [0.774, 0.744, 0.720, 0.662, 0.582, 0.0, 0.0, 0.0, 0.0])
+    after = curve("new", [0.780, 0.746, 0.726, 0.670, 0.614, 0.538, 0.538, 0.538, 0.538])
+    table = accuracy_rows([before, after], baseline=before, symbol="M")
+    assert table.header[2:5] == ("M=0.5", "M=1", "M=1.5")
+    assert [row[0] for row in table.rows] == ["CP", "new", "gain over CP"]
+    assert table.rows[1][2:] == ("0.780", "0.746", "0.726", "0.670", "0.614", "0.538", "0.538", "0.538", "0.538")
+    assert table.rows[2][2:] == ("+0.78%", "+0.27%", "+0.83%", "+1.21%", "+5.50%", "-", "-", "-", "-")
+
+
+@pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004])
+def test_rounded_down_never_shows_more(value: float) -> None:
+    for digits in (1, 3, 6):
+        assert float(rounded_down(value, digits)) <= value
+        assert value - float(rounded_down(value, digits)) < 1.0001 * 10.0**-digits
+
+
+def test_a_loss_is_a_loss() -> None:
+    assert gain(0.8, 0.6) == "-25.00%"
+
+
+NASTY = TextTable(("a|b", "x_1 & 50%"), (("=cmd()", "+1.00%"), ("-x\\^~{}", "<b>[bold]")), "a_b 5%")
+
+
+def test_markdown() -> None:
+    text = to_markdown(TextTable(("m", "r=0"), (("a|b", "0.5"),), "caption"))
+    assert text == "| m | r=0 |\n| --- | ---: |\n| a\\|b | 0.5 |\n\ncaption\n"
+
+
+def test_latex_is_escaped_booktabs() -> None:
+    text = to_latex(NASTY)
+    assert "\\begin{tabular}{lr}\n\\toprule\n" in text
+    assert "a|b & x\\_1 \\& 50\\% \\\\" in text
+    assert "-x\\textbackslash{}\\textasciicircum{}\\textasciitilde{}\\{\\}" in text
+    assert "\\caption{a\\_b 5\\%}" in text
+    assert text.count("\\midrule") == text.count("\\bottomrule") == 1
+
+
+def test_csv_holds_the_table_and_no_formula() -> None:
+    rows = list(csv.reader(io.StringIO(to_csv(NASTY))))
+    assert rows == [["a|b", "x_1 & 50%"], ["'=cmd()", "+1.00%"], ["'-x\\^~{}", "<b>[bold]"]]
+
+
+def test_a_narrow_terminal_loses_no_digit() -> None:
+    text = io.StringIO()
+    wide = TextTable(("name", *(f"column {i}" for i in range(20))), (("[bold]x", *["0.123456"] * 20),))
+    print_whole(Console(file=text, width=40), wide)
+    assert text.getvalue().count("0.123456") == 20
+    assert "[bold]x" in text.getvalue()
+
+
+def test_tables_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="2 cells"):
+        TextTable(("a", "b"), (("1",),))
+    with pytest.raises(InvalidInput, match="share their radii"):
+        accuracy_rows([curve("a", [0.5, 0.4]), curve("b", [0.5])])
