@@ -105,7 +105,9 @@ def compare(got: str, shown: str, *, roughly: bool, where: str) -> None:
     assert NUMBER.sub("#", came) == NUMBER.sub("#", expected), where
     for a, b in zip(NUMBER.findall(came), NUMBER.findall(expected), strict=True):
         x, y = float(a.replace(",", "")), float(b.replace(",", ""))
-        assert abs(x - y) <= max(0.05 if "." in b else 2.0, 0.05 * abs(y)), f"{where}: {a} came where the page shows {b}"
+        assert abs(x - y) <= max(0.05 if "." in b else 2.0, 0.05 * abs(y)), (
+            f"{where}: {a} came where the page shows {b}"
+        )
 
 
 @pytest.fixture
@@ -141,7 +143,7 @@ def test_tutorial_runs(page: Path, folder: Path) -> None:
     "page",
     [
         "```python\nprint(1)\n```\n```text\n2\n```\n",
-        "```python\nprint(1.0)\n```\n```text title=\"may differ\"\n1.06\n```\n",
+        '```python\nprint(1.0)\n```\n```text title="may differ"\n1.06\n```\n',
         "```text\n2\n```\n",
         "```sh\nls\n```\n",
         "```sh\nbuckler certify nowhere/\n```\n",
@@ -160,6 +162,8 @@ def test_a_page_that_does_not_hold_is_found(page: str) -> None:
 def test_a_page_that_holds() -> None:
     page = '```python title="a.py"\nB = 3\n```\n```python\nfrom a import B\nprint(B, 1.02)\n```\n'
     try:
-        assert run_page(page + '```text title="may differ"\n3 1.0\n```\n```sh title="not run: why"\nls\n```\n', "p") == 1
+        assert (
+            run_page(page + '```text title="may differ"\n3 1.0\n```\n```sh title="not run: why"\nls\n```\n', "p") == 1
+        )
     finally:
         sys.modules.pop("a", None)
