@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest faults fuzz lint types clean
+.PHONY: help demo test pytest faults fuzz lint types docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ lint: $(VENV)/.dev  ## linter and formatter's check
 types: $(VENV)/.dev  ## type checker
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs  ## build the site of the documentation into site/; a warning is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
 clean:  ## remove the environment and everything generated
 	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
@@ -46,4 +49,8 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install -c constraints.txt -e '.[torch,onnx,ray,report,demo]' --group dev
+	touch $@
+
+$(VENV)/.docs: $(VENV)/bin/python pyproject.toml
+	$(PIP) install --group docs
 	touch $@

@@ -82,7 +82,7 @@ def first_margins(n: int, replicates: int) -> None:
         ("bonferroni", "sequence"),
         ("margin_variable", "sequence"),
     ]
-    names = [f"{combine[:8]}/{limit[:6]}" for combine, limit in methods]
+    names = [*(f"{combine[:8]}/{limit[:6]}" for combine, limit in methods), "star, n0=100"]
     print(f"\nFirst margin, n = {n}, alpha = {ALPHA}: median(truth - limit) / median(truth - oracle)")
     print(f"{'T gap spread lead':>19} {'sd':>5} " + " ".join(f"{name:>15}" for name in names) + f" {'informed':>9}")
     everything: dict[bool, list[list[float]]] = {True: [], False: []}
@@ -94,7 +94,9 @@ def first_margins(n: int, replicates: int) -> None:
         data = np.stack([rows(rng, n, family) for _ in range(replicates)])
         label = np.zeros(replicates, dtype=np.int64)
         reach = float(np.median(truth - oracle(data)))
+        before = np.stack([rows(rng, 100, family) for _ in range(replicates)])
         lows = [margin_lower(data, label, ALPHA, "probability", c, limit) for c, limit in methods]
+        lows.append(margin_lower(data, label, ALPHA, "probability", selection=before))
         ratios = [float(np.median(truth - low)) / reach for low in lows]
         best = (truth - informed(pair, n)) / (-float(ndtri(ALPHA)) * deviation / sqrt(n))
         everything[deviation >= 0.25].append(ratios)

@@ -28,7 +28,7 @@ ONLY_IN = {
     "sklearn": ("sampling/", "training/"),
     "numba": ("bounds/",),
     "pyarrow": ("runs/store",),
-    "ray": ("runs/executors.py",),
+    "ray": ("runs/executors/cluster.py",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),
     "altair": ("report/",),

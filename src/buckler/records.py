@@ -6,7 +6,7 @@ Certificate says it in terms of the input: *this prediction does not change with
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, isfinite
+from math import floor, inf, isfinite, isnan
 from typing import get_args
 
 import numpy as np
@@ -25,6 +25,8 @@ from buckler.errors import (
     show,
 )
 from buckler.types import FloatArray, IntArray, MarginKind, RadiusKind, SimplexMap
+
+MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
 REST = -1
 """The class index of the column that holds, draw by draw, the maximum over all classes that were not kept."""
@@ -89,7 +91,7 @@ class Scores:
                 f"scores must have shape [inputs, draws, columns] and columns [inputs, columns]; "
                 f"got {values.shape} and {columns.shape}"
             )
-        check_choice("map", self.map, get_args(SimplexMap))
+        check_choice("map", self.map, MAPS)
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
@@ -126,9 +128,9 @@ class MarginBound:
 
     def __post_init__(self) -> None:
         """Refuse NaN, +inf and impossible levels."""
-        check_choice("kind", self.kind, get_args(MarginKind))
+        check_choice("kind", self.kind, MARGINS)
         check_alpha(self.alpha)
-        if np.isnan(self.low) or self.low == np.inf:
+        if isnan(self.low) or self.low == inf:
             raise InvalidInput(f"low must be a number below +inf; got {self.low}")
 
 
@@ -170,16 +172,16 @@ class Certificate:
         check_positive("sigma", self.sigma)
         check_whole("n", self.n, 1)
         check_whole("n0", self.n0, 0)
-        check_choice("map", self.map, get_args(SimplexMap))
-        check_choice("margin_kind", self.margin_kind, get_args(MarginKind))
-        check_choice("radius_kind", self.radius_kind, get_args(RadiusKind))
+        check_choice("map", self.map, MAPS)
+        check_choice("margin_kind", self.margin_kind, MARGINS)
+        check_choice("radius_kind", self.radius_kind, RADII)
         if (self.margin_kind == "quantile") != (self.radius_kind == "R2"):
             raise InvalidInput(f"radius_kind {self.radius_kind} does not follow from a {self.margin_kind} margin")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
             raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
-        if np.isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
+        if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
             raise InvalidInput(f"radius must be finite and at least 0, and margin not NaN; got {self.radius}")
         if (self.predicted is None) != (self.radius == 0.0):
             raise InvalidInput("an abstention has no prediction and radius 0; nothing else has either")

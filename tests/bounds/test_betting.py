@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_ndtr
 
-from buckler.bounds.bets import CAP, PRIOR, Plan, head_of, plan
+from buckler.bounds.bets import CAP, PACE, PRIOR, Plan, head_of, plan
 from buckler.bounds.betting import (
     betting_lower,
     mean_reaches_compiled,
@@ -42,7 +42,7 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
     stake = held = cubes = 0.0
     for i in range(n):
         if i >= due:
-            due = i + 1 + i // 8
+            due = i + 1 + i // PACE
             seen = x[:i]
             mean = (PRIOR * 0.5 + seen.sum()) / (PRIOR + i)
             deviation = np.sqrt((PRIOR * 0.25 + (i * seen.var() if i else 0.0)) / (PRIOR + i))

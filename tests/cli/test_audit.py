@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from buckler.certify.methods import METHODS
 from buckler.cli.app import run
 
 BOUNDS = """
@@ -105,3 +106,11 @@ def test_a_mistake_is_one_line(arguments: list[str], text: str, capsys: pytest.C
     error = capsys.readouterr().err
     assert text in error
     assert len(error.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if not method.sound])
+def test_an_unsound_method_is_audited_and_fails(method: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["audit", method, "--n", "10", "--alpha", "0.05", "--points", "4", "--fail"]) == 1
+    shown = capsys.readouterr().out
+    assert "known to be unsound" in shown
+    assert "FAILED" in shown

@@ -13,7 +13,7 @@ LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
 
 def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "imported")
-    assert run(["import", str(LOG), "--sigma", "0.5", "--out", out]) == 0
+    assert run(["import", str(LOG), "--sigma", "0.5", "--alpha", "0.001", "--out", out]) == 0
     shown = capsys.readouterr().out
     assert "Fits alpha 0.01, n 100,000, sigma 0.5" in shown
     assert "Does NOT fit the claimed alpha 0.001" in shown

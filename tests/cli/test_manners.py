@@ -23,7 +23,7 @@ def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["audit", "certify", "import", "sample", "sweep"])
+@pytest.mark.parametrize("command", ["audit", "certify", "import", "sample", "sweep", "train"])
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([command, "--help"]) == 0
     shown = capsys.readouterr().out

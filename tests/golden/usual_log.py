@@ -21,7 +21,7 @@ def main() -> None:
     for i in range(240):
         label = int(rng.integers(CLASSES))
         top = label if rng.random() < 0.8 else int(rng.integers(CLASSES))
-        p = 1.0 - rng.beta(0.25, 2.0) * 0.6
+        p = 1.0 - rng.beta(0.25, 2.0)
         k = int(rng.binomial(N, p))
         low = stats.beta.ppf(ALPHA, k, N - k + 1)
         certified = low > 0.5

@@ -5,17 +5,20 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from buckler.errors import BucklerError
-from tests.hostile.readers import READERS, seeds
-
 
 def main() -> None:
     if len(sys.argv) == 1:
+        from tests.hostile.readers import READERS
+
         print("\n".join(READERS))
         return
-    name = sys.argv[1]
     import atheris
 
+    with atheris.instrument_imports(include=["buckler"]):
+        from buckler.errors import BucklerError
+        from tests.hostile.readers import READERS, seeds
+
+    name = sys.argv[1]
     reader = READERS[name]
     corpus = Path(tempfile.mkdtemp(prefix=f"buckler-fuzz-{name}-"))
     for number, seed in enumerate(seeds(name)):
@@ -25,7 +28,6 @@ def main() -> None:
         with suppress(BucklerError):
             reader(data)
 
-    atheris.instrument_all()
     options = ["-rss_limit_mb=3000", "-timeout=30", "-print_final_stats=0", "-verbosity=0", *sys.argv[2:]]
     atheris.Setup([sys.argv[0], str(corpus), *options], once)
     atheris.Fuzz()

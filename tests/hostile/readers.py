@@ -18,6 +18,7 @@ import numpy as np
 
 from buckler.certify.methods import certify_counts
 from buckler.errors import BucklerError
+from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec, from_toml
 from buckler.runs.store import folder
@@ -148,6 +149,10 @@ def image_list(data: bytes) -> None:
     _file("labels.csv", data, lambda path: _load(path.parent))
 
 
+def log(data: bytes) -> None:
+    _file("log.tsv", data, read_log)
+
+
 def _only_ours(use: Callable[[], None]) -> None:
     with suppress(BucklerError):
         use()
@@ -155,7 +160,7 @@ def _only_ours(use: Callable[[], None]) -> None:
 
 READERS: dict[str, Callable[[bytes], None]] = {
     f.__name__: f
-    for f in (specification, manifest, seal, votes, scores, certificates, npz, npy, cifar, image, image_list)
+    for f in (specification, manifest, seal, votes, scores, certificates, npz, npy, cifar, image, image_list, log)
 }
 
 
@@ -182,6 +187,8 @@ def seeds(name: str) -> tuple[bytes, ...]:
         else:
             np.save(stream, x)
         return (stream.getvalue(),)
+    if name == "log":
+        return (b"idx\tlabel\tpredict\tradius\tcorrect\ttime\n0\t3\t3\t0.48\t1\t0:00:14.03\n1\t8\t-1\t0.0\t0\t1.5\n",)
     if name == "cifar":
         return (bytes(3073 * 2),)
     if name == "image_list":

@@ -126,8 +126,9 @@ def test_what_is_shown_is_rounded_down() -> None:
     for one, group in zip(payload["series"], made.groups.values(), strict=True):
         assert one["predicted"] == [certificate.predicted for certificate in group]
         for shown, low, certificate in zip(one["radius"], one["margin"], group, strict=True):
-            assert certificate.radius - 10.0 ** -one["digits"] < shown <= certificate.radius
-            assert low is None if certificate.margin == -np.inf else low <= certificate.margin
+            unit = 10.0 ** -one["digits"]
+            assert certificate.radius - unit < shown / 10 ** one["digits"] <= certificate.radius
+            assert low is None if certificate.margin == -np.inf else low / 1e4 <= certificate.margin < low / 1e4 + 1e-4
         assert len(one["accuracy"]) == len(one["low"]) == len(payload["radii"])
         assert all(float(low) <= float(high) for low, high in zip(one["low"], one["accuracy"], strict=True))
 
@@ -137,6 +138,11 @@ def test_without_labels_the_page_says_share() -> None:
     assert "Certified share against radius" in parsed.text
     assert "a certified prediction may be a wrong one" in parsed.text
     assert parsed.payload["runs"][0]["labels"] is None
+
+
+def test_bytes_that_are_no_text_do_not_stop_the_page() -> None:
+    text = page(example(10), pictures=False, title="run-\udcff")
+    assert "<h1>run-?</h1>" in text
 
 
 def test_contact_sheet_holds_each_picture_in_its_place() -> None:
@@ -197,7 +203,9 @@ def test_command_on_runs_and_certificates(
 
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
     assert run(["report", "c.parquet", "-o", "bare.html"]) == 0
-    assert "Certified share" in (tmp_path / "bare.html").read_text(encoding="utf-8")
+    bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
+    assert "Certified share" in bare.text
+    assert "buckler certify run --alpha 0.001 --method exact --margin quantile --n 100 --out c.parquet" in bare.text
     assert run(["report", "c.parquet", "-o", "known.html", "--data", "digits"]) == 0
     assert "Certified accuracy" in (tmp_path / "known.html").read_text(encoding="utf-8")
 
@@ -208,13 +216,14 @@ def test_command_on_runs_and_certificates(
         (["nowhere"], "RUN must be a folder"),
         (["narrow", "narrow"], "every RUN must be another one"),
         (["narrow", "--data", "other.npy"], "not what was certified"),
+        (["c.parquet", "--data", "other.npy"], "not what was certified"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
         (["c.parquet", "--method", "top_class"], "holds no certificate"),
-        (["none.parquet"], "holds no certificate"),
+        (["none.parquet"], "certificates must be a Parquet table"),
         (["narrow", "--method", "best"], "method"),
         (["narrow", "--classes", "nowhere.txt"], "--classes"),
         (["narrow", "--out", "narrow"], "is a folder"),
-        (["narrow", "--delta", "2"], "alpha"),
+        (["narrow", "--delta", "2"], "--delta"),
     ]:
         assert run(["report", *arguments]) == 2, arguments
         told = capsys.readouterr().err

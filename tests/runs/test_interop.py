@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from buckler.certify.methods import certify_counts
-from buckler.errors import InvalidInput
+from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import Log, read_log, write_log
 from buckler.runs.recovery import fewest_votes, find_fits, fit, radius_of, write_evidence
@@ -60,33 +60,46 @@ def test_the_votes_are_recovered_from_below(log: Log, votes: IntArray) -> None:
     assert 100 * (votes - found)[certified].max() < 100_000
 
 
+def first(log: Log, lines: int) -> Log:
+    return Log(log.ids[:lines], log.labels[:lines], log.predicted[:lines], log.low[:lines], log.high[:lines])
+
+
+@pytest.mark.parametrize(("method", "lines"), [("top_class", 240), ("exact", 25)])
 def test_what_is_certified_from_a_log_is_never_more_than_from_its_votes(
-    log: Log, votes: IntArray, tmp_path: Path
+    method: str, lines: int, log: Log, votes: IntArray, tmp_path: Path
 ) -> None:
-    best = find_fits(log, sigma=0.5)[0]
-    write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
+    few, held = first(log, lines), votes[:lines]
+    write_evidence(few, find_fits(log, sigma=0.5)[0], tmp_path / "run", source="usual_log.tsv")
     evidence = open_evidence(tmp_path / "run")
     assert evidence.complete
-    for method in ("top_class", "exact"):
-        certificates, labels = certify_evidence(evidence, alpha=0.001, method=method)
-        assert labels is not None
-        assert (labels == log.labels).all()
-        assert tuple(c.id for c in certificates) == log.ids
-        table = np.stack([votes, 100_000 - votes, np.zeros_like(votes)], axis=1)
-        best_possible = certify_counts(
-            table, sigma=0.5, alpha=0.001, label=np.zeros(len(votes), dtype=np.int64), method="top_class"
-        )
-        assert isinstance(best_possible, list)
-        for line, made, top in zip(log.predicted, certificates, best_possible, strict=True):
-            assert made.radius <= top.radius
-            assert made.predicted in {None, int(line)}
-        assert np.mean([c.radius for c in certificates]) > 0.98 * np.mean([c.radius for c in best_possible])
-    by_label, _ = certify_evidence(evidence, alpha=0.001, method="top_class", certified_class="label")
-    assert all(c.predicted in {None, int(label)} for c, label in zip(by_label, log.labels, strict=True))
+    certificates, labels = certify_evidence(evidence, alpha=0.001, method=method)
+    assert labels is not None
+    assert (labels == few.labels).all()
+    assert tuple(c.id for c in certificates) == few.ids
+    zero = np.zeros(lines, dtype=np.int64)
+    table = np.stack([held, 100_000 - held, zero], axis=1)
+    best_possible = certify_counts(table, sigma=0.5, alpha=0.001, label=zero, method="top_class")
+    assert isinstance(best_possible, list)
+    for line, made, top in zip(few.predicted, certificates, best_possible, strict=True):
+        assert made.radius <= top.radius
+        assert made.predicted in {None, int(line)}
+    assert np.mean([c.radius for c in certificates]) > 0.98 * np.mean([c.radius for c in best_possible])
+
+
+def test_evidence_of_a_log_for_the_label_and_twice(log: Log, tmp_path: Path) -> None:
+    best = find_fits(log, sigma=0.5)[0]
+    write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
+    by_label, _ = certify_evidence(
+        open_evidence(tmp_path / "run"), alpha=0.001, method="top_class", certified_class="label"
+    )
+    for made, label, predicted in zip(by_label, log.labels, log.predicted, strict=True):
+        assert made.predicted == (None if predicted != label or made.abstained else int(label))
     # The same again is no mistake; another reading of the log in the same place is.
     write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
-    with pytest.raises(Exception, match="specification"):
+    with pytest.raises(StoreError, match="specification"):
         write_evidence(log, best, tmp_path / "run", source="usual_log.tsv", n0=50)
+    with pytest.raises(StoreError, match="another data"):
+        write_evidence(first(log, 240 - 1), best, tmp_path / "run", source="usual_log.tsv")
 
 
 def test_a_log_that_does_not_fit_is_refused(log: Log, tmp_path: Path) -> None:

@@ -147,6 +147,17 @@ def test_an_interrupt_keeps_what_is_done(votes: Path, tmp_path: Path) -> None:
     assert sweep(tasks, grid, SweepTable(path)) == 1
 
 
+def test_an_interrupt_before_the_first_cell_leaves_nothing(votes: Path, tmp_path: Path) -> None:
+    grid, path = Grid(method=("top_class",)), tmp_path / "sweep.parquet"
+
+    def stop(done: int) -> None:
+        raise KeyboardInterrupt(done)
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep(tasks_of([open_evidence(votes)], grid), grid, SweepTable(path), progress=stop)
+    assert not path.exists()
+
+
 def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"not a table")
     pq.write_table(pq.read_table(_other(tmp_path)), tmp_path / "b.parquet")

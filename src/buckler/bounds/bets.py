@@ -20,7 +20,8 @@ this needs to be exact: any number computed from the past is a sound stake.
 ``plain`` stakes are ``sqrt(2 ln(1/alpha) / (n s^2))`` (Waudby-Smith & Ramdas 2024).
 
 Moments come from the draws so far, beside ``PRIOR`` = 2 imagined draws, one at 0 and one at 1. They are renewed
-after every draw at first and after every 1/8 of the draws so far later on, which costs nothing measurable in width.
+after every draw at first, and later on after every ``1/PACE`` of the draws so far: an option is hedged the better the
+more often, but ``HURRIED`` will do where there are very many columns.
 """
 
 from math import erfc, exp, log, sqrt
@@ -33,6 +34,9 @@ from buckler.types import FloatArray, IntArray
 
 CAP = 0.99
 """The largest share of the wealth that one draw can lose."""
+
+PACE, HURRIED = 64, 8
+"""Renewals of the stake while the number of draws grows by itself."""
 
 PRIOR = 2.0
 """How many imagined draws, half of them at 0 and half at 1, the estimates start from."""
@@ -132,6 +136,7 @@ def _plan(
     stakes: FloatArray,
     candidate: float,
     goal: float,
+    pace: int,
 ) -> tuple[float, bool]:
     """Fill ``y`` and ``stakes`` for one pair of columns; return the last reference, and whether all was in vain.
 
@@ -153,7 +158,7 @@ def _plan(
         s = index[i]
         c = slopes[s]
         if i >= due or s != current:
-            due = i + 1 + i // 8
+            due = i + 1 + i // pace
             k0 += log(product)
             product = 1.0
             if s != current:
@@ -244,5 +249,5 @@ def plan(
     array([0.875 , 1.0232, 1.0847, 1.0058])
     """
     y, stakes = np.empty_like(a), np.empty_like(a)
-    guess, _ = plan_compiled(a, b, slopes, index, curves, head, log_goal, star, y, stakes, 1.0, np.inf)
+    guess, _ = plan_compiled(a, b, slopes, index, curves, head, log_goal, star, y, stakes, 1.0, np.inf, PACE)
     return Plan(y, stakes, index, float(guess))

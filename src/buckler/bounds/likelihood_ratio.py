@@ -27,6 +27,8 @@ from buckler.types import IntArray
 STEP = 2.0**-30
 NEAR = 1e-5
 COLD = -0.7
+TIGHT, ROUGH = 1e-10, 1e-6
+"""Last relative step of the fit: D is flat there, so a rough fit leaves it right to ``n * ROUGH^2``, far below NEAR."""
 SQRT_HALF = 0.7071067811865476
 INV_SQRT_TWO_PI = 0.3989422804014327
 PROBABILITY = 0
@@ -34,7 +36,7 @@ QUANTILE = 1
 
 
 @compiled
-def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float) -> float:
+def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolerance: float) -> float:
     """Return the ``t < 0`` that minimises ``-sum a_i log q_i`` on the quantile curve, which is convex in ``t``.
 
     Convex because ``Phi`` is log-concave and ``q3`` is the Gaussian mass of an interval whose ends are linear in t.
@@ -65,21 +67,23 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float) -> flo
         after = t + step
         if not low < after < high or bend <= 0.0:
             after = 0.5 * (low + high)
-        if abs(after - t) <= 1e-10 * abs(t):
+        if abs(after - t) <= tolerance * abs(t):
             return after
         t = after
     return t
 
 
 @compiled
-def profile(kind: int, y1: float, y2: float, n: int, L: float, start: float) -> tuple[float, float, float, float]:
+def profile(
+    kind: int, y1: float, y2: float, n: int, L: float, start: float, tolerance: float = TIGHT
+) -> tuple[float, float, float, float]:
     """Return ``(D, slope of D in y1, excess of a1 over its fit, fitted parameter)`` at the margin ``L``."""
     a1, a2, a3 = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5
     if kind == QUANTILE:
         a1, a2, a3 = y1 - 0.25, y2 + 0.6, n - y1 - y2 + 0.6
     total = a1 + a2 + a3
     if kind == QUANTILE:
-        t = quantile_fit(a1, a2, a3, L, start)
+        t = quantile_fit(a1, a2, a3, L, start, tolerance)
         u, v = t + 0.5 * L, t - 0.5 * L
         q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
         q3 = 0.5 * erfc(u * SQRT_HALF) - q2
@@ -100,7 +104,7 @@ def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
     """Decide from the fixed start whether ``y`` reaches the margin ``k * STEP``."""
     if kind == QUANTILE and y1 == 0:
         return False
-    deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD)
+    deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD, TIGHT)
     return excess > 0.0 and deviance >= zz
 
 
@@ -147,7 +151,7 @@ def first_reaching(
     t = start
     jump = 1
     while high - low > 1:
-        deviance, slope, excess, t = profile(kind, y, j, n, k * STEP, t)
+        deviance, slope, excess, t = profile(kind, y, j, n, k * STEP, t, ROUGH)
         above = excess > 0.0
         inside = above and deviance >= zz
         if not above or abs(deviance - zz) < NEAR:

@@ -42,7 +42,7 @@ def margin_lower(
     - ``"published"``: the paper's Algorithms 4 and 6 as printed; **no guarantee**, may be +inf (see ``published``).
 
     >>> margin_lower([100, 90], [0, 5], 100).round(4)
-    array([3.001 , 1.9021])
+    array([3.0009, 1.8669])
     >>> margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
     array([2.9048, 1.7061])
     """

@@ -159,18 +159,20 @@ def certify_counts(
         num_classes=batch.shape[1],
         uniform=uniforms,
     )
+    # Python numbers all at once: a million inputs are not rare.
+    each = zip(names, lows.tolist(), chosen.tolist(), batch.sum(axis=1).tolist(), n0.tolist(), strict=True)
     certificates = [
         certificate_from_bound(
-            MarginBound(kind=margin, low=float(lows[i]), alpha=alpha, method=rule.name),
-            id=names[i],
-            label=int(chosen[i]),
+            MarginBound(kind=margin, low=low, alpha=alpha, method=rule.name),
+            id=name,
+            label=label_,
             sigma=sigma,
             radius=kind,
-            n=int(batch[i].sum()),
-            n0=int(n0[i]),
+            n=n,
+            n0=selected,
             uniform=None if uniforms is None else uniforms[i],
         )
-        for i in range(len(batch))
+        for i, (name, low, label_, n, selected) in enumerate(each)
     ]
     return certificates if values.ndim == 2 else certificates[0]
 

@@ -61,7 +61,9 @@ def import_(
     if as_json:
         print(json.dumps(_as_dict(lines, chosen, claim, found, out)))
     elif not quiet:
-        Console().print("\n".join(_sentences(lines, chosen, claim, found, out)), soft_wrap=True, highlight=False)
+        word = "usual" if alpha is None and n is None else "claimed"
+        text = _sentences(lines, chosen, claim, word, found, out)
+        Console().print("\n".join(text), soft_wrap=True, highlight=False)
 
 
 def _how_badly(log: Log, alpha: float | None, n: int | None, sigma: float | None) -> str:
@@ -86,7 +88,7 @@ def _as_dict(log: Log, chosen: Fit, claim: Fit, found: list[Fit], out: Path | No
     }
 
 
-def _sentences(log: Log, chosen: Fit, claim: Fit, found: list[Fit], out: Path | None) -> list[str]:
+def _sentences(log: Log, chosen: Fit, claim: Fit, word: str, found: list[Fit], out: Path | None) -> list[str]:
     certified = int(log.certified.sum())
     text = [
         f"{len(log.ids)} lines, {certified} certified, {len(log.ids) - certified} abstentions.",
@@ -94,7 +96,7 @@ def _sentences(log: Log, chosen: Fit, claim: Fit, found: list[Fit], out: Path | 
     ]
     if not claim.fits:
         text.append(
-            f"Does NOT fit the claimed alpha {claim.alpha:g}, n {claim.n:,}, sigma {claim.sigma:g}: no count gives "
+            f"Does NOT fit the {word} alpha {claim.alpha:g}, n {claim.n:,}, sigma {claim.sigma:g}: no count gives "
             f"{claim.misfits} of the radii there, where the largest possible is {rounded_down(claim.largest, 4)}."
         )
     others = [f.alpha for f in found[1:] if (f.n, f.sigma) == (chosen.n, chosen.sigma)]

@@ -11,7 +11,7 @@ from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee, series_names
 from buckler.report.thumbnails import tiles
 from buckler.runs.pictures import inputs_of
-from buckler.runs.results import Result, labels_from
+from buckler.runs.results import Result, check_data, labels_from
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.types import IntArray
 
@@ -55,13 +55,15 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def _open(data: str, result: Result) -> Dataset:
     spec = result.spec or {}
-    return open_dataset(
+    dataset = open_dataset(
         data,
         labels=spec.get("labels"),
         resize=spec.get("resize"),
         crop=spec.get("crop"),
         value_range=tuple(spec.get("value_range", (0.0, 1.0))),
     )
+    check_data(dataset, result)
+    return dataset
 
 
 def _series(
@@ -112,9 +114,8 @@ def _run_page(
         "Fingerprints": dict(result.fingerprints),
         "Versions and device": dict(result.environment),
     }
-    commands = [command] if result.command is None else [result.command, command]
     pictures = None if dataset is None else tiles(inputs_of(dataset, result), dataset.low, dataset.high)
-    return RunPage(name, sentence, result.ids, labels, facts, result.spec_toml, commands, pictures)
+    return RunPage(name, sentence, result.ids, labels, facts, result.spec_toml, (*result.commands, command), pictures)
 
 
 def _distinct(values: Iterable[str]) -> str:

@@ -54,6 +54,8 @@ def report(
     """
     if out.is_dir():
         raise InvalidInput(f"--out must be a file; {str(out)!r} is a folder")
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"--delta must be in the open interval (0, 1); got {delta}")
     options = CertifyOptions(
         alpha=alpha,
         methods=tuple(dict.fromkeys(method or ())),
@@ -75,11 +77,8 @@ def report(
     names = None if classes is None else _class_names(classes)
     results = [read_result(run, options) for run in runs]
     page = build_page(results, delta=delta, data=data, title=title, class_names=names, command=shlex.join(again))
-    try:
-        with atomic_write(out) as temporary:
-            temporary.write_text(page, encoding="utf-8", newline="\n")
-    except OSError as problem:
-        raise InvalidInput(f"--out cannot be written: {problem}") from None
+    with atomic_write(out) as temporary:
+        temporary.write_text(page, encoding="utf-8", newline="\n")
     if not quiet:
         inputs = sum(len(result.ids) for result in results)
         print(f"{out}: {inputs:,} inputs, {len(page.encode()) / 1e6:.2f} MB; open it in a browser")

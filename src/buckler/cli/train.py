@@ -1,5 +1,7 @@
 """``buckler train``: a network trained under Gaussian noise, with its card."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
+from buckler.cli.interrupts import interruptible
 from buckler.errors import MissingExtra
 from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
@@ -45,8 +48,19 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in --out, if there is one.")
     ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the card and the place of the weights as JSON.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
-    """Train a network under Gaussian noise; write its float16 weights and a card with its accuracy under noise."""
+    """Train a network under Gaussian noise; write its float16 weights and a card with its accuracy under noise.
+
+    Examples:
+
+      buckler train digits --sigma 0.25 --arch small_conv --epochs 5
+
+      buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda --out models/
+    """
     config = TrainingConfig(
         sigma=sigma,
         architecture=arch,
@@ -74,7 +88,7 @@ def train(
         MofNCompleteColumn(),
         TextColumn("{task.fields[at]}"),
     )
-    with Bar(*columns, console=console) as bar:
+    with interruptible(), Bar(*columns, console=console, disable=quiet or as_json) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
         def show(at: "Progress") -> None:
@@ -90,5 +104,9 @@ def train(
             console.print(f"interrupted; {hint}", highlight=False, soft_wrap=True)
             raise typer.Exit(3) from None
     card = trained.card
+    if as_json:
+        print(json.dumps({"weights": str(trained.weights), "card": asdict(card)}))
+    if as_json or quiet:
+        return
     console.print(f"accuracy {card.accuracy:.2%} under noise, {card.clean_accuracy:.2%} without", highlight=False)
     typer.echo(trained.weights)

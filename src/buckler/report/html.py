@@ -6,7 +6,7 @@ the page's policy lets no script run but the two that are hashed here.
 
 import json
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from hashlib import sha256
@@ -83,10 +83,18 @@ def report_page(
     if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
     code = runtime()
-    for fit in _fits(runs):
-        page = _render(runs, series, title, class_names, code, fit)
+    rows = max(len(run.ids) for run in runs)
+    for quality in _qualities(runs):
+        page = _render(runs, series, title, class_names, code, _Fit(rows, quality))
         if len(page.encode()) < LARGEST_PAGE:
             return page
+    bare = len(_render(runs, series, title, class_names, code, _Fit(0, None)).encode())
+    while bare < LARGEST_PAGE:
+        page = _render(runs, series, title, class_names, code, _Fit(rows, None))
+        size = len(page.encode())
+        if size < LARGEST_PAGE:
+            return page
+        rows = int(0.98 * rows * (LARGEST_PAGE - bare) / (size - bare))
     raise InvalidInput(f"the report does not fit into {LARGEST_PAGE:,} bytes: give fewer runs or methods")
 
 
@@ -103,13 +111,9 @@ def script_json(value: object) -> str:
     return text
 
 
-def _fits(runs: Sequence[RunPage]) -> Iterator[_Fit]:
-    rows = max(len(run.ids) for run in runs)
-    if any(run.tiles for run in runs) and sum(len(run.tiles or ()) for run in runs) <= LARGEST_SHEET:
-        yield from (_Fit(rows, quality) for quality in (80, 50, 25))
-    while rows:
-        yield _Fit(rows, None)
-        rows = rows * 2 // 3
+def _qualities(runs: Sequence[RunPage]) -> Sequence[int]:
+    pictures = sum(len(run.tiles or ()) for run in runs)
+    return (80, 50, 25) if 0 < pictures <= LARGEST_SHEET else ()
 
 
 def _render(
@@ -147,7 +151,7 @@ def _render(
         loader=PackageLoader("buckler.report"),
     )  # fmt: skip
     # Markup is for our own files alone, and for JSON that script_json has made inert.
-    return environment.get_template("page.html").render(
+    page = environment.get_template("page.html").render(
         title=title,
         version=__version__,
         runs=runs,
@@ -179,6 +183,8 @@ def _render(
         script_hash=_hash(script),
         payload=Markup(script_json(payload)),  # noqa: S704
     )
+    # A path may hold bytes that are no text; they can be shown as question marks, but not written.
+    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def _payload(
@@ -230,13 +236,15 @@ def _series(one: Series, rows: int) -> dict[str, Any]:
         "digits": digits,
         "margin_kind": first.margin_kind,
         "predicted": [certificate.predicted for certificate in shown],
-        "radius": [float(rounded_down(certificate.radius, digits)) for certificate in shown],
-        "margin": [
-            float(rounded_down(certificate.margin, 4)) if isfinite(certificate.margin) else None
-            for certificate in shown
-        ],
+        "radius": [_units(certificate.radius, digits) for certificate in shown],
+        "margin": [_units(certificate.margin, 4) for certificate in shown],
         "n": first.n if len(draws) == 1 else [certificate.n for certificate in shown],
     }
+
+
+def _units(value: float, digits: int) -> int | None:
+    """Return a number rounded down, in units of its last digit, which are shorter to write; None for -inf."""
+    return int(rounded_down(value, digits).replace(".", "")) if isfinite(value) else None
 
 
 def _hash(text: str) -> str:

@@ -38,7 +38,7 @@ class Result:
 
     ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
     ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
-    inputs, and ``command`` what draws it again from a file spec.toml with the specification.
+    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Result:
     spec_toml: str | None
     fingerprints: Mapping[str, str]
     environment: Mapping[str, str]
-    command: str | None
+    commands: tuple[str, ...]
 
 
 def read_result(path: Path, options: CertifyOptions) -> Result:
@@ -92,7 +92,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         spec_toml=evidence.spec.to_toml(),
         fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
         environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
-        command=shlex.join(["buckler", "sample", str(path), "--spec", "spec.toml"]),
+        commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
     )
 
 
@@ -103,7 +103,8 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     groups = _grouped(path, read_certificates(path), options.methods)
     ids = tuple(certificate.id for certificate in groups[0])
     origin = read_origin(path) or {}
-    spec = origin.get("spec")
+    spec, owner = origin.get("spec"), origin.get("owner", origin)
+    owner = owner if isinstance(owner, dict) else {}
     return Result(
         path=path,
         ids=ids,
@@ -113,20 +114,30 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         contents=None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
-        fingerprints={key: str(origin[key]) for key in ("classifier", "data") if key in origin},
+        fingerprints={
+            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
+        },
         environment={},
-        command=_target_command(path, origin) if isinstance(spec, dict) else None,
+        commands=_commands(path, origin) if isinstance(spec, dict) else (),
     )
 
 
-def _target_command(path: Path, origin: Mapping[str, Any]) -> str | None:
-    if not {"target_radius", "alpha", "class", "spec"} <= origin.keys():
-        return None
-    options = {
-        "--target-radius": origin["target_radius"], "--spec": "spec.toml", "--alpha": origin["alpha"],
-        "--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0), "--class": origin["class"], "--out": path,
-    }  # fmt: skip
-    return shlex.join(["buckler", "certify", *(str(part) for pair in options.items() for part in pair)])
+def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the commands behind a file of certificates that says where it comes from."""
+    chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
+    if "target_radius" in origin:
+        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
+        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
+        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    ways = ("method", "margin", "n", "map", "temperature")
+    chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
+    return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
+        "certify", {"run": None, **chosen, "--out": path}
+    )
+
+
+def _command(name: str, options: Mapping[str, object]) -> str:
+    return shlex.join(["buckler", name, *(str(part) for pair in options.items() for part in pair if part is not None)])
 
 
 def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[str]) -> list[tuple[Certificate, ...]]:
@@ -146,6 +157,15 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
         if group.keys() != first.keys():
             raise InvalidInput(f"{str(path)!r} must hold certificates of the same inputs by every method")
     return [tuple(group[name] for name in first) for group in apart.values()]
+
+
+def check_data(dataset: Dataset, result: Result) -> None:
+    """Refuse other data than those of a result, where it says which they were: labels or order may differ."""
+    known = result.fingerprints.get("data")
+    if known is not None and known != dataset.fingerprint:
+        raise InvalidInput(
+            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
+        )
 
 
 def labels_from(dataset: Dataset, result: Result) -> IntArray | None:

@@ -78,7 +78,8 @@
       const predicted = one.predicted[i];
       const outcome = predicted === null ? "abstained" : label === null ? "certified" : predicted === label ? "right" : "wrong";
       return {
-        id, label, predicted, outcome, radius: one.radius[i], margin: one.margin[i],
+        id, label, predicted, outcome, radius: one.radius[i] / 10 ** one.digits,
+        margin: one.margin[i] === null ? null : one.margin[i] / 1e4,
         n: typeof one.n === "number" ? one.n : one.n[i], tile: run.tiles === null ? null : run.tiles + i,
       };
     });

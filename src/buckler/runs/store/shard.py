@@ -13,7 +13,7 @@ import pyarrow as pa
 from buckler.errors import DamagedEvidence, show
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.tables import open_table
-from buckler.types import AnyArray, IntArray
+from buckler.types import IntArray
 
 LONGEST_NAME = 8192
 """Bytes of an id and its company in a row, at most about."""
@@ -34,19 +34,30 @@ class Shard:
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:
     """Return the table of a shard."""
-    rows: list[tuple[str, int | None, str, str, int, AnyArray, AnyArray | None]] = []
-    for i, name in enumerate(content.ids):
-        label = None if content.labels is None else int(content.labels[i])
-        columns = None if content.columns is None else content.columns[i]
-        if content.selection is not None:
-            rows.append((name, label, content.inputs[i], "selection", spec.n0, content.selection[i], columns))
-        for n, votes in zip(spec.checkpoints, content.counts[i], strict=True):
-            rows.append((name, label, content.inputs[i], "estimation", n, votes, columns))
-    votes_type = pa.list_(pa.int64())
-    kinds = [pa.string(), pa.int64(), pa.string(), pa.string(), pa.int64(), votes_type, votes_type]
-    names = ["id", "label", "input", "stream", "n", "counts", "columns"]
-    arrays = [pa.array(column, kind) for column, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
-    return pa.table(dict(zip(names, arrays, strict=True)))
+    inputs, m = len(content.ids), spec.num_classes
+    points = ([spec.n0] if content.selection is not None else []) + list(spec.checkpoints)
+    streams = (["selection"] if content.selection is not None else []) + ["estimation"] * len(spec.checkpoints)
+    step, which = len(points), np.repeat(np.arange(inputs), len(points))
+    first = [] if content.selection is None else [content.selection[:, None]]
+    votes = np.concatenate([*first, content.counts], axis=1).reshape(-1, m)
+    columns = pa.nulls(inputs * step, pa.list_(pa.int64()))
+    return pa.table(
+        {
+            "id": pa.array(content.ids, pa.string()).take(pa.array(which)),
+            "label": pa.nulls(inputs * step, pa.int64()) if content.labels is None else pa.array(content.labels[which]),
+            "input": pa.array(content.inputs, pa.string()).take(pa.array(which)),
+            "stream": pa.array(streams * inputs, pa.string()),
+            "n": pa.array(np.tile(np.asarray(points, dtype=np.int64), inputs)),
+            "counts": _lists(votes),
+            "columns": columns if content.columns is None else _lists(content.columns[which]),
+        }
+    )
+
+
+def _lists(rows: IntArray) -> pa.Array:
+    """Return a list array of the rows, without passing through Python numbers."""
+    edges = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
+    return pa.ListArray.from_arrays(pa.array(edges), pa.array(np.ascontiguousarray(rows, dtype=np.int64).ravel()))
 
 
 def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
@@ -55,7 +66,7 @@ def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
     step = points + (spec.n0 > 0)
     try:
         opened = open_table(path, rows=spec.shard_inputs * step, row_bytes=LONGEST_NAME + 32 * m)
-        table = opened.read(use_threads=False).combine_chunks()
+        table = opened.read(["id", "label", "input", "counts", "columns"], use_threads=False).combine_chunks()
         # Votes are read as one flat array: a million inputs must not pass through Python numbers.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(table.num_rows // step, step, m)

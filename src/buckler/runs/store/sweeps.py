@@ -15,6 +15,7 @@ from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.runs.store import certificates as store
 from buckler.runs.store.files import atomic_write
+from buckler.runs.store.tables import open_table
 from buckler.types import IntArray
 
 SCHEMA = pa.schema(
@@ -27,6 +28,9 @@ SCHEMA = pa.schema(
         *store.SCHEMA,
     ]
 )
+
+LARGEST = 10**8
+"""Rows in a table, at most."""
 
 
 class SweepTable:
@@ -65,23 +69,27 @@ class SweepTable:
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
-        """Write all cells, whole or not at all; ``settings`` say what was asked for."""
+        """Write all cells, whole or not at all; ``settings`` say what was asked for. No cells, no file."""
+        if not self._cells:
+            return
         schema = SCHEMA.with_metadata({store.ORIGIN: json.dumps(dict(settings), sort_keys=True)})
-        table = pa.concat_tables([SCHEMA.empty_table(), *self._cells.values()]).replace_schema_metadata(schema.metadata)
+        table = pa.concat_tables(self._cells.values()).replace_schema_metadata(schema.metadata)
         with atomic_write(self._path) as temporary:
             pq.write_table(table, temporary, compression="zstd")
 
 
 def _read(path: Path) -> dict[str, pa.Table]:
     try:
-        table = pq.read_table(path)
+        table = open_table(path, rows=LARGEST, row_bytes=8192).read()
         if table.schema.names != SCHEMA.names:
             raise ValueError("it has other columns")
         table = table.cast(SCHEMA)
+        if any(table[kind.name].null_count for kind in SCHEMA if not kind.nullable):
+            raise ValueError("it lacks values")
         names = table["cell"].to_numpy(zero_copy_only=False)
     except (OSError, ValueError, pa.ArrowException) as broken:
         text = " ".join(str(broken).split())
         raise InvalidInput(f"{str(path)!r} is there and is not the table of a sweep: {text}") from None
     # The rows of a cell lie together: a cell is written at once.
-    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)] if len(names) else [0]
+    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
     return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}

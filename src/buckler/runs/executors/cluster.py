@@ -1,9 +1,7 @@
-"""Where the work of a run is done: in this process, or by workers on a Ray cluster. The only module that imports ray.
+"""Blocks done by workers on a Ray cluster. The only module that imports ray.
 
-A run is cut into numbered blocks; what a block gives is a function of its number, so it can be done anywhere, twice,
-and in any order. An ``Executor`` holds the classifier, does the blocks that it is given and hands in their results in
-the process that asked, which alone reads the data and writes the files. On Ray each worker loads the classifier once,
-from the same name, and must find the same fingerprint; a block whose worker is lost is handed out again.
+Each worker is an actor that loads the classifier once, from the same name, and must find the same fingerprint; a block
+whose worker is lost is handed out again. Results and files travel to the driver, which alone writes.
 """
 
 import logging
@@ -13,19 +11,16 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from buckler.errors import InvalidInput, MissingExtra, StoreError, WorkerLost, check_whole
+from buckler.runs.executors.protocol import Description, Desk, Load, Work, describe
 from buckler.runs.spec import difference
 from buckler.runs.store.folder import writing
-from buckler.sampling.classifiers import Classifier
-from buckler.sampling.environment import environment
-
-Load = Callable[[], Classifier]
 
 AHEAD = 2
 """Blocks handed to a worker at once: the next is there when one is finished, and no more is lost with the worker."""
@@ -38,140 +33,6 @@ NEWS_EVERY = 0.5
 
 PIECE = 16 << 20
 """Bytes of a file that travel at once."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What the workers run: the classifier's facts, without the classifier."""
-
-    num_classes: int | None
-    device: str
-    fingerprint: str
-    environment: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class Desk:
-    """What a step works at: a folder for its files, a counter of draws, and a tray for results that are ready early."""
-
-    folder: Path
-    tick: Callable[[int], None]
-    hand_in: Callable[[Any], None]
-
-
-Step = Callable[[Any, Desk], Any]
-"""Does one block: what it needs, and a desk -> its last result, or None. Its files are in place when that arrives."""
-
-
-class Work(Protocol):
-    """What is done with each block; sent to the workers, so it holds plain values alone."""
-
-    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
-        """Make ready once for each worker, with that many threads for noise, or as many as there are processors."""
-        ...
-
-
-class Executor(Protocol):
-    """Runs a classifier somewhere."""
-
-    width: int
-    """Blocks that can be under way at once."""
-
-    def describe(self) -> Description:
-        """Return what the workers run."""
-        ...
-
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
-        """Do the blocks, calling ``done`` with each result as it comes, and with its block's number (early ones: -1).
-
-        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step leaves on its
-        desk lie in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
-        a second where that can be; what it raises ends the run.
-        """
-        ...
-
-    def close(self) -> None:
-        """Let the workers go."""
-        ...
-
-
-def describe(classifier: Classifier) -> Description:
-    """Return the facts of a classifier in this process."""
-    return Description(
-        classifier.num_classes, classifier.device, classifier.fingerprint(), dict(environment(classifier))
-    )
-
-
-class InProcess:
-    """Does everything here, block after block."""
-
-    width = 1
-
-    def __init__(self, classifier: Classifier) -> None:
-        """Hold the classifier."""
-        self._classifier = classifier
-
-    def describe(self) -> Description:
-        """Return what is run."""
-        return describe(self._classifier)
-
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
-        """Do the blocks in order."""
-        with work.begin(self._classifier, None) as step:
-            for block in blocks:
-                last = step(fetch(block), Desk(folder, tick, lambda result: done(-1, result)))
-                if last is not None:
-                    done(block, last)
-
-    def close(self) -> None:
-        """Nothing to let go of."""
-
-
-def as_executor(classifier: Classifier | Executor) -> Executor:
-    """Return an executor as it is, and one in this process for a classifier."""
-    return classifier if isinstance(classifier, (InProcess, OnRay)) else InProcess(classifier)  # type: ignore[arg-type]
-
-
-@contextmanager
-def open_executor(
-    kind: str,
-    load: Load,
-    *,
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
-    any_environment: bool = False,
-) -> Iterator[Executor]:
-    """Yield the executor called ``process`` or ``ray``, and let its workers go at the end."""
-    if kind not in {"process", "ray"}:
-        raise InvalidInput(f"executor must be one of 'process', 'ray'; got {kind!r}")
-    if kind == "process" and (address is not None or workers is not None):
-        raise InvalidInput("address and workers are for the executor 'ray'; this one works in its own process")
-    executor: Executor = (
-        InProcess(load()) if kind == "process" else OnRay(load, address, workers, gpus_per_worker, any_environment)
-    )
-    try:
-        yield executor
-    finally:
-        executor.close()
 
 
 class _Worker:

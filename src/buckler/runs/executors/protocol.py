@@ -1,0 +1,117 @@
+"""What an executor is, and the one that does everything in this process."""
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.environment import environment
+
+Load = Callable[[], Classifier]
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What the workers run: the classifier's facts, without the classifier."""
+
+    num_classes: int | None
+    device: str
+    fingerprint: str
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a step works at: a folder for its files, a counter of draws, and a tray for results that are ready early."""
+
+    folder: Path
+    tick: Callable[[int], None]
+    hand_in: Callable[[Any], None]
+
+
+Step = Callable[[Any, Desk], Any]
+"""Does one block: what it needs, and a desk -> its last result, or None. Its files are in place when that arrives."""
+
+
+class Work(Protocol):
+    """What is done with each block; sent to the workers, so it holds plain values alone."""
+
+    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
+        """Make ready once for each worker, with that many threads for noise, or as many as there are processors."""
+        ...
+
+
+class Executor(Protocol):
+    """Runs a classifier somewhere."""
+
+    width: int
+    """Blocks that can be under way at once."""
+
+    def describe(self) -> Description:
+        """Return what the workers run."""
+        ...
+
+    def run(
+        self,
+        work: Work,
+        blocks: Iterable[int],
+        fetch: Callable[[int], Any],
+        folder: Path,
+        *,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+    ) -> None:
+        """Do the blocks, calling ``done`` with each result as it comes, and with its block's number (early ones: -1).
+
+        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step leaves on its
+        desk lie in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
+        a second where that can be; what it raises ends the run.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let the workers go."""
+        ...
+
+
+def describe(classifier: Classifier) -> Description:
+    """Return the facts of a classifier in this process."""
+    return Description(
+        classifier.num_classes, classifier.device, classifier.fingerprint(), dict(environment(classifier))
+    )
+
+
+class InProcess:
+    """Does everything here, block after block."""
+
+    width = 1
+
+    def __init__(self, classifier: Classifier) -> None:
+        """Hold the classifier."""
+        self._classifier = classifier
+
+    def describe(self) -> Description:
+        """Return what is run."""
+        return describe(self._classifier)
+
+    def run(
+        self,
+        work: Work,
+        blocks: Iterable[int],
+        fetch: Callable[[int], Any],
+        folder: Path,
+        *,
+        tick: Callable[[int], None],
+        done: Callable[[int, Any], None],
+    ) -> None:
+        """Do the blocks in order."""
+        with work.begin(self._classifier, None) as step:
+            for block in blocks:
+                last = step(fetch(block), Desk(folder, tick, lambda result: done(-1, result)))
+                if last is not None:
+                    done(block, last)
+
+    def close(self) -> None:
+        """Nothing to let go of."""

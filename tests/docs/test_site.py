@@ -1,0 +1,69 @@
+"""The pages around the code: nothing public is left out, and every file, target and version they name is there."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import buckler
+from tests.docs.test_tutorials import run_page
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+SOURCE = ROOT / "src" / "buckler"
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))]
+NAV = re.findall(r"([\w/]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def modules() -> set[str]:
+    """Return the modules of every room but the command line."""
+    found = set()
+    for path in SOURCE.rglob("*.py"):
+        parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+        if "cli" not in parts and parts[-1] != "__main__":
+            found.add(".".join(part for part in parts if part != "__init__"))
+    return found - {"buckler"}
+
+
+def test_the_reference_has_every_module_once() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+    named = [name for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE) if name in modules()]
+    assert sorted(named) == sorted(modules())
+
+
+def test_the_site_has_every_page_once() -> None:
+    assert sorted(NAV) == sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md"))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", [ROOT / "CONTRIBUTING.md", DOCS / "comparison.md"], ids=lambda page: page.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    ours = "\n".join(
+        line for line in page.read_text(encoding="utf-8").splitlines() if "|" not in line or "uckler" in line
+    )
+    for name in re.findall(r"`((?:src|tests|benchmarks|docs)/[\w./]*)`", ours):
+        assert (ROOT / name).exists(), name
+
+
+def test_every_target_is_explained() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    told = set(re.findall(r"`make (\w+)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")))
+    assert targets - {"help"} == told
+
+
+def test_versions_agree() -> None:
+    assert f"\nversion: {buckler.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {buckler.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"\nlicense: {project['license']}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_the_first_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_page((DOCS / "index.md").read_text(encoding="utf-8"), "index.md") == 1
