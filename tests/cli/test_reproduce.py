@@ -25,7 +25,7 @@ LOGITS: dict[str, Any] = {"scores": "logits", "runner_ups": None, "limit": 8, "n
 
 def draw(folder: Path, means: AnyArray, *, max_samples: int | None = None, **changes: Any) -> None:
     def classify(batch: AnyArray) -> AnyArray:
-        return 4.0 * (batch.reshape(len(batch), -1) @ means.T - (means**2).sum(axis=1) / 2.0)
+        return np.asarray(4.0 * (batch.reshape(len(batch), -1) @ means.T - (means**2).sum(axis=1) / 2.0))
 
     data = open_dataset("digits").select(limit=8)
     made = spec(**{**LOGITS, **changes})
@@ -42,10 +42,10 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
     means = np.stack([x[digits.labels == k].mean(axis=0) for k in range(10)]).astype(np.float32)
     draw(home / "cifar10-sigma0.12", means, sigma=0.12, score_dtype="float16", score_draws=100)
     draw(home / "cifar10-sigma0.50", means, sigma=0.5, score_dtype="float16")
-    votes = {"scores": "none", "n": 10_000}
+    votes: dict[str, Any] = {"scores": "none", "n": 10_000}
     draw(home / "cifar10-sigma0.12-counts", means, sigma=0.12, **votes)
     draw(home / "cifar10-sigma0.50-counts", means, sigma=0.5, **votes, shard_inputs=4, max_samples=41_000)
-    thousand = {"scores": "softmax", "temperature": 0.5, "runner_ups": 2, "score_draws": 100}
+    thousand: dict[str, Any] = {"scores": "softmax", "temperature": 0.5, "runner_ups": 2, "score_draws": 100}
     draw(home / "imagenet-sigma0.25-T0.5", means, sigma=0.25, **thousand, model="an efficientnet")
     return home
 
