@@ -14,6 +14,7 @@ from buckler.certify import discrete
 from buckler.certify.published import (
     published_bernstein_lower,
     published_bisection,
+    published_bonferroni_lower,
     published_fast_bisection,
     published_margin_lower,
     published_margin_variable,
@@ -285,3 +286,10 @@ def test_bad_counts_are_named(change: dict[str, Any], named: str) -> None:
 def test_bad_scores_are_named(scores: Any, label: Any, named: str) -> None:
     with pytest.raises(buckler.InvalidInput, match=named):
         published_scores_margin_lower(scores, label)
+
+
+@pytest.mark.parametrize(("n", "last", "first"), [(100, 0.6, 0.7), (300, 0.8, 0.9), (500, 0.9, 1.0)])
+def test_the_baseline_of_table_2_turns_to_zero_where_it_must(n: int, last: float, first: float) -> None:
+    rows = np.tile(np.eye(10)[0], (n, 1))
+    ceiling = published_bonferroni_lower(rows, 0, alpha=1e-3, margin="probability", corrected=True)
+    assert last < ceiling < first
