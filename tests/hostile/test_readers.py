@@ -185,3 +185,18 @@ def test_peak_memory_of_the_readers() -> None:
             except BucklerError:
                 continue
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+@pytest.mark.parametrize("rows", [0, 1, 49, 51])
+def test_a_sealed_file_with_another_number_of_scores_is_named(rows: int) -> None:
+    """Sealed anew, so the checksum is right: two inputs with 5 and 20 draws each must have 50 rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    whole = pq.read_table(home() / "run" / "shards" / "000000.scores.parquet")
+    assert len(whole) == 50
+    changed = pa.concat_tables([whole, whole]).slice(0, rows)
+    buffer = io.BytesIO()
+    pq.write_table(changed, buffer)
+    with pytest.raises(DamagedEvidence, match=r"000000\.scores\.parquet"):
+        READERS["scores"](buffer.getvalue())

@@ -82,7 +82,7 @@ class Evidence:
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         heat = temperature if kind == "logits" else self.spec.temperature
         for shard, content in zip(self.shards, self.read_shards(), strict=True):
-            rows = _read_scores(folder.shard_path(self.root, shard, "scores"), self.spec)
+            rows = _read_scores(folder.shard_path(self.root, shard, "scores"), self.spec, len(content.ids))
             before = len(content.ids) * self.spec.n0
             for i, name in enumerate(content.ids):
                 label = None if content.labels is None else int(content.labels[i])
@@ -96,12 +96,15 @@ class Evidence:
                 yield made[0], made[1] if self.spec.n0 else None, label
 
 
-def _read_scores(path: Path, spec: RunSpec) -> FloatArray:
-    draws = spec.shard_inputs * (spec.kept_draws + spec.n0)
+def _read_scores(path: Path, spec: RunSpec, inputs: int) -> FloatArray:
+    draws = inputs * (spec.kept_draws + spec.n0)
     try:
         table = open_table(path, rows=draws, row_bytes=64 + 8 * spec.num_classes, memory_map=True)
         values = table.read(columns=["scores"])["scores"].combine_chunks()
-        return np.asarray(values.flatten(), dtype=np.float64).reshape(len(values), -1)
+        if len(values) != draws or values.null_count:
+            raise ValueError(f"{len(values)} rows of scores, and there should be {draws}")
+        with np.errstate(invalid="ignore"):  # what is no number is refused, and named, where it is used
+            return np.asarray(values.flatten(), dtype=np.float64).reshape(draws, -1)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as problem:
         raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None
 
