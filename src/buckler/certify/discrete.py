@@ -33,8 +33,8 @@ def margin_lower(
     ``P(margin_lower(X_A, max_j X_j, n) > margin) <= alpha``, one-sided.
 
     - ``"exact"``: Buehler's limit under the likelihood-ratio ordering, the tightest here; nowhere found below
-      Bonferroni, and ``top_class`` itself when ``num_classes`` is 2. With ``uniform``, one independent draw on [0, 1) for each entry,
-      ties between outcomes are broken at random and the level alpha is met exactly.
+      Bonferroni, and ``top_class`` itself when ``num_classes`` is 2. With ``uniform``, one independent draw on [0, 1)
+      for each entry, ties between outcomes are broken at random and the level alpha is met exactly.
     - ``"bonferroni"``: Clopper-Pearson at alpha/2 below for A, at alpha/2 above for the runner-up.
     - ``"bonferroni_all"``: Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper); needs
       ``num_classes``.
