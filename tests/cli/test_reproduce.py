@@ -1,6 +1,7 @@
 """``buckler reproduce`` as a user types it, on small evidence of its own."""
 
 import csv
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -114,8 +115,13 @@ def test_a_figure_for_the_selected_class(evidence: Path) -> None:
     assert all((curve.low == curve.accuracy).all() for curve in second if "not a certificate" in curve.name)
 
 
-def test_table_3_says_what_is_no_certificate(evidence: Path, tmp_path: Path) -> None:
+def test_table_3_says_what_is_no_certificate(
+    evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["reproduce", "table3", "--evidence", str(evidence), "--out", str(tmp_path), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
+    assert run(["reproduce", "table3", "--evidence", str(evidence), "--out", str(tmp_path), "--json"]) == 0
+    assert all(Path(path).exists() for path in json.loads(capsys.readouterr().out)["written"])
     found = rows(tmp_path / "table3.csv")
     assert {row["n"] for row in found} == {"100", "300", "500"}
     standing = {row["row"]: row["standing"] for row in found}

@@ -206,7 +206,10 @@ def test_command_on_runs_and_certificates(
     bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
     assert "Certified share" in bare.text
     assert "buckler certify run --alpha 0.001 --method exact --margin quantile --n 100 --out c.parquet" in bare.text
-    assert run(["report", "c.parquet", "-o", "known.html", "--data", "digits"]) == 0
+    capsys.readouterr()
+    assert run(["report", "c.parquet", "-o", "known.html", "--data", "digits", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said == {"page": "known.html", "inputs": 20, "bytes": (tmp_path / "known.html").stat().st_size}
     assert "Certified accuracy" in (tmp_path / "known.html").read_text(encoding="utf-8")
 
     capsys.readouterr()

@@ -1,5 +1,6 @@
 """``buckler report``: runs or certificates -> one page for people, self-contained."""
 
+import json
 import shlex
 from pathlib import Path
 from typing import Annotated, cast
@@ -38,6 +39,7 @@ def report(
     ] = None,
     classes: Annotated[Path | None, typer.Option(help="Text file of class names, one a line.")] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Certified robustness",
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Write one page about certified runs: curves, every input, settings. It opens from disk, without a network.
@@ -79,9 +81,11 @@ def report(
     page = build_page(results, delta=delta, data=data, title=title, class_names=names, command=shlex.join(again))
     with atomic_write(out) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
-    if not quiet:
-        inputs = sum(len(result.ids) for result in results)
-        print(f"{out}: {inputs:,} inputs, {len(page.encode()) / 1e6:.2f} MB; open it in a browser")
+    inputs, size = sum(len(result.ids) for result in results), len(page.encode())
+    if as_json:
+        print(json.dumps({"page": str(out), "inputs": inputs, "bytes": size}))
+    elif not quiet:
+        print(f"{out}: {inputs:,} inputs, {size / 1e6:.2f} MB; open it in a browser")
 
 
 def _class_names(path: Path) -> list[str]:

@@ -1,5 +1,6 @@
 """``buckler reproduce``: the paper's tables and figures again, from recorded evidence."""
 
+import json
 import os
 import shlex
 import sys
@@ -42,6 +43,7 @@ def reproduce(
     page: Annotated[
         Path | None, typer.Option(help="The page with everything, of 'all'.  [default: reproduction.md in --out]")
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
 ) -> None:
     """Reproduce the paper: its tables and figures, its printed methods beside valid ones, from recorded evidence.
@@ -74,7 +76,9 @@ def reproduce(
         place = page or out / "reproduction.md"
         _write_page(place, library, made, peers, drawn)
         written.append(place)
-    if not quiet:
+    if as_json:
+        print(json.dumps({"written": [str(path) for path in written], "unfinished": list(library.unfinished)}))
+    elif not quiet:
         for name in library.unfinished:
             print(f"buckler: {name} is not finished and was left out", file=sys.stderr)
         if part.startswith("table"):
