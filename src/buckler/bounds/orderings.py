@@ -69,6 +69,8 @@ def _clopper_pearson(n: int, alpha: float, margin: MarginKind) -> tuple[FloatArr
 class Bonferroni:
     """The difference of two Clopper-Pearson limits at ``alpha / 2`` each: ``T = u(x1) - v(x2)``.
 
+    An ordering spends no alpha: the levels only shape T, and any others would be as valid.
+
     Monotone because u and v are made nondecreasing and a rounded difference is monotone in both its terms. T is a
     valid limit, so the inversion never falls below it.
     """
