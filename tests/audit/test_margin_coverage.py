@@ -6,6 +6,7 @@ product in place of a search, which pays for the replicates; that the public fun
 tested first.
 """
 
+from collections.abc import Callable, Iterable
 from itertools import product
 
 import numpy as np
@@ -47,8 +48,16 @@ def draws(law: str, n: int, replicates: int, seed: int) -> FloatArray:
     return np.asarray(points[np.random.default_rng(seed).choice(len(weights), (replicates, n), p=weights)])
 
 
-def missed(x: FloatArray, label: int, truth: float, margin: MarginKind, alpha: float, star: bool) -> bool:
-    """Return whether the pairwise betting limit of one replicate passes the truth."""
+def missed(
+    x: FloatArray,
+    label: int,
+    truth: float,
+    margin: MarginKind,
+    alpha: float,
+    star: bool,
+    combine: Callable[[Iterable[bool]], bool] = all,
+) -> bool:
+    """Return whether the pairwise betting limit of one replicate passes the truth; ``all`` takes the smallest limit."""
     n = len(x)
     a = np.ascontiguousarray(x[:, label])
     rivals = np.ascontiguousarray(np.delete(x, label, axis=1).T)
@@ -61,7 +70,7 @@ def missed(x: FloatArray, label: int, truth: float, margin: MarginKind, alpha: f
         index = predictable_slopes(a, rivals, np.zeros((len(rivals), 6)), alpha)
         slopes, curves = SLOPES, CURVES
         means = (heights(truth, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
-    return all(
+    return combine(
         rejects(plan(a, rival, slopes, index[j], curves, -np.log(alpha), star=star), means, goal)
         for j, rival in enumerate(rivals)
     )
@@ -91,6 +100,15 @@ def test_pairwise_bets_hold(law: str, margin: MarginKind, alpha: float, n: int, 
     x = draws(law, n, replicates, seed=n)
     misses = sum(missed(rows, label, truth, margin, alpha, star=True) for rows in x)
     assert judge(misses, replicates, alpha).passed, misses / replicates
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+def test_planted_bug_the_largest_limit_over_rivals(margin: MarginKind) -> None:
+    """The largest in place of the smallest limit: the weakest rival answers for all, and that is caught."""
+    label, truth = truth_of("votes", margin)
+    x = draws("votes", 100, 500, seed=3)
+    misses = sum(missed(rows, label, truth, margin, 0.05, star=True, combine=any) for rows in x)
+    assert not judge(misses, len(x), 0.05).passed, misses / len(x)
 
 
 @pytest.mark.parametrize("combine", ["pairwise", "bonferroni", "margin_variable"])
