@@ -23,6 +23,7 @@ MAY_SEE = {
 }
 ONLY_IN = {
     "torch": ("sampling/", "training/", "evaluate/attacks.py"),
+    "triton": ("sampling/kernels.py",),
     "safetensors": ("sampling/", "training/"),
     "onnxruntime": ("sampling/",),
     "sklearn": ("sampling/", "training/"),

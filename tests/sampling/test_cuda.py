@@ -95,6 +95,44 @@ def test_lower_precision_compiled_and_channels_last() -> None:
 
 
 @needs_cuda
+def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
+    from buckler.sampling.narrow import NarrowConvolution
+
+    torch.manual_seed(0)
+    for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 32, 1)):
+        conv = nn.Conv2d(inputs, outputs, 3, stride, 1).cuda()
+        x = torch.randn(65, inputs, 13, 13, device="cuda").to(memory_format=torch.channels_last)
+        rest = torch.randn_like(conv(x))
+        expected = torch.relu(conv(x) + rest)
+        layer = NarrowConvolution(conv, relu=True)
+        layer.lower(torch.float16)
+        found = layer(x.half(), rest.half())
+        assert float((found - expected).abs().max()) < 0.02
+        assert torch.equal(found, layer(x.half(), rest.half()))
+
+
+@needs_cuda
+def test_a_fused_network_votes_as_the_plain_one() -> None:
+    from buckler.training.architectures import build
+
+    torch.manual_seed(0)
+    net = build("resnet20", 4).cuda()
+    for part in net.modules():
+        if isinstance(part, nn.BatchNorm2d):
+            part.weight.data.uniform_(0.3, 0.8)
+    options: dict[str, Any] = {"dtype": "bfloat16", "channels_last": True, "compile": True}
+    x = torch.rand(2000, 3, 32, 32, device="cuda")
+    plain, fused, again = (as_classifier(net, **how) for how in ({}, options, options))
+    with plain.session():
+        reference = plain(x)
+    with fused.session(), again.session():
+        close, twice = fused(x), again(x)
+    assert "NarrowConvolution" in str(fused._call)  # type: ignore[attr-defined]
+    assert float((close - reference).abs().mean()) < 0.02 * float(reference.std())
+    assert torch.equal(close, twice)
+
+
+@needs_cuda
 def test_memory_that_runs_out_halves_the_batch() -> None:
     class Greedy(Rowwise):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

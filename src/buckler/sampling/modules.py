@@ -5,8 +5,7 @@ the noisy input stay float32, and matrix products and convolutions run in ``dtyp
 """
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
 import torch
@@ -15,6 +14,7 @@ from torch import nn
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.fingerprint import fingerprint
+from buckler.sampling.fusion import evaluating, fuse
 from buckler.types import AnyArray
 
 
@@ -53,7 +53,8 @@ class TorchClassifier:
         """Wrap the module; a copy is made only where another device, memory format or type of weights is asked for.
 
         A ``dtype`` below float32 leaves the weights as they are and lets torch choose which operations run in it
-        (``autocast``), or, without that, converts weights and inputs. Compiled, weights are constants of the program.
+        (``autocast``), or, without that, converts weights and inputs. Compiled, weights are constants of the program,
+        and narrow layers are fused where the device is CUDA, with ``autocast`` and ``channels_last`` (``fusion``).
         """
         check_choice("dtype", dtype, get_args(Dtype))
         self.num_classes = infer_classes(module) if num_classes is None else num_classes
@@ -73,16 +74,15 @@ class TorchClassifier:
         self.compiled = compile
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._input = self._dtype if convert else torch.float32
-        self._call: Any = module
-        if compile:
-            # Weights do not change while a classifier is certified, so they may be folded into the program.
-            self._call = torch.compile(module, dynamic=False, options={"freezing": True})
+        self._call: Any = None if compile else module
         self._description = (dtype, channels_last, compile, autocast)
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
         if batch.dim() == 4 and self._format is torch.channels_last:
             batch = batch.contiguous(memory_format=torch.channels_last)
+        if self._call is None:
+            self._call = self._compile(batch)
         kind = torch.device(self.device).type
         # Not inference_mode: folding weights into a compiled program needs ordinary tensors.
         with torch.no_grad(), torch.autocast(kind, self._dtype, enabled=self._autocast):
@@ -92,16 +92,16 @@ class TorchClassifier:
             raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")
         return logits.float()
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Put every part of the module in eval mode, and give each back its own mode afterwards."""
-        modes = [(part, part.training) for part in self.module.modules()]
-        self.module.eval()
-        try:
-            yield
-        finally:
-            for part, training in modes:
-                part.training = training
+    def _compile(self, batch: torch.Tensor) -> Any:
+        fused = None
+        if batch.is_cuda and self._autocast and self._format is torch.channels_last:
+            fused = fuse(self.module, self._dtype, batch)
+        # Weights do not change while a classifier is certified, so they may be folded into the program.
+        return torch.compile(fused or self.module, dynamic=False, options={"freezing": fused is None})
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return the context in which every part of the module is in eval mode; each gets its own mode back."""
+        return evaluating(self.module)
 
     def fingerprint(self) -> str:
         """Return the hash of the module's structure, weights and own ``forward`` methods, and of how it is run."""

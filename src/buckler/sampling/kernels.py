@@ -1,0 +1,46 @@
+"""The kernel of ``narrow``, in Triton, which comes with torch for CUDA: imported only where it runs."""
+
+from typing import Any
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def convolve(
+    x: Any, weight: Any, bias: Any, shortcut: Any, y: Any, pixels: Any,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STRIDE: tl.constexpr,
+    ADD: tl.constexpr, RELU: tl.constexpr, TILE: tl.constexpr,
+) -> None:  # fmt: skip
+    """Write ``TILE`` pixels of ``relu(convolution(x, weight) + bias + shortcut)``, channels last.
+
+    ``weight`` is ``[9, INPUTS, OUTPUTS]``; ``x`` is ``[*, HEIGHT, WIDTH, INPUTS]``; ``y`` and ``shortcut`` are
+    ``[*, ROWS, COLUMNS, OUTPUTS]``, ``pixels`` of them.
+    """
+    pixel = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    here = pixel < pixels
+    image = pixel // (ROWS * COLUMNS)
+    place = pixel % (ROWS * COLUMNS)
+    top = place // COLUMNS * STRIDE
+    left = place % COLUMNS * STRIDE
+    start = (image * HEIGHT + top) * WIDTH + left
+    ins = tl.arange(0, INPUTS)
+    outs = tl.arange(0, OUTPUTS)
+    total = tl.zeros((TILE, OUTPUTS), dtype=tl.float32)
+    for tap in tl.static_range(9):
+        down = tap // 3 - 1
+        right = tap % 3 - 1
+        inside = here & (top + down >= 0) & (top + down < HEIGHT) & (left + right >= 0) & (left + right < WIDTH)
+        at = (start + down * WIDTH + right)[:, None] * INPUTS + ins[None, :]
+        w = tl.load(weight + (tap * INPUTS + ins[:, None]) * OUTPUTS + outs[None, :])
+        a = tl.load(x + at, mask=inside[:, None], other=0.0).to(w.dtype)
+        total = tl.dot(a, w, total)
+    total += tl.load(bias + outs)[None, :]
+    to = pixel[:, None] * OUTPUTS + outs[None, :]
+    if ADD:
+        total += tl.load(shortcut + to, mask=here[:, None], other=0.0).to(tl.float32)
+    if RELU:
+        # Not a maximum with 0, which may drop a NaN: that is an error to be named and never a vote.
+        total = tl.where(total < 0.0, 0.0, total)
+    tl.store(y + to, total.to(y.dtype.element_ty), mask=here[:, None])
