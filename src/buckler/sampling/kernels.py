@@ -1,18 +1,16 @@
 """The kernel of ``narrow``, in Triton, which comes with torch for CUDA: imported only where it runs."""
 
-from typing import Any
-
 import triton
 import triton.language as tl
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def convolve(
-    x: Any, weight: Any, bias: Any, shortcut: Any, y: Any, pixels: Any,
+    x, weight, bias, shortcut, y, pixels,  # noqa: ANN001  (the compiler reads annotations)
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     INPUTS: tl.constexpr, OUTPUTS: tl.constexpr, STRIDE: tl.constexpr,
     ADD: tl.constexpr, RELU: tl.constexpr, TILE: tl.constexpr,
-) -> None:  # fmt: skip
+):  # fmt: skip
     """Write ``TILE`` pixels of ``relu(convolution(x, weight) + bias + shortcut)``, channels last.
 
     ``weight`` is ``[9, INPUTS, OUTPUTS]``; ``x`` is ``[*, HEIGHT, WIDTH, INPUTS]``; ``y`` and ``shortcut`` are
