@@ -85,7 +85,7 @@ def first_margins(n: int, replicates: int) -> None:
     names = [*(f"{combine[:8]}/{limit[:6]}" for combine, limit in methods), "star, n0=100"]
     print(f"\nFirst margin, n = {n}, alpha = {ALPHA}: median(truth - limit) / median(truth - oracle)")
     print(f"{'T gap spread lead':>19} {'sd':>5} " + " ".join(f"{name:>15}" for name in names) + f" {'informed':>9}")
-    everything: dict[bool, list[list[float]]] = {True: [], False: []}
+    everything: list[list[float]] = []
     for family in FAMILIES:
         rng = np.random.default_rng(1)
         known = rows(rng, 100000, family)
@@ -99,16 +99,14 @@ def first_margins(n: int, replicates: int) -> None:
         lows.append(margin_lower(data, label, ALPHA, "probability", selection=before))
         ratios = [float(np.median(truth - low)) / reach for low in lows]
         best = (truth - informed(pair, n)) / (-float(ndtri(ALPHA)) * deviation / sqrt(n))
-        everything[deviation >= 0.25].append(ratios)
+        everything.append(ratios)
         print(
             f"{family[0]:>6} {family[1]:>4} {family[2]:>3} {family[3]:>3} {deviation:5.2f} "
             + " ".join(f"{r:15.3f}" for r in ratios)
             + f" {best:9.3f}"
         )
-    for wide, name in ((True, "sd >= .25"), (False, "sd < .25")):
-        if everything[wide]:
-            medians = np.median(everything[wide], axis=0)
-            print(f"{'median, ' + name:>25} " + " ".join(f"{value:15.3f}" for value in medians))
+    medians = np.median(everything, axis=0)
+    print(f"{'median':>25} " + " ".join(f"{value:15.3f}" for value in medians))
 
 
 def halves(data: FloatArray) -> float:

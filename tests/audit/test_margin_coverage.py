@@ -1,9 +1,9 @@
 """Coverage of the margin limits where the truth is known exactly: rows drawn from a few points of the simplex.
 
 Replicates of the first margin suffice to see a miss rate of 1.3 alpha (8,000 at .05, 40,000 at .01). For the betting
-limits wealth falls in the candidate, so the limit passes the truth exactly when every rival's path rejects it: one
-product in place of a search, which pays for the replicates; that the public function misses no more often than this is
-tested first.
+limits it is asked only whether each rival's limit passes the truth, by a search that ends there or, where one path
+serves all candidates, by one product: this pays for the replicates. That the public function misses no more often than
+this is tested first.
 """
 
 from collections.abc import Callable, Iterable
@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.bets import plan
+from buckler.bounds.bets import NO_HEAD, plan
 from buckler.bounds.betting import rejects, wealth_goal
+from buckler.bounds.cells import HAZARDS, own_limit_compiled
 from buckler.certify.continuous import margin_lower
 from buckler.certify.tangents import CURVES, HEIGHT_SLACK, SLOPES, heights, predictable_slopes
 from buckler.evaluate.simulation import judge
@@ -62,12 +63,19 @@ def missed(
     a = np.ascontiguousarray(x[:, label])
     rivals = np.ascontiguousarray(np.delete(x, label, axis=1).T)
     goal = wealth_goal(alpha, n)
+    if margin == "probability" and star:
+        top = (1.0 + truth) / 2.0
+        lows = (
+            own_limit_compiled(0.5 * (a - rival + 1.0), np.zeros(4), -np.log(alpha), goal, top, False, HAZARDS)
+            for rival in rivals
+        )
+        return combine(low >= top for low in lows)
     if margin == "probability":
         index = np.zeros(rivals.shape, dtype=np.int64)
         slopes, curves = np.ones(1), np.array([[0.0, 1.0]])
         means = np.array([(1.0 + truth) / 2.0])
     else:
-        index = predictable_slopes(a, rivals, np.zeros((len(rivals), 6)), alpha)
+        index = predictable_slopes(a, rivals, np.zeros((len(rivals), NO_HEAD.size)), alpha)
         slopes, curves = SLOPES, CURVES
         means = (heights(truth, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
     return combine(

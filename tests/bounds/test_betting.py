@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import log_ndtr
 
-from buckler.bounds.bets import CAP, PACE, PRIOR, Plan, head_of, plan
+from buckler.bounds.bets import CAP, NO_HEAD, PACE, PRIOR, Plan, head_of, plan
 from buckler.bounds.betting import (
     betting_lower,
+    end_compiled,
     mean_reaches_compiled,
     rejects,
     smallest_lower,
@@ -77,6 +78,10 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
     return stakes
 
 
+def path_end(path: Plan, alpha: float) -> float:
+    return float(end_compiled(path.y, path.stakes, wealth_goal(alpha, path.y.size), 1.0, path.guess))
+
+
 def reference_wealth(path: Plan, m: float) -> FloatArray:
     return np.asarray(np.cumprod(1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m)), dtype=np.float64)
 
@@ -99,17 +104,18 @@ def test_compiled_stakes_equal_reference(law: str, n: int) -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("star", [True, False])
-def test_limit_equals_a_search_on_the_reference_wealth(law: str, star: bool) -> None:
+def test_limit_of_a_path_equals_a_search_on_the_reference_wealth(law: str, star: bool) -> None:
     x = LAWS[law](np.random.default_rng(7), 150)
     path = plain_plan(x, 1e-2, star)
     low, high = 0.0, 1.0
     while high - low > 1e-12:
         m = 0.5 * (low + high)
         low, high = (m, high) if reference_wealth(path, m).max() >= 100.0 else (low, m)
-    found = float((star_lower if star else betting_lower)(x, 1e-2))
-    expected = min(low, x.mean())
-    assert found <= expected + 1e-12
-    assert found == pytest.approx(expected, abs=1e-9)
+    found = path_end(path, 1e-2)
+    assert found <= low + 1e-12
+    assert found == pytest.approx(low, abs=1e-9)
+    if not star:
+        assert float(betting_lower(x, 1e-2)) == pytest.approx(min(found, x.mean()), abs=1e-9)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -119,10 +125,10 @@ def test_residual_in_ball_arithmetic(law: str, n: int) -> None:
     ctx.prec = 300
     alpha = 0.04
     x = LAWS[law](np.random.default_rng(n), n)
-    low = float(star_lower(x, alpha))
-    if low == 0.0 or low >= x.mean() - 1e-12:
-        return
     path = plain_plan(x, alpha)
+    low = path_end(path, alpha)
+    if low == 0.0:
+        return
     m, wealth, most = arb(low), arb(1), arb(0)
     for y, stake in zip(path.y.tolist(), path.stakes.tolist(), strict=True):
         wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
@@ -166,8 +172,8 @@ def test_wealth_falls_in_the_candidate(x: FloatArray, star: bool) -> None:
 @pytest.mark.parametrize("law", LAWS)
 def test_there_is_no_hole_below_the_limit(law: str) -> None:
     x = LAWS[law](np.random.default_rng(11), 200)
-    path, low = plain_plan(x, 0.01), float(star_lower(x, 0.01))
-    goal = wealth_goal(0.01, 200)
+    path, goal = plain_plan(x, 0.01), wealth_goal(0.01, 200)
+    low = path_end(path, 0.01)
     for m in np.linspace(1e-6, low, 500):
         assert rejects(path, np.array([m]), goal)
 
@@ -179,9 +185,12 @@ def test_the_smallest_over_rivals_is_the_minimum() -> None:
         a, rivals = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1:].T)
         order = np.argsort(-rivals.mean(axis=1)) if k % 2 else np.arange(5)
         for star in (True, False):
-            screened = smallest_lower(a, rivals, np.zeros((5, 6)), 0.05, order, star=star)
+            screened = smallest_lower(a, rivals, np.zeros((5, NO_HEAD.size)), 0.05, order, star=star)
             first = np.array([0])
-            alone = [smallest_lower(a, rivals[j : j + 1], np.zeros((1, 6)), 0.05, first, star=star) for j in range(5)]
+            alone = [
+                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_HEAD.size)), 0.05, first, star=star)
+                for j in range(5)
+            ]
             assert screened == pytest.approx(min(alone), abs=3e-10)
 
 
@@ -208,7 +217,7 @@ def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
         return float(max(m for m in tested if rejects(path, np.array([m]), goal)))
 
     helped, misled = limit(head_of(x[:50], np.zeros(50))), limit(head_of(np.tile([0.0, 1.0], 25), np.zeros(50)))
-    assert helped > limit(np.zeros(6)) > misled
+    assert helped > limit(NO_HEAD) > misled
 
 
 @pytest.mark.parametrize("top", [1.0, 0.999, 0.97, 0.9, 0.75])

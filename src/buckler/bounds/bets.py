@@ -7,7 +7,8 @@ the candidate m stakes ``min(lambda_i, CAP / m)``, and the wealth is multiplied 
 **Why one path.** The factor falls as m rises, capped or not, as long as ``lambda_i`` is the same for every candidate.
 So wealth falls in m, the rejected candidates are an interval, and a bisection finds its end. Stakes that react to each
 candidate's own wealth, as target-recalculating bets are published, lose this; here they react to the wealth of one
-*reference* candidate, the limit that the draws so far foretell.
+*reference* candidate, the limit that the draws so far foretell. That costs some width; the limit of a plain mean avoids
+it (``cells``), while second margins, whose slope changes on the way, use this path.
 
 **The stake** (``star``). Were y Gaussian with known variance, the best test at level alpha and horizon n would be the
 z-test, whose wealth is a digital option: with wealth K and r draws left, hold ``lambda = phi(d) / (Phi(d) s sqrt r)``
@@ -145,7 +146,7 @@ def _plan(
 
     ``index[i]`` picks the slope at step i; ``curves[s]`` are the candidate means of slope s along one common
     parameter, used to carry the reference over a change of slope. ``head`` holds the count and the sums of a, b, aa,
-    ab, bb over draws seen before (zeros if none).
+    ab, bb over draws seen before (zeros if none; a seventh entry is not used here).
     """
     n = a.size
     count, sa, sb, saa, sab, sbb = head[0], head[1], head[2], head[3], head[4], head[5]
@@ -223,12 +224,12 @@ class Plan(NamedTuple):
     guess: float
 
 
-NO_HEAD: FloatArray = np.zeros(6)
+NO_HEAD: FloatArray = np.zeros(7)
 
 
 def head_of(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the moments of draws seen beforehand, such as a selection sample, for ``plan``."""
-    return np.array([a.size, a.sum(), b.sum(), a @ a, a @ b, b @ b], dtype=np.float64)
+    return np.array([a.size, a.sum(), b.sum(), a @ a, a @ b, b @ b, ((a - b) ** 3).sum()], dtype=np.float64)
 
 
 def plan(

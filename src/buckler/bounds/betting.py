@@ -1,5 +1,8 @@
 """Lower limits of a mean by betting: the smallest candidate whose wealth never reached 1/alpha.
 
+``star`` limits come from ``cells``, where candidates bet apart; ``plain`` ones, and the paths behind second margins,
+from ``bets``, where one path of stakes serves all candidates.
+
 **Error account.** Wealth is a running product. One factor ``1 + stake (y - m)`` is off by at most 3 roundoffs of
 ``stake |y - m|`` plus 1 of itself; where ``y < m`` the stake loses at most CAP = 0.99 of the wealth, so the factor is
 at least 0.01 and its relative error at most 300 roundoffs; the product adds 1. Together under ``4e-14`` a draw, and
@@ -15,6 +18,7 @@ import numpy as np
 
 from buckler.bounds.bets import CAP, HURRIED, PACE, Plan, plan, plan_compiled
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
+from buckler.bounds.cells import HAZARDS, own_limit_compiled, smallest_limit_compiled
 from buckler.bounds.compiled import compiled
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
@@ -117,20 +121,21 @@ def smallest_lower(
 ) -> float:
     """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
 
-    A row that rejects the smallest limit so far has a larger one, by monotone wealth, so it need not be solved: the
-    result is the plain minimum to within TOLERANCE, whatever the order. The loop stays outside of the compiled
-    kernels, since a cached kernel does not notice a change in one that it calls from another file.
+    A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
+    result is the plain minimum to within TOLERANCE, whatever the order.
     """
     n = a.size
+    goal, log_goal, hurry = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
+    if star:
+        return float(smallest_limit_compiled(a, rivals, heads, order, log_goal, goal, hurry, HAZARDS))
     index = np.zeros(n, dtype=np.int64)
     y, stakes = np.empty(n), np.empty(n)
-    goal, log_goal = wealth_goal(alpha, n), -log(alpha)
-    pace = PACE if len(rivals) <= MANY else HURRIED
     smallest = 1.0
     for j in order:
         guess, above = plan_compiled(
-            a, rivals[j], UNIT_SLOPE, index, PLAIN_CURVE, heads[j], log_goal, star, y, stakes, smallest, goal, pace
-        )
+            a, rivals[j], UNIT_SLOPE, index, PLAIN_CURVE, heads[j], log_goal, star, y, stakes, smallest, goal,
+            HURRIED if hurry else PACE,
+        )  # fmt: skip
         if not above:
             smallest = end_compiled(y, stakes, goal, smallest, guess)
         if smallest <= 0.0:
@@ -153,6 +158,10 @@ def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> F
     nothing, index = np.zeros(n), np.zeros(n, dtype=np.int64)
     ends = np.empty(draws.shape[0])
     for column, values in enumerate(scaled):
+        if star:
+            goal = wealth_goal(alpha, n)
+            ends[column] = own_limit_compiled(values, np.zeros(4), -log(alpha), goal, 1.0, False, HAZARDS)
+            continue
         path = plan(values, nothing, PLAIN_SLOPE, index, PLAIN_CURVE, -log(alpha), star=star)
         ends[column] = end_compiled(path.y, path.stakes, wealth_goal(alpha, n), 1.0, path.guess)
     limits = left + span * ends - SLACK * max(abs(left), abs(right))
@@ -178,15 +187,15 @@ def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.
 
 
 def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the betting limit of the mean with target-recalculating stakes along one reference path.
+    """Return the betting limit of the mean with target-recalculating stakes, each candidate mean its own bettor.
 
     **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down.
 
-    The stakes follow ``bets``: at each step as large as is needed to bring the wealth of the foretold limit to
-    ``1/alpha`` by draw n (after Voracek & Orabona 2025), the same for every candidate but for the cap ``.99/m``, so
-    that wealth falls in m and bisection is sound.
+    The stakes follow ``cells``: at each step as large as is needed to bring the candidate's wealth to ``1/alpha`` by
+    draw n (after Voracek & Orabona 2025). Candidates are cut into cells; within a cell they hold the same stakes, so
+    that wealth falls in m and bisection is sound, and every cell below the limit is rejected.
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.833318
+    0.833199
     """
     return _lower(x, alpha, low, high, star=True)

@@ -129,7 +129,7 @@ def rivalries(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike
         others = np.delete(np.arange(by_class.shape[0]), position)
         rivals = np.empty((others.size, by_class.shape[1]))
         rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        heads = np.zeros((others.size, 6))
+        heads = np.zeros((others.size, NO_HEAD.size))
         if earlier is not None:
             before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
             heads = np.stack([head_of(before[position], before[j]) for j in others])

@@ -113,7 +113,7 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, heads: FloatArray, alp
             others @ block,
             np.einsum("ij,ij->i", others, others),
         ]
-        moments = moments + np.stack(seen, axis=1)
+        moments[:, : len(seen)] += np.stack(seen, axis=1)
     return index
 
 

@@ -15,6 +15,7 @@ from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.fusion import evaluating, fuse
+from buckler.sampling.narrow import AVAILABLE
 from buckler.types import AnyArray
 
 
@@ -94,7 +95,7 @@ class TorchClassifier:
 
     def _compile(self, batch: torch.Tensor) -> Any:
         fused = None
-        if batch.is_cuda and self._autocast and self._format is torch.channels_last:
+        if AVAILABLE and batch.is_cuda and self._autocast and self._format is torch.channels_last:
             fused = fuse(self.module, self._dtype, batch)
         # Weights do not change while a classifier is certified, so they may be folded into the program.
         return torch.compile(fused or self.module, dynamic=False, options={"freezing": fused is None})

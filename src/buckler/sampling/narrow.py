@@ -8,6 +8,7 @@ program takes a run of output pixels with all their channels, adds nine products
 Nothing is tuned by timing and no sum depends on the order in which programs run: the same bytes every time.
 """
 
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -39,8 +40,12 @@ def _launch(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, st
     return y
 
 
-narrow_convolution: Any = torch.library.triton_op("buckler::narrow_convolution", _launch, mutates_args={})
-"""The kernel as an operation of torch, so that a compiled program can hold it."""
+AVAILABLE = find_spec("triton") is not None
+narrow_convolution: Any = None
+"""The kernel as an operation of torch, so that a compiled program can hold it; None without Triton."""
+
+if AVAILABLE:
+    narrow_convolution = torch.library.triton_op("buckler::narrow_convolution", _launch, mutates_args={})
 
 
 class NarrowConvolution(nn.Module):
@@ -70,7 +75,7 @@ class NarrowConvolution(nn.Module):
         """Return the finished layer."""
         inputs, outputs = self.weight.shape[1:]
         # The kernel counts elements in 32 bits.
-        low = self.weight.dtype is not torch.float32
+        low = AVAILABLE and self.weight.dtype is not torch.float32
         if low and x.is_cuda and x.numel() // inputs * max(inputs, outputs) < 2**31:
             y: Tensor = narrow_convolution(x, self.weight, self.bias, shortcut, self.stride, self.relu)
             return y
