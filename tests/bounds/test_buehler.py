@@ -204,25 +204,59 @@ def test_limit_is_close_to_the_infimum() -> None:
             assert max(region_probability(region, *curve_point(CODE[margin], L, float(t)), 1e-20) for t in span) > 1e-3
 
 
-@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
-def test_moduli_stay_below_their_bound(kind: int) -> None:
+def complex_point(kind: int, L: float, t: complex) -> tuple[complex, complex]:
     from scipy.special import wofz
 
     def normal(z: complex) -> complex:
         return complex(0.5 * wofz(-1j * z / np.sqrt(2)) * np.exp(-0.5 * z * z))
 
+    if kind == PROBABILITY:
+        return max(L, 0) + 0.5 * (1 - abs(L)) * t, max(-L, 0) + 0.5 * (1 - abs(L)) * t
+    return normal(t + L / 2), normal(t - L / 2)
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_moduli_stay_below_their_bound(kind: int) -> None:
     rng = np.random.default_rng(5)
     for _ in range(2000):
         L, half = rng.uniform(-1, 1) * (0.99 if kind == PROBABILITY else 5), 10 ** rng.uniform(-5, -0.5)
         middle = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-4, 0.7))
-        bound = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
+        inside, best = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
         angle = rng.uniform(0, 2 * np.pi)
         t = complex(middle + 1.25 * half * np.cos(angle), 0.75 * half * np.sin(angle))
-        if kind == PROBABILITY:
-            q1, q2 = max(L, 0) + 0.5 * (1 - abs(L)) * t, max(-L, 0) + 0.5 * (1 - abs(L)) * t
-        else:
-            q1, q2 = normal(t + L / 2), normal(t - L / 2)
-        assert np.log(abs(q1) + abs(q2) + abs(1 - q1 - q2)) <= bound + 1e-13
+        q1, q2 = complex_point(kind, L, t)
+        assert np.log(abs(q1) + abs(q2) + abs(1 - q1 - q2)) <= best + 1e-13
+        assert inside >= best
+        assert L >= 0 or inside == np.inf
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_complex_probability_stays_below_its_share_of_the_supremum(margin: MarginKind) -> None:
+    """On the ellipse of a piece ``|P|`` is at most ``exp(n * inside)`` times the supremum along the real curve."""
+    n, kind, rng = 40, CODE[margin], np.random.default_rng(6)
+    y1, y2 = all_outcomes(n)
+    choose = np.array([exp(log_pmf(n, a, b, 0.3, 0.3, 0.4)) for a, b in zip(y1, y2, strict=True)])
+    choose /= 0.3**y1 * 0.3**y2 * 0.4 ** (n - y1 - y2)
+    sharpest = 0.0
+    for x1, x2 in [(30, 5), (20, 19), (38, 0), (12, 3), (25, 14), (6, 1)]:
+        L = max(buehler_lower(x1, x2, n, 0.05, margin), 0.0)
+        c, _ = DEFAULT.region(x1, x2, n, 0.05, margin)
+        region, full = make_region(n, c), np.append(c, np.full(n + 1 - c.size, n + 1))
+        over = y1 >= full[y2]
+        grid = np.linspace(0, 1, 2001) if kind == PROBABILITY else -np.geomspace(1e-6, 8, 2001)
+        supremum = max(region_probability(region, *curve_point(kind, L, float(t)), 1e-20) for t in grid)
+        for _ in range(150):
+            half = 10 ** rng.uniform(-2.5, -0.5)
+            middle = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-2, 0.5))
+            inside, _ = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
+            angle = rng.uniform(0, 2 * np.pi)
+            t = complex(middle + 1.25 * half * np.cos(angle), 0.75 * half * np.sin(angle))
+            q1, q2 = complex_point(kind, L, t)
+            value = abs(np.sum(choose[over] * q1 ** y1[over] * q2 ** y2[over] * (1 - q1 - q2) ** (n - y1 - y2)[over]))
+            if inside < 10.0:
+                assert np.log(value / supremum) <= n * inside + 1e-4
+                sharpest = max(sharpest, np.log(value / supremum) - n * inside)
+    assert sharpest > -0.1
 
 
 @pytest.mark.parametrize("margin", MARGINS)

@@ -15,7 +15,7 @@ import numpy as np
 
 from buckler.bounds.compiled import compiled
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import DROP, curve_point, mixture, supremum_at_most
+from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
 from buckler.bounds.trinomial import Region, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
@@ -26,6 +26,8 @@ AIM = 1e-6
 LARGEST_N = 1_000_000
 SMALLEST_ALPHA = 1e-12
 REMEMBERED = 1 << 16
+SCANNED = 16
+"""Points of a scan that are evaluated together."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
@@ -97,7 +99,7 @@ def climb(
     golden = 0.6180339887498949
     x, y = high - golden * (high - low), low + golden * (high - low)
     f, g = log_at(kind, L, x, region, strict, weight, drop), log_at(kind, L, y, region, strict, weight, drop)
-    while high - low > 1e-5 * reach:
+    while high - low > 3e-4 * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - golden * (high - low)
@@ -118,25 +120,28 @@ def climb(
 def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
     n, drop = region.n, DROP * alpha
-    top = 1.0 if kind == PROBABILITY else 0.0
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    best, where, reach = -inf, top, 0.3 / n
-    t = top
-    step = 0.3 / n
-    while True:
-        f = log_at(kind, L, t, region, strict, weight, drop)
-        if f > best:
-            best, where, reach = f, t, step
-        q1, _ = curve_point(kind, L, t)
-        if mixture(region, strict, weight, q1, rest, drop) <= alpha:
-            return where, reach
-        if kind == PROBABILITY:
-            step = min(1.5 * step, 0.04, 0.3 * t)
-            if step < 0.01 / n:
-                return where, reach
-        else:
+    ts, steps, q1, q2, values = np.empty((5, SCANNED))
+    t, step = 1.0 if kind == PROBABILITY else 0.0, 0.3 / n
+    best, where, reach = -inf, t, step
+    ended = False
+    while not ended:
+        count = 0
+        while count < SCANNED and not ended:
+            q1[count], q2[count] = curve_point(kind, L, t)
+            ts[count], steps[count] = t, step
+            ended = mixture(region, strict, weight, q1[count], rest, drop) <= alpha
             step = min(1.5 * step, 0.12)
-        t -= step
+            if kind == PROBABILITY:
+                step = min(step, 0.04, 0.3 * t)
+                ended = ended or step < 0.01 / n
+            t -= step
+            count += 1
+        mixtures(region, strict, weight, q1[:count], q2[:count], drop, values)
+        for i in range(count):
+            if values[i] > best:
+                best, where, reach = values[i], ts[i], steps[i]
+    return where, reach
 
 
 @compiled
@@ -145,16 +150,14 @@ def invert(kind: int, hint: float, region: Region, strict: Region, weight: float
     n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
-    L = hint
-    t, reach = scan(kind, L, region, strict, weight, alpha)
-    L = margin_at(kind, L, t, region, strict, weight, goal)
+    L = margin_at(kind, hint, 1.0 if kind == PROBABILITY else 0.0, region, strict, weight, goal)
     t, reach = scan(kind, L, region, strict, weight, alpha)
     retreat = 0.0
     for attempt in range(100):
         for _ in range(12):
             t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
             after = margin_at(kind, L, t, region, strict, weight, goal)
-            done = abs(after - L) <= 1e-11
+            done = abs(after - L) <= 0.05 * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
                 break
