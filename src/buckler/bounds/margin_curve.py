@@ -67,12 +67,13 @@ def mixtures(
     region: Region, strict: Region, weight: float, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray
 ) -> None:
     """Fill ``out`` with ``mixture`` at points near one another."""
-    region_probabilities(region, q1, q2, drop, out)
-    if weight < 1.0:
-        other = np.empty(q1.size)
-        region_probabilities(strict, q1, q2, drop, other)
-        for i in range(q1.size):
-            out[i] = weight * out[i] + (1.0 - weight) * other[i]
+    part = np.empty(q1.size)
+    out[: q1.size] = 0.0
+    for share, chosen in ((weight, region), (1.0 - weight, strict)):
+        if share > 0.0:
+            region_probabilities(chosen, q1, q2, drop, part)
+            for i in range(q1.size):
+                out[i] += share * part[i]
 
 
 @compiled

@@ -76,7 +76,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
         ratio = (m - x1) * q1 / ((x1 + 1) * q3)
         term *= ratio
         total += term
-        if ratio < 0.999 and term < 1e-18 * total:
+        if ratio < 0.999 and term < 1e-16 * total:
             total += term * ratio / (1.0 - ratio)
             break
     term = 1.0
@@ -84,7 +84,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
         ratio = x1 * q3 / ((m - x1 + 1) * q1)
         term *= ratio
         total += term
-        if ratio < 0.999 and term < 1e-18 * total:
+        if ratio < 0.999 and term < 1e-16 * total:
             total += term * ratio / (1.0 - ratio)
             break
     return log_pmf(n, start, j, q1, q2, q3), total
@@ -123,19 +123,16 @@ class Region(NamedTuple):
 
 
 @compiled
-def fill_down(n: int, c: IntArray, down: FloatArray) -> None:
-    """Fill the ratios along the boundary's rises, each in the column where the boundary passes it."""
-    for j in range(c.size - 1):
-        for x1 in range(c[j], c[j + 1]):
-            down[x1] = x1 / (n - j - x1 + 1.0)
-
-
 def make_region(n: int, c: IntArray) -> Region:
     """Return the region with boundary ``c``."""
-    j = np.arange(c.size, dtype=np.float64)
-    down = np.zeros(int(c[-1]) + 1 if c.size else 1)
-    fill_down(n, c, down)
-    return Region(n, c, j / (n - j + 1.0), j / (n - j - c + 2.0), down)
+    column, across = np.empty(c.size), np.empty(c.size)
+    down = np.zeros(c[-1] + 1 if c.size else 1)
+    for j in range(c.size):
+        column[j] = j / (n - j + 1.0)
+        across[j] = j / (n - j - c[j] + 2.0)
+        for x1 in range(c[j], c[j + 1] if j + 1 < c.size else c[j]):
+            down[x1] = x1 / (n - j - x1 + 1.0)
+    return Region(n, c, column, across, down)
 
 
 @compiled
