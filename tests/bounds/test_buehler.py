@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaincinv, ndtr, ndtri
 
+from buckler.bounds import buehler
 from buckler.bounds.buehler import buehler_lower, exact_margin_lower
+from buckler.bounds.distinct import distinct
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import curve_point, log_excess
 from buckler.bounds.orderings import DEFAULT, Bonferroni, LikelihoodRatio, Ordering, Wald
@@ -291,6 +293,30 @@ def test_vectorised_equals_scalar_and_broadcasts() -> None:
     assert limits[1, 1] == buehler_lower(60, 20, 100, 1e-3, "quantile")
     assert limits[0, 0] == limits[0, 2]
     assert exact_margin_lower(70, 10, 100, 1e-3).shape == ()
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_many_outcomes_are_bit_for_bit_as_one_by_one(margin: MarginKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated, in any order, on several threads, remembered or not."""
+    rng = np.random.default_rng(11)
+    n = rng.choice([40, 41, 300], 900)
+    x1 = rng.binomial(n, 0.7)
+    x2 = rng.binomial(n - x1, 0.6)
+    expected = [
+        buehler_lower(a, b, m, 1e-3, margin) for a, b, m in zip(x1.tolist(), x2.tolist(), n.tolist(), strict=True)
+    ]
+    for threads in (1, 3):
+        monkeypatch.setattr(buehler, "usable_cores", lambda threads=threads: threads)
+        buehler._remembered.cache_clear()
+        assert exact_margin_lower(x1, x2, n, 1e-3, margin).tolist() == expected
+        assert exact_margin_lower(x1[::-1], x2[::-1], n[::-1], 1e-3, margin).tolist() == expected[::-1]
+
+
+def test_rows_too_large_for_one_number_are_told_apart() -> None:
+    big = 2**40
+    rows, where = distinct(np.array([[big, 1], [big, 1]]), np.array([[1, big], [2, big]]))
+    assert rows.tolist() == [[1, big], [big, 1], [big, 2]]
+    assert where.tolist() == [[1, 0], [2, 0]]
 
 
 def test_extremes() -> None:

@@ -8,12 +8,14 @@ alpha, and then *proving* that supremum at the margin returned (``margin_curve``
 proof is not, and a margin without a proof is never returned.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from math import inf, log, sqrt
 
 import numpy as np
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, usable_cores
+from buckler.bounds.distinct import distinct
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
@@ -26,6 +28,8 @@ AIM = 1e-6
 LARGEST_N = 1_000_000
 SMALLEST_ALPHA = 1e-12
 REMEMBERED = 1 << 16
+PART = 64
+"""Outcomes that a thread takes at a time."""
 SCANNED = 16
 """Points of a scan that are evaluated together."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
@@ -250,16 +254,28 @@ def exact_margin_lower(
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
-    rows = np.stack([x1.ravel(), x2.ravel(), total.ravel()], axis=1)
     if uniform is not None:
         draws = check_float_array("uniform", uniform)
         if draws.shape != shape or (draws < 0.0).any() or (draws >= 1.0).any():
             raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {shape}")
         limits = [
             buehler_lower(a, b, m, alpha, margin, uniform=u)
-            for (a, b, m), u in zip(rows.tolist(), draws.ravel().tolist(), strict=True)
+            for a, b, m, u in zip(*(each.ravel().tolist() for each in (x1, x2, total, draws)), strict=True)
         ]
         return np.asarray(limits, dtype=np.float64).reshape(shape)
-    distinct, position = np.unique(rows, axis=0, return_inverse=True)
-    values = np.array([_remembered(a, b, m, alpha, margin) for a, b, m in distinct.tolist()], dtype=np.float64)
-    return np.asarray(values[position.ravel()].reshape(shape), dtype=np.float64)
+    outcomes, where = distinct(x1, x2, total)
+    return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
+
+
+def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[float]:
+    """Return the limit of each outcome; many are shared out among threads, since the kernels run beside one another."""
+    parts = [outcomes[i : i + PART] for i in range(0, len(outcomes), PART)]
+
+    def solve(part: list[list[int]]) -> list[float]:
+        return [_remembered(x1, x2, n, alpha, margin) for x1, x2, n in part]
+
+    pool = ThreadPoolExecutor(min(usable_cores(), max(len(parts), 1)))
+    try:
+        return [limit for limits in pool.map(solve, parts) for limit in limits]
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the rest
