@@ -179,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=("workers", "overhead", "memory", "certify"))
     parser.add_argument("--largest", type=int, default=1_000_000, help="inputs in the last row of memory and certify")
-    parser.add_argument("--method", default="top_class", help="method of certify")
+    parser.add_argument("--method", default="exact", help="method of certify")
     options = parser.parse_args()
     if options.table == "workers":
         workers_table()

@@ -5,7 +5,7 @@ type, so that a public function validates and converts in one line.
 """
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeVar
 
 import numpy as np
@@ -86,6 +86,8 @@ def check_real(name: str, value: object) -> float:
 
 def check_alpha(alpha: object) -> float:
     """Return the total error probability, in the open interval (0, 1)."""
+    if type(alpha) is float and 0.0 < alpha < 1.0:
+        return alpha
     number = check_real("alpha", alpha)
     if not 0.0 < number < 1.0:
         raise InvalidInput(f"alpha must be in the open interval (0, 1); got {show(alpha)}")
@@ -94,6 +96,8 @@ def check_alpha(alpha: object) -> float:
 
 def check_positive(name: str, value: object) -> float:
     """Return a finite number above zero."""
+    if type(value) is float and 0.0 < value < inf:
+        return value
     number = check_real(name, value)
     if number <= 0.0:
         raise InvalidInput(f"{name} must be above 0; got {show(value)}")

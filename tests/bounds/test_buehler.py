@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import betaincinv, ndtr, ndtri
 
+from buckler.bounds import buehler
 from buckler.bounds.buehler import buehler_lower, exact_margin_lower
+from buckler.bounds.distinct import distinct
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import curve_point, log_excess
 from buckler.bounds.orderings import DEFAULT, Bonferroni, LikelihoodRatio, Ordering, Wald
@@ -204,25 +206,59 @@ def test_limit_is_close_to_the_infimum() -> None:
             assert max(region_probability(region, *curve_point(CODE[margin], L, float(t)), 1e-20) for t in span) > 1e-3
 
 
-@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
-def test_moduli_stay_below_their_bound(kind: int) -> None:
+def complex_point(kind: int, L: float, t: complex) -> tuple[complex, complex]:
     from scipy.special import wofz
 
     def normal(z: complex) -> complex:
         return complex(0.5 * wofz(-1j * z / np.sqrt(2)) * np.exp(-0.5 * z * z))
 
+    if kind == PROBABILITY:
+        return max(L, 0) + 0.5 * (1 - abs(L)) * t, max(-L, 0) + 0.5 * (1 - abs(L)) * t
+    return normal(t + L / 2), normal(t - L / 2)
+
+
+@pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])
+def test_moduli_stay_below_their_bound(kind: int) -> None:
     rng = np.random.default_rng(5)
     for _ in range(2000):
         L, half = rng.uniform(-1, 1) * (0.99 if kind == PROBABILITY else 5), 10 ** rng.uniform(-5, -0.5)
         middle = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-4, 0.7))
-        bound = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
+        inside, best = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
         angle = rng.uniform(0, 2 * np.pi)
         t = complex(middle + 1.25 * half * np.cos(angle), 0.75 * half * np.sin(angle))
-        if kind == PROBABILITY:
-            q1, q2 = max(L, 0) + 0.5 * (1 - abs(L)) * t, max(-L, 0) + 0.5 * (1 - abs(L)) * t
-        else:
-            q1, q2 = normal(t + L / 2), normal(t - L / 2)
-        assert np.log(abs(q1) + abs(q2) + abs(1 - q1 - q2)) <= bound + 1e-13
+        q1, q2 = complex_point(kind, L, t)
+        assert np.log(abs(q1) + abs(q2) + abs(1 - q1 - q2)) <= best + 1e-13
+        assert inside >= best
+        assert L >= 0 or inside == np.inf
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_complex_probability_stays_below_its_share_of_the_supremum(margin: MarginKind) -> None:
+    """On the ellipse of a piece ``|P|`` is at most ``exp(n * inside)`` times the supremum along the real curve."""
+    n, kind, rng = 40, CODE[margin], np.random.default_rng(6)
+    y1, y2 = all_outcomes(n)
+    choose = np.array([exp(log_pmf(n, a, b, 0.3, 0.3, 0.4)) for a, b in zip(y1, y2, strict=True)])
+    choose /= 0.3**y1 * 0.3**y2 * 0.4 ** (n - y1 - y2)
+    sharpest = 0.0
+    for x1, x2 in [(30, 5), (20, 19), (38, 0), (12, 3), (25, 14), (6, 1)]:
+        L = max(buehler_lower(x1, x2, n, 0.05, margin), 0.0)
+        c, _ = DEFAULT.region(x1, x2, n, 0.05, margin)
+        region, full = make_region(n, c), np.append(c, np.full(n + 1 - c.size, n + 1))
+        over = y1 >= full[y2]
+        grid = np.linspace(0, 1, 2001) if kind == PROBABILITY else -np.geomspace(1e-6, 8, 2001)
+        supremum = max(region_probability(region, *curve_point(kind, L, float(t)), 1e-20) for t in grid)
+        for _ in range(150):
+            half = 10 ** rng.uniform(-2.5, -0.5)
+            middle = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-2, 0.5))
+            inside, _ = log_excess(kind, L, middle - 1.25 * half, middle + 1.25 * half, 0.75 * half)
+            angle = rng.uniform(0, 2 * np.pi)
+            t = complex(middle + 1.25 * half * np.cos(angle), 0.75 * half * np.sin(angle))
+            q1, q2 = complex_point(kind, L, t)
+            value = abs(np.sum(choose[over] * q1 ** y1[over] * q2 ** y2[over] * (1 - q1 - q2) ** (n - y1 - y2)[over]))
+            if inside < 10.0:
+                assert np.log(value / supremum) <= n * inside + 1e-4
+                sharpest = max(sharpest, np.log(value / supremum) - n * inside)
+    assert sharpest > -0.1
 
 
 @pytest.mark.parametrize("margin", MARGINS)
@@ -257,6 +293,30 @@ def test_vectorised_equals_scalar_and_broadcasts() -> None:
     assert limits[1, 1] == buehler_lower(60, 20, 100, 1e-3, "quantile")
     assert limits[0, 0] == limits[0, 2]
     assert exact_margin_lower(70, 10, 100, 1e-3).shape == ()
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_many_outcomes_are_bit_for_bit_as_one_by_one(margin: MarginKind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated, in any order, on several threads, remembered or not."""
+    rng = np.random.default_rng(11)
+    n = rng.choice([40, 41, 300], 900)
+    x1 = rng.binomial(n, 0.7)
+    x2 = rng.binomial(n - x1, 0.6)
+    expected = [
+        buehler_lower(a, b, m, 1e-3, margin) for a, b, m in zip(x1.tolist(), x2.tolist(), n.tolist(), strict=True)
+    ]
+    for threads in (1, 3):
+        monkeypatch.setattr(buehler, "usable_cores", lambda threads=threads: threads)
+        buehler._remembered.cache_clear()
+        assert exact_margin_lower(x1, x2, n, 1e-3, margin).tolist() == expected
+        assert exact_margin_lower(x1[::-1], x2[::-1], n[::-1], 1e-3, margin).tolist() == expected[::-1]
+
+
+def test_rows_too_large_for_one_number_are_told_apart() -> None:
+    big = 2**40
+    rows, where = distinct(np.array([[big, 1], [big, 1]]), np.array([[1, big], [2, big]]))
+    assert rows.tolist() == [[1, big], [big, 1], [big, 2]]
+    assert where.tolist() == [[1, 0], [2, 0]]
 
 
 def test_extremes() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from buckler.bounds.likelihood_ratio import QUANTILE
+from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import curve_point
 from buckler.bounds.orderings import DEFAULT
 from buckler.bounds.trinomial import (
@@ -12,10 +12,11 @@ from buckler.bounds.trinomial import (
     at_most_one,
     log_pmf,
     make_region,
+    region_probabilities,
     region_probability,
     region_probability_reference,
 )
-from buckler.types import IntArray
+from buckler.types import IntArray, MarginKind
 
 
 def sloped_boundary(n: int, q1: float, q2: float, z: float, slope: float) -> IntArray:
@@ -119,3 +120,33 @@ def test_no_number_proves_nothing() -> None:
     assert at_most_one(float("nan")) == 1.0
     assert at_most_one(float("inf")) == 1.0
     assert at_most_one(0.5) == 0.5
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+@pytest.mark.parametrize("n", [1, 5, 60, 1000, 30_000])
+def test_many_points_at_once_are_as_one_by_one(n: int, margin: MarginKind) -> None:
+    rng = np.random.default_rng(n)
+    kind, drop = (QUANTILE, 1e-20) if margin == "quantile" else (PROBABILITY, 1e-20)
+    for count in (1, 15, 16, 17, 40):
+        x1, x2, _ = rng.multinomial(n, rng.dirichlet([1.0, 0.5, 0.5])).tolist()
+        c, L = DEFAULT.region(x1, x2, n, 1e-3, margin)
+        region = make_region(n, c)
+        near = rng.uniform(-0.2, 0.2, count)
+        t = np.minimum(near - rng.uniform(0, 3), 0.0) if kind == QUANTILE else np.clip(near + rng.uniform(), 0.01, 1.0)
+        q = np.array([curve_point(kind, float(np.clip(L, -0.99, 0.99)) if kind == PROBABILITY else L, s) for s in t])
+        many = np.full(count + 1, np.nan)
+        region_probabilities(region, q[:, 0].copy(), q[:, 1].copy(), drop, many)
+        alone = np.array([region_probability(region, q1, q2, drop) for q1, q2 in q.tolist()])
+        np.testing.assert_allclose(many[:count], alone, rtol=1e-9, atol=4 * drop)
+        assert np.isnan(many[count])
+
+
+def test_points_far_from_one_another_and_sums_that_overflow() -> None:
+    steep = np.array([0, 500], dtype=np.int64)  # 500 steps in one column, each by a factor of about 1e30 at q1 = 1e-30
+    for c in (sloped_boundary(1000, 0.3, 0.3, 2.0, 1.0), steep):
+        region = make_region(1000, c)
+        q1, q2 = np.array([0.3, 1e-30, 0.3, 0.9, 0.3]), np.array([0.3, 0.3, 1e-30, 1e-12, 1e-3])
+        many = np.empty(5)
+        region_probabilities(region, q1, q2, 1e-20, many)
+        alone = [region_probability(region, a, b, 1e-20) for a, b in zip(q1.tolist(), q2.tolist(), strict=True)]
+        np.testing.assert_allclose(many, alone, rtol=1e-8, atol=1e-19)

@@ -42,11 +42,15 @@ class Cluster:
             env=environment(**TOKEN), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
             text=True,
         )  # fmt: skip
+        self.pid = self._process.pid
+
+    def here(self) -> "Cluster":
+        """Wait until both nodes are there, and return the cluster."""
         assert self._process.stdout is not None
         where = json.loads(self._process.stdout.readline())
         self.address: str = where["address"]
         self.raylet: int = where["raylet"]
-        self.pid = self._process.pid
+        return self
 
     def close(self) -> None:
         self._process.communicate("end\n", timeout=60)
@@ -58,6 +62,14 @@ class Cluster:
 
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
+    made = Cluster().here()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def on_its_way() -> Iterator[Cluster]:
+    """A cluster that starts while the first test here, which does not need it, waits for Ray of its own."""
     made = Cluster()
     yield made
     made.close()
@@ -81,7 +93,36 @@ def children(parent: int) -> set[int]:
     return {int(word) for word in path.read_text().split()} if path.exists() else set()
 
 
-def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster) -> None:
+def test_without_an_address_it_stays_on_loopback(
+    home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster
+) -> None:
+    del on_its_way
+    process = start(home, arguments("run", executor="ray", workers="1"), SLEEP)
+    assert wait_for(home / "run" / "shards" / "000001.json", process)
+    listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=False).stdout  # noqa: S607
+    group = _descendants(process.pid)
+    ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={pid}," in line for pid in group)]
+    assert ours or not listening
+    assert {place.rpartition(":")[0] for place in ours} <= {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
+    before = sealed(home / "run")
+    process.send_signal(signal.SIGTERM)
+    asked = time.monotonic()
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 3, said
+    assert time.monotonic() - asked < 5.0
+    assert "Traceback" not in said
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in group) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in group)
+    assert call(home, arguments("run"))[0] == 0
+    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("Ray of its own, SIGTERM, then the same in one process", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
+
+
+def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster) -> None:
+    cluster = on_its_way.here()
     process = cluster.sample(home)
     assert wait_for(home / "run" / "shards" / "000000.json", process)
     on_the_second = children(cluster.raylet)
@@ -167,31 +208,6 @@ def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster)
     wrong = int((home / "here.parquet").read_bytes() != (home / "there.parquet").read_bytes())
     ledger.add("Ray, two nodes: a target radius, the same certificates", 1, 0, wrong)
     assert wrong == 0
-
-
-def test_without_an_address_it_stays_on_loopback(home: Path, undisturbed: Path, ledger: Ledger) -> None:
-    process = start(home, arguments("run", executor="ray", workers="1"), SLEEP)
-    assert wait_for(home / "run" / "shards" / "000001.json", process)
-    listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=False).stdout  # noqa: S607
-    group = _descendants(process.pid)
-    ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={pid}," in line for pid in group)]
-    assert ours or not listening
-    assert {place.rpartition(":")[0] for place in ours} <= {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
-    before = sealed(home / "run")
-    process.send_signal(signal.SIGTERM)
-    asked = time.monotonic()
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 3, said
-    assert time.monotonic() - asked < 5.0
-    assert "Traceback" not in said
-    deadline = time.monotonic() + 10
-    while any(Path(f"/proc/{pid}").exists() for pid in group) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not any(Path(f"/proc/{pid}").exists() for pid in group)
-    assert call(home, arguments("run"))[0] == 0
-    gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
-    ledger.add("Ray of its own, SIGTERM, then the same in one process", 1, gone, wrong)
-    assert (gone, wrong) == (0, 0)
 
 
 def _descendants(parent: int) -> set[int]:

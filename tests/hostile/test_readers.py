@@ -111,25 +111,29 @@ from buckler.sampling.datasets import open_dataset
 from PIL import Image
 import numpy as np
 LIMIT
-try:
-    open_dataset(sys.argv[1]).load(0, 1)
-except InvalidInput as problem:
-    assert sys.argv[2] in str(problem), problem
-else:
-    raise SystemExit("not refused")
+for path, word in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
+    try:
+        open_dataset(path).load(0, 1)
+    except InvalidInput as problem:
+        assert word in str(problem), problem
+    else:
+        raise SystemExit(f"{path} was not refused")
 """
 
 
 def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as x:
+    bomb = tmp_path / "bomb.npz"
+    with (
+        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
+        archive.open("x.npy", "w") as x,
+    ):
         np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 275 << 20)})
         for _ in range(1100):
             x.write(bytes(1 << 20))
-    _within(1000, OPEN, str(tmp_path / "bomb.npz"), "unfolds")
     (tmp_path / "images" / "a").mkdir(parents=True)
     header = b"P5 60000 60000 255\n"
     (tmp_path / "images" / "a" / "x.ppm").write_bytes(header)
-    _within(1000, OPEN, str(tmp_path / "images"), "pixels")
+    _within(1000, OPEN, str(bomb), "unfolds", str(tmp_path / "images"), "pixels")
 
 
 def test_a_table_that_unfolds_is_refused(tmp_path: Path) -> None:
@@ -137,7 +141,7 @@ def test_a_table_that_unfolds_is_refused(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     sound = pq.read_table(home() / "run" / "shards" / "000000.parquet")
-    many = pa.concat_tables([sound] * 50_000)
+    many = pa.concat_tables([sound] * 5_000)
     stream = io.BytesIO()
     pq.write_table(many, stream, compression="zstd")
     with pytest.raises(DamagedEvidence, match="rows"):

@@ -9,6 +9,7 @@ Call shapes, all vectorised and all returning float64:
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It reads
   ``orderings`` (which outcomes count as more extreme), ``margin_curve`` (the proved supremum), ``trinomial`` (sums).
+- ``distinct``: rows of counts that repeat, so that each is solved once.
 
 Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the
 wrong side of the exact limit. The side is in the name. May import: the root modules, NumPy, ``scipy.special``,

@@ -8,6 +8,7 @@ below 5e-12, is at most ``alpha (1 - SLACK)``.
 import numpy as np
 from scipy.special import betainc, betaincc, betainccinv, betaincinv
 
+from buckler.bounds.distinct import distinct
 from buckler.errors import InvalidInput, check_alpha, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray
 
@@ -28,7 +29,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     >>> clopper_pearson_lower([0, 99, 100], 100, 0.001)
     array([0.        , 0.91137311, 0.9332543 ])
     """
-    successes, draws, level = _validated(k, n, alpha)
+    successes, draws, where, level = _validated(k, n, alpha)
     lower = np.zeros(successes.shape)
     every = successes == draws
     exponent = np.log(level) / draws[every]
@@ -43,7 +44,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
         limit = np.where(over, guess * max(0.0, 1.0 - step), limit)
         step *= 2.0
     lower[inner] = limit
-    return lower
+    return np.asarray(lower[where])
 
 
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
@@ -57,7 +58,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     >>> clopper_pearson_upper([0, 1, 100], 100, 0.001)
     array([0.0667457 , 0.08862689, 1.        ])
     """
-    successes, draws, level = _validated(k, n, alpha)
+    successes, draws, where, level = _validated(k, n, alpha)
     upper = np.ones(successes.shape)
     none = successes == 0
     exponent = np.log(level) / draws[none]
@@ -72,7 +73,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
         limit = np.where(over, np.minimum(1.0, guess * (1.0 + step)), limit)
         step *= 2.0
     upper[inner] = limit
-    return upper
+    return np.asarray(upper[where])
 
 
 def _exponential_error(exponent: FloatArray) -> FloatArray:
@@ -80,8 +81,10 @@ def _exponential_error(exponent: FloatArray) -> FloatArray:
     return 4.0 * _EPS * (1.0 + np.abs(exponent))
 
 
-def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntArray, float]:
+def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntArray, IntArray, float]:
+    """Return the different pairs of k and n, where each entry's pair lies among them, and alpha."""
     successes, draws = np.broadcast_arrays(check_whole_array("k", k), check_whole_array("n", n, low=1))
     if (successes > draws).any():
         raise InvalidInput(f"k must be at most n; got k = {successes[successes > draws].flat[0]}")
-    return successes, draws, check_alpha(alpha)
+    pairs, where = distinct(successes, draws)
+    return pairs[:, 0], pairs[:, 1], where, check_alpha(alpha)

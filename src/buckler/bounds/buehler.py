@@ -8,14 +8,16 @@ alpha, and then *proving* that supremum at the margin returned (``margin_curve``
 proof is not, and a margin without a proof is never returned.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from math import inf, log, sqrt
 
 import numpy as np
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, usable_cores
+from buckler.bounds.distinct import distinct
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import DROP, curve_point, mixture, supremum_at_most
+from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
 from buckler.bounds.trinomial import Region, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
@@ -26,6 +28,10 @@ AIM = 1e-6
 LARGEST_N = 1_000_000
 SMALLEST_ALPHA = 1e-12
 REMEMBERED = 1 << 16
+PART = 64
+"""Outcomes that a thread takes at a time."""
+SCANNED = 16
+"""Points of a scan that are evaluated together."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
@@ -97,7 +103,7 @@ def climb(
     golden = 0.6180339887498949
     x, y = high - golden * (high - low), low + golden * (high - low)
     f, g = log_at(kind, L, x, region, strict, weight, drop), log_at(kind, L, y, region, strict, weight, drop)
-    while high - low > 1e-5 * reach:
+    while high - low > 3e-4 * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - golden * (high - low)
@@ -118,25 +124,28 @@ def climb(
 def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
     n, drop = region.n, DROP * alpha
-    top = 1.0 if kind == PROBABILITY else 0.0
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    best, where, reach = -inf, top, 0.3 / n
-    t = top
-    step = 0.3 / n
-    while True:
-        f = log_at(kind, L, t, region, strict, weight, drop)
-        if f > best:
-            best, where, reach = f, t, step
-        q1, _ = curve_point(kind, L, t)
-        if mixture(region, strict, weight, q1, rest, drop) <= alpha:
-            return where, reach
-        if kind == PROBABILITY:
-            step = min(1.5 * step, 0.04, 0.3 * t)
-            if step < 0.01 / n:
-                return where, reach
-        else:
+    ts, steps, q1, q2, values = np.empty((5, SCANNED))
+    t, step = 1.0 if kind == PROBABILITY else 0.0, 0.3 / n
+    best, where, reach = -inf, t, step
+    ended = False
+    while not ended:
+        count = 0
+        while count < SCANNED and not ended:
+            q1[count], q2[count] = curve_point(kind, L, t)
+            ts[count], steps[count] = t, step
+            ended = mixture(region, strict, weight, q1[count], rest, drop) <= alpha
             step = min(1.5 * step, 0.12)
-        t -= step
+            if kind == PROBABILITY:
+                step = min(step, 0.04, 0.3 * t)
+                ended = ended or step < 0.01 / n
+            t -= step
+            count += 1
+        mixtures(region, strict, weight, q1[:count], q2[:count], drop, values)
+        for i in range(count):
+            if values[i] > best:
+                best, where, reach = values[i], ts[i], steps[i]
+    return where, reach
 
 
 @compiled
@@ -145,16 +154,14 @@ def invert(kind: int, hint: float, region: Region, strict: Region, weight: float
     n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
-    L = hint
-    t, reach = scan(kind, L, region, strict, weight, alpha)
-    L = margin_at(kind, L, t, region, strict, weight, goal)
+    L = margin_at(kind, hint, 1.0 if kind == PROBABILITY else 0.0, region, strict, weight, goal)
     t, reach = scan(kind, L, region, strict, weight, alpha)
     retreat = 0.0
     for attempt in range(100):
         for _ in range(12):
             t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
             after = margin_at(kind, L, t, region, strict, weight, goal)
-            done = abs(after - L) <= 1e-11
+            done = abs(after - L) <= 0.05 * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
                 break
@@ -247,16 +254,28 @@ def exact_margin_lower(
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
-    rows = np.stack([x1.ravel(), x2.ravel(), total.ravel()], axis=1)
     if uniform is not None:
         draws = check_float_array("uniform", uniform)
         if draws.shape != shape or (draws < 0.0).any() or (draws >= 1.0).any():
             raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {shape}")
         limits = [
             buehler_lower(a, b, m, alpha, margin, uniform=u)
-            for (a, b, m), u in zip(rows.tolist(), draws.ravel().tolist(), strict=True)
+            for a, b, m, u in zip(*(each.ravel().tolist() for each in (x1, x2, total, draws)), strict=True)
         ]
         return np.asarray(limits, dtype=np.float64).reshape(shape)
-    distinct, position = np.unique(rows, axis=0, return_inverse=True)
-    values = np.array([_remembered(a, b, m, alpha, margin) for a, b, m in distinct.tolist()], dtype=np.float64)
-    return np.asarray(values[position.ravel()].reshape(shape), dtype=np.float64)
+    outcomes, where = distinct(x1, x2, total)
+    return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
+
+
+def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[float]:
+    """Return the limit of each outcome; many are shared out among threads, since the kernels run beside one another."""
+    parts = [outcomes[i : i + PART] for i in range(0, len(outcomes), PART)]
+
+    def solve(part: list[list[int]]) -> list[float]:
+        return [_remembered(x1, x2, n, alpha, margin) for x1, x2, n in part]
+
+    pool = ThreadPoolExecutor(min(usable_cores(), max(len(parts), 1)))
+    try:
+        return [limit for limits in pool.map(solve, parts) for limit in limits]
+    finally:
+        pool.shutdown(cancel_futures=True)  # an interrupt does not wait for the rest

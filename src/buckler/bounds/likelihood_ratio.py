@@ -27,8 +27,8 @@ from buckler.types import IntArray
 STEP = 2.0**-30
 NEAR = 1e-5
 COLD = -0.7
-TIGHT, ROUGH = 1e-10, 1e-6
-"""Last relative step of the fit: D is flat there, so a rough fit leaves it right to ``n * ROUGH^2``, far below NEAR."""
+TIGHT, ROUGH = 1e-10, 1e-5
+"""Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
 SQRT_HALF = 0.7071067811865476
 INV_SQRT_TWO_PI = 0.3989422804014327
 PROBABILITY = 0
@@ -162,7 +162,7 @@ def first_reaching(
             low = y
         if above and slope > 0.0:
             root = y + (zz - deviance) / slope
-            if low < root < high - 1.0 and (kind == PROBABILITY or k >= 0):
+            if low < root < high and (kind == PROBABILITY or k >= 0):
                 first = int(root) + 1
                 if settled(y, first, j, n, deviance, slope, zz):
                     return first, t

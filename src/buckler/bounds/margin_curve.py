@@ -10,13 +10,16 @@ The curve is walked from its top (``q3 = 0``) to its bottom, and each piece is p
 *Monotone cell*: on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``; the last cell, ``(-inf, b]`` or
 ``[0, b]``, is bounded by ``P(q1(b), q2)`` with ``q2`` at its infimum, 0 (``-L`` for a negative probability margin).
 
-*Analytic piece*: for complex ``t`` the probability is at most ``(|q1| + |q2| + |q3|)^n`` in modulus, a trinomial sum
-with its terms' moduli. On a Bernstein ellipse of parameter 2 around ``[a, b]`` that is ``M = S^n`` with ``S`` close to
-1 (``log_excess``), so the interpolant in ``m + 1`` Chebyshev points errs by at most ``4 M / 2^m`` (Trefethen,
-*Approximation Theory and Approximation Practice*, theorem 8.2), whose maximum is bounded through its coefficients:
-between angles ``eta`` apart it exceeds its ends by at most ``eta^2 / 8 * sum k^2 |c_k|``. Along the curve of a good
-ordering the probability is nearly flat, where monotone cells alone would need a number of cells that grows as the
-gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
+*Analytic piece*: for complex ``t`` the probability is in modulus at most the trinomial sum of its terms' moduli,
+``S^n P(Q / S)`` with ``Q_i >= |q_i|`` and ``S`` their sum, close to 1 on a Bernstein ellipse of parameter 2 around
+``[a, b]`` (``log_excess``). ``P(Q / S)`` is at most 1; and where ``Q / S`` has a margin of at most ``L``, it is at most
+the supremum ``P*`` that is to be proved. So the interpolant in ``m + 1`` Chebyshev points errs by at most
+``4 S^n P* / 2^m`` (Trefethen, *Approximation Theory and Approximation Practice*, theorem 8.2), a share ``e < 1`` of
+``P*``; and if every interpolant stays ``e alpha`` below a goal under alpha then ``P* <= goal + e (P* - alpha)``, so
+``P* < alpha`` whatever it was. An interpolant's maximum is bounded through its coefficients: between angles ``eta``
+apart it exceeds its ends by at most ``eta^2 / 8 * sum k^2 |c_k|``. Along a good ordering's curve the probability is
+nearly flat, where monotone cells alone would need a number of cells that grows as the gap to alpha shrinks; the
+analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
 from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
@@ -25,7 +28,7 @@ import numpy as np
 
 from buckler.bounds.compiled import compiled
 from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
-from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probability
+from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilities, region_probability
 from buckler.types import FloatArray
 
 ROUNDING = 5e-8
@@ -34,10 +37,8 @@ ROUNDING = 5e-8
 Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
 theorem 15.2), below 5 for the m in use: 5 times ``RELATIVE_ERROR``.
 """
-FINEST, COARSEST = 5e-8, 0.02
+FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
-GROWTH = 18.0
-"""Largest log of ``M`` aimed at when a piece's width is chosen: long pieces need more points, short ones are many."""
 DROP = 1e-10
 """Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
 POINTS = 160
@@ -62,8 +63,24 @@ def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float,
 
 
 @compiled
-def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
+def mixtures(
+    region: Region, strict: Region, weight: float, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray
+) -> None:
+    """Fill ``out`` with ``mixture`` at points near one another."""
+    part = np.empty(q1.size)
+    out[: q1.size] = 0.0
+    for share, chosen in ((weight, region), (1.0 - weight, strict)):
+        if share > 0.0:
+            region_probabilities(chosen, q1, q2, drop, part)
+            for i in range(q1.size):
+                out[i] += share * part[i]
+
+
+@compiled
+def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float, float]:
     """Bound ``log(|q1| + |q2| + |q3|)`` over real parts in ``[a, b]`` and imaginary parts up to ``u``; inf if unknown.
+
+    Two bounds are returned: one by moduli that, divided by their sum, have a margin of at most L; and the best one.
 
     Probability margin: ``|x + iv| <= x + v^2 / (2 x)`` for each cell. Quantile margin: ``|phi(x + iv)| = phi(x)
     exp(v^2 / 2)``, so with ``E = exp(u^2 / 2)``, ``|q1| <= E q1``, ``|q2| <= E q2`` and, integrating along the segment
@@ -71,15 +88,21 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
     |1 - w|`` helps: ``|1 - w| <= 1 - Re w + (Im w)^2 / (2 - 2 Re w)``, ``|Im w| <= u E phi``, and ``Re w >= w0
     (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``. Where ``q3`` is near 1, the same
     with ``w = q1 + q2``.
+
+    Margins of ``Q / S``, for ``L >= 0``. Probability: ``Q1 - Q2 <= q1 - q2`` since ``q1 >= q2``, and ``S >= 1``.
+    Quantile, with ``Q1 <= E q1``, ``Q2 = E q2``, ``Q3 >= E q3``: if ``S < E`` then ``Q1 <= q1 S``, because ``S >= Q1 +
+    E (1 - q1)``, and ``Q2 > q2 S``; otherwise ``q1`` and ``q2`` shrink by at least the common factor ``E / S``, which
+    lowers the margin since ``Phi / phi`` rises. The bound for ``q3`` near 1 has ``Q3 < E q3`` and is left out.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
-            return inf
+            return inf, inf
         q1, q2 = curve_point(kind, L, a)
         v = 0.5 * (1.0 - abs(L)) * u
-        return 0.5 * v * v * (1.0 / q1 + 1.0 / q2) + v * u / (1.0 - b)
+        excess = 0.5 * v * v * (1.0 / q1 + 1.0 / q2) + v * u / (1.0 - b)
+        return excess if L >= 0.0 else inf, excess
     if b >= 0.0:
-        return inf
+        return inf, inf
     E = exp(0.5 * u * u)
     x_low, x_high = a + 0.5 * L, b + 0.5 * L
     w0 = 0.5 * erfc(x_low * SQRT_HALF)
@@ -90,6 +113,7 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
     # q3 is the Gaussian mass of an interval of length 2|t|: at most 2|t| times the density's maximum, and at most w0.
     slant = E * min(INV_SQRT_TWO_PI * exp(-0.5 * near * near) * u * u / -b, 0.5 * w0 * u * u / (b * b))
     coarse = 0.5 * u * u + slant / E
+    inside = coarse if L >= 0.0 else inf
     v_top = b - 0.5 * L
     small1, small2 = 0.5 * erfc(-x_high * SQRT_HALF), 0.5 * erfc(-v_top * SQRT_HALF)
     if (small1 + small2) * E < 0.5:
@@ -97,13 +121,21 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> float:
         nearest2 = 0.0 if v_low < 0.0 < v_top else min(abs(v_low), abs(v_top))
         density = phi + INV_SQRT_TWO_PI * exp(-0.5 * nearest2 * nearest2)
         fine = 0.5 * both * u * u * E + (small1 + small2) * (E - 1.0)
-        return min(coarse, fine + 0.5 * (density * u * E) ** 2 / (1.0 - (small1 + small2) * E))
+        return inside, min(coarse, fine + 0.5 * (density * u * E) ** 2 / (1.0 - (small1 + small2) * E))
     if w0 * E >= 0.5:
-        return coarse
+        return inside, coarse
     x_far = max(abs(x_low), abs(x_high))
     fine = 0.5 * w0 * (1.0 + x_far * x_far) * u * u * E
     fine += 0.5 * (phi * u * E) ** 2 / (1.0 - w0 * E) + w0 * (E - 1.0) + slant
-    return min(coarse, fine)
+    fine = min(coarse, fine)
+    return fine if L >= 0.0 else inf, fine
+
+
+@compiled
+def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float) -> float:
+    """Bound the log of ``|P| / max(P*, alpha)`` on the ellipse around ``[b - 2 half, b]``."""
+    inside, best = log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
+    return min(n * inside, n * best - log(alpha))
 
 
 @compiled
@@ -156,19 +188,20 @@ def supremum_at_most(
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
-    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant are
-    counted against alpha.
+    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a
+    share of the supremum itself, are counted against alpha.
     """
     n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top = 1.0 if kind == PROBABILITY else 0.0
     bottom = 0.0 if kind == PROBABILITY else -inf
     rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    values, coefficients, cosines = np.empty(POINTS), np.empty(POINTS), np.empty(2 * POINTS)
+    values, coefficients, q1s, q2s = np.empty((4, POINTS))
+    cosines = np.empty(2 * POINTS)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     error = FINEST
     while True:
-        q1, q2 = curve_point(kind, L, b)
+        q1, _ = curve_point(kind, L, b)
         if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
             return True, b
         if b - bottom < 1e-20:
@@ -182,30 +215,37 @@ def supremum_at_most(
             cell *= 0.5
             skip = 3
         skip -= 1
-        half = min(half * 1.5, 0.5 * (b - bottom))
-        growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
-        while growth > GROWTH and half > 0.5 * cell:
-            half *= max(0.98 * sqrt(GROWTH / growth), 0.2)  # the growth is nearly quadratic in the width
-            growth = n * log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
-        if growth > GROWTH:
+        half = min(4.0 * half, 0.4 * (b - bottom))
+        room = log(4.0 / error)
+        # Points for a width w, (room + growth) / w with growth = fixed + w^2, are fewest where w^2 = room + fixed.
+        most = room if L >= 0.0 else room - 2.0 * log(alpha)
+        growth = log_growth(kind, L, n, b, half, alpha)
+        while growth > most and half > 0.5 * cell:
+            half *= max(0.98 * sqrt(most / growth), 0.2)  # the growth is nearly quadratic in the width
+            growth = log_growth(kind, L, n, b, half, alpha)
+        if growth > most:
             if cell < 1e-14:
                 return False, b
             skip = 0
             continue
-        m = ceil((log(4.0 / (alpha * error)) + growth) / log(2.0))
+        m = ceil((room + growth) / log(2.0))
         middle = b - half
         for k in range(2 * m):
             cosines[k] = cos(pi * k / m)
         for k in range(m + 1):
-            t = middle + half * cosines[k]
-            q1, q2 = curve_point(kind, L, t)
-            values[k] = mixture(region, strict, weight, q1, q2, drop)
+            q1s[k], q2s[k] = curve_point(kind, L, middle + half * cosines[k])
+        mixtures(region, strict, weight, q1s[: m + 1], q2s[: m + 1], drop, values)
+        for k in range(m + 1):
             if values[k] > goal:
-                return False, t
+                return False, middle + half * cosines[k]
         for k in range(m + 1):
             total = 0.5 * (values[0] + (values[m] if k % 2 == 0 else -values[m]))
+            at = 0
             for i in range(1, m):
-                total += values[i] * cosines[(i * k) % (2 * m)]
+                at += k
+                if at >= 2 * m:
+                    at -= 2 * m
+                total += values[i] * cosines[at]
             coefficients[k] = total * (2.0 / m)
         coefficients[0] *= 0.5
         coefficients[m] *= 0.5

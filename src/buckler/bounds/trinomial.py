@@ -5,7 +5,7 @@ A region's boundary is an int64 array ``c``: column ``j`` (that is, ``x2 = j``) 
 empty. Every region of a statistic that rises with ``x1`` and falls with ``x2`` has this form.
 """
 
-from math import exp, floor, log, sqrt
+from math import exp, floor, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -76,7 +76,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
         ratio = (m - x1) * q1 / ((x1 + 1) * q3)
         term *= ratio
         total += term
-        if ratio < 0.999 and term < 1e-18 * total:
+        if ratio < 0.999 and term < 1e-16 * total:
             total += term * ratio / (1.0 - ratio)
             break
     term = 1.0
@@ -84,10 +84,23 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
         ratio = x1 * q3 / ((m - x1 + 1) * q1)
         term *= ratio
         total += term
-        if ratio < 0.999 and term < 1e-18 * total:
+        if ratio < 0.999 and term < 1e-16 * total:
             total += term * ratio / (1.0 - ratio)
             break
     return log_pmf(n, start, j, q1, q2, q3), total
+
+
+@compiled
+def column_start(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float, float]:
+    """Return ``(log scale, sum, g)``: a column as ``column_sum`` has it, and the outcome below it, ``(c - 1, j)``."""
+    scale, total = column_sum(n, c, j, q1, q2, q3)
+    if c == 0:
+        return scale, total, 0.0
+    if c >= floor((n - j + 1) * (q1 / (q1 + q3))):  # the scale is that of (c, j), the outcome's neighbour
+        return scale, total, c * q3 / ((n - j - c + 1) * q1)
+    log_g = log_pmf(n, c - 1, j, q1, q2, q3)
+    base = max(scale, log_g)
+    return base, total * exp(scale - base), exp(log_g - base)
 
 
 @compiled
@@ -110,19 +123,16 @@ class Region(NamedTuple):
 
 
 @compiled
-def fill_down(n: int, c: IntArray, down: FloatArray) -> None:
-    """Fill the ratios along the boundary's rises, each in the column where the boundary passes it."""
-    for j in range(c.size - 1):
-        for x1 in range(c[j], c[j + 1]):
-            down[x1] = x1 / (n - j - x1 + 1.0)
-
-
 def make_region(n: int, c: IntArray) -> Region:
     """Return the region with boundary ``c``."""
-    j = np.arange(c.size, dtype=np.float64)
-    down = np.zeros(int(c[-1]) + 1 if c.size else 1)
-    fill_down(n, c, down)
-    return Region(n, c, j / (n - j + 1.0), j / (n - j - c + 2.0), down)
+    column, across = np.empty(c.size), np.empty(c.size)
+    down = np.zeros(c[-1] + 1 if c.size else 1)
+    for j in range(c.size):
+        column[j] = j / (n - j + 1.0)
+        across[j] = j / (n - j - c[j] + 2.0)
+        for x1 in range(c[j], c[j + 1] if j + 1 < c.size else c[j]):
+            down[x1] = x1 / (n - j - x1 + 1.0)
+    return Region(n, c, column, across, down)
 
 
 @compiled
@@ -166,14 +176,7 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
         return outside + drop
     f = exp(log_f)
     level = c[j]
-    scale, h = column_sum(n, level, j, q1, q2, q3)
-    g = 0.0
-    if level > 0:
-        log_g = log_pmf(n, level - 1, j, q1, q2, q3)
-        base = max(scale, log_g)
-        h *= exp(scale - base)
-        g = exp(log_g - base)
-        scale = base
+    scale, h, g = column_start(n, level, j, q1, q2, q3)
     total = h
     r, odds_column, odds_across, odds_down = q1 / d, d / q2, q3 / q2, q3 / q1
     big = 2.0**RESCALE
@@ -198,6 +201,68 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
                 scale += RESCALE * log(2.0)
         total += h
     return at_most_one(total * exp(scale) + outside)
+
+
+@compiled
+def region_probabilities(region: Region, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray) -> None:
+    """Fill ``out`` with ``region_probability`` at several points near one another, each too large by as little.
+
+    All points go through the same columns together, from the highest to the lowest that any of them needs (above by
+    Bernstein's inequality, below by Chernoff's), so that the steps of the recurrence are loops over points, which the
+    processor takes several at a time. A point whose sum overflows is computed alone.
+    """
+    n, c, column, across, down = region
+    points = q1.size
+    lanes = (points + 15) // 16 * 16
+    h, g, total, scale, r, odds_column, odds_across, odds_down = np.empty((8, lanes))
+    spread = -log(drop)
+    first, last = c.size - 1, c.size
+    highest = 0.0
+    for i in range(points):
+        mean = n * q2[i]
+        highest = max(highest, mean + sqrt(2.0 * spread * mean * (1.0 - q2[i])) + spread)
+        last = min(last, floor(mean - sqrt(2.0 * spread * mean)))
+    first, last = min(first, int(highest)), max(last, 0)
+    outside = (drop if first < c.size - 1 else 0.0) + (drop if last > 0 else 0.0)
+    if first < last:
+        out[:points] = min(2.0 * drop, 1.0)
+        return
+    level = c[first]
+    for i in range(lanes):
+        p1, p2 = max(q1[min(i, points - 1)], TINY), max(q2[min(i, points - 1)], TINY)
+        d = 1.0 - p2
+        p3 = max((d - p1) + ((1.0 - d) - p2), TINY)
+        r[i], odds_column[i], odds_across[i], odds_down[i] = p1 / d, d / p2, p3 / p2, p3 / p1
+        if i < points:
+            scale[i], h[i], g[i] = column_start(n, level, first, p1, p2, p3)
+        else:
+            scale[i], h[i], g[i] = scale[i - 1], h[i - 1], g[i - 1]
+        total[i] = h[i]
+    big = 2.0**RESCALE
+    for j in range(first, last, -1):
+        for i in range(lanes):
+            h[i] = (h[i] + r[i] * g[i]) * (column[j] * odds_column[i])
+            g[i] *= across[j] * odds_across[i]
+        while level > c[j - 1]:
+            level -= 1
+            for i in range(lanes):
+                h[i] += g[i]
+                g[i] *= down[level] * odds_down[i]
+        over = False
+        for i in range(lanes):
+            total[i] += h[i]
+            over |= h[i] > big
+        if over:
+            for i in range(lanes):
+                if h[i] > big:
+                    h[i] /= big
+                    g[i] /= big
+                    total[i] /= big
+                    scale[i] += RESCALE * log(2.0)
+    for i in range(points):
+        out[i] = at_most_one(total[i] * exp(scale[i]) + outside)
+        if not total[i] < inf:
+            out[i] = region_probability(region, q1[i], q2[i], drop)
 
 
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:

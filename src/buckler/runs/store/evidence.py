@@ -1,6 +1,8 @@
 """Reading evidence back. Files are checked against their seals before they are used."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,9 @@ from buckler.runs.store.shard import Shard, decode
 from buckler.runs.store.tables import open_table
 from buckler.sampling.simplex import to_simplex
 from buckler.types import FloatArray, IntArray, SimplexMap
+
+AHEAD = 4
+"""Shards that are read while the one before them is used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +44,20 @@ class Evidence:
 
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
-        for shard in self.shards:
-            seal = folder.check_shard(self.root, shard, self.manifest["owner"])
-            yield decode(folder.shard_path(self.root, shard, "counts"), self.spec, int(seal["rows"]))
+        pool = ThreadPoolExecutor(AHEAD)
+        try:
+            waiting = deque(pool.submit(self._read, shard) for shard in self.shards[:AHEAD])
+            for shard in (*self.shards[AHEAD:], *[None] * len(waiting)):
+                content = waiting.popleft().result()
+                if shard is not None:
+                    waiting.append(pool.submit(self._read, shard))
+                yield content
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _read(self, shard: int) -> Shard:
+        seal = folder.check_shard(self.root, shard, self.manifest["owner"])
+        return decode(folder.shard_path(self.root, shard, "counts"), self.spec, int(seal["rows"]))
 
     def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
         """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
@@ -49,15 +65,21 @@ class Evidence:
         wanted = self.spec.n if n is None else check_whole("n", n, 1)
         if wanted not in points:
             raise InvalidInput(f"n must be one of the checkpoints {', '.join(map(str, points))}; got {n}")
-        shards = list(self.read_shards())
-        if not shards:
+        names: list[str] = []
+        votes, chosen, labels = [], [], []
+        for shard in self.read_shards():
+            # Copies of what is asked for, so that the other checkpoints of a million inputs are not held.
+            names += shard.ids
+            votes.append(shard.counts[:, points.index(wanted)].copy())
+            if shard.selection is not None:
+                chosen.append(shard.selection.copy())
+            if shard.labels is not None:
+                labels.append(shard.labels)
+        if not votes:
             raise StoreError(f"{str(self.root)!r} holds no finished shard yet")
-        ids = tuple(name for shard in shards for name in shard.ids)
-        votes = np.concatenate([shard.counts[:, points.index(wanted)] for shard in shards])
-        chosen = [shard.selection for shard in shards if shard.selection is not None]
-        labels = [shard.labels for shard in shards if shard.labels is not None]
+        ids = tuple(names)
         return (
-            Counts(ids, votes),
+            Counts(ids, np.concatenate(votes)),
             Counts(ids, np.concatenate(chosen)) if chosen else None,
             np.concatenate(labels) if labels else None,
         )
