@@ -9,12 +9,16 @@ Families: softmax at temperature T of Gaussian logits of deviation ``spread``, m
 ``gap`` and class 1 ahead of the rest by ``lead`` (0: nine rivals tie, and the smallest of nine limits is compared with
 the smallest of nine oracles).
 
-Run: python benchmarks/continuous_width.py [--replicates 200]
+With ``--run`` also the scores of a recorded run, such as ``evidence/cifar10-sigma0.50``: the mean certified first
+margin of the true label over its images, and the median of ``(estimate - limit) / (estimate - oracle)``.
+
+Run: python benchmarks/continuous_width.py [--replicates 200] [--run evidence/cifar10-sigma0.50]
 """
 
 import argparse
 from collections.abc import Callable
 from math import log, sqrt
+from pathlib import Path
 
 import numpy as np
 from scipy.optimize import brentq
@@ -22,6 +26,7 @@ from scipy.special import ndtri, softmax
 
 from buckler.bounds.betting import star_lower
 from buckler.certify.continuous import LIMITS, margin_lower
+from buckler.runs.store.evidence import open_evidence
 from buckler.types import Combine, FloatArray, Limit
 
 ALPHA = 1e-3
@@ -109,6 +114,26 @@ def first_margins(n: int, replicates: int) -> None:
     print(f"{'median':>25} " + " ".join(f"{value:15.3f}" for value in medians))
 
 
+def recorded(root: Path, n: int) -> None:
+    """Print how every limit does on the first n recorded draws of each image; abstentions count as 0 in the mean."""
+    rows, labels = [], []
+    for scores, _, label in open_evidence(root).scores(n, "softmax", 1.0):
+        rows.append(scores.values[0])
+        labels.append(label or 0)
+    data, label = np.stack(rows), np.array(labels)
+    order = np.stack([np.append(k, np.delete(np.arange(data.shape[2]), k)) for k in label])
+    ahead = np.take_along_axis(data, order[:, None, :], axis=2)
+    pairs = ahead[:, :, :1] - ahead[:, :, 1:]
+    guess, best = pairs.mean(axis=1).min(axis=1), oracle(ahead)
+    shown = (guess > 0.0) & (guess - best > 0.0)
+    print(f"\n{root.name}, {len(data)} images, temperature 1, n = {n}, alpha = {ALPHA}")
+    print(f"{'limit':>12} {'mean margin':>12} {'width/oracle':>13}")
+    lows = {limit: margin_lower(data, label, ALPHA, "probability", limit=limit) for limit in LIMITS}  # type: ignore[arg-type]
+    for name, low in [*lows.items(), ("oracle", best)]:
+        ratio = np.median(((guess - low) / (guess - best))[shown])
+        print(f"{name:>12} {np.maximum(low, 0.0).mean():12.4f} {ratio:13.3f}")
+
+
 def halves(data: FloatArray) -> float:
     """Return the second margin by limits at alpha/2 for class 0 and alpha/2 for the largest rival, the baseline."""
     low = float(star_lower(data[:, 0], ALPHA / 2.0))
@@ -150,7 +175,11 @@ def main() -> None:
     """Print all tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--replicates", type=int, default=100)
-    replicates = parser.parse_args().replicates
+    parser.add_argument("--run", type=Path, help="a folder with recorded scores")
+    options = parser.parse_args()
+    replicates = options.replicates
+    for n in (100, 300, 500) if options.run else ():
+        recorded(options.run, n)
     for n in (100, 500):
         first_margins(n, replicates)
     for n in (100, 500, 2000):
