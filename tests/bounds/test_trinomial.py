@@ -12,6 +12,7 @@ from buckler.bounds.trinomial import (
     at_most_one,
     log_pmf,
     make_region,
+    region_probabilities,
     region_probability,
     region_probability_reference,
 )
@@ -91,6 +92,13 @@ def test_steep_boundaries_do_not_overflow() -> None:
         q1, q2 = curve_point(QUANTILE, L, t)
         expected = region_probability_reference(n, q1, q2, c)
         assert region_probability(make_region(n, c), q1, q2, 1e-18) == pytest.approx(expected, rel=1e-8, abs=1e-17)
+
+
+def test_many_points_are_each_alone() -> None:
+    region = make_region(60, 20 + np.arange(25) // 2)
+    q1, q2 = np.linspace(0.1, 0.7, 7), np.linspace(0.0, 0.3, 7)
+    alone = [region_probability(region, float(a), float(b), 1e-15) for a, b in zip(q1, q2, strict=True)]
+    assert region_probabilities(region, q1, q2, 1e-15).tolist() == alone
 
 
 def test_monotone_in_both_cells() -> None:

@@ -157,6 +157,19 @@ def test_the_curve_finds_the_infimum_of_the_programme(kind: MarginKind) -> None:
 
 
 @pytest.mark.parametrize("kind", MARGINS)
+def test_a_search_that_ends_early_has_decided(kind: MarginKind) -> None:
+    terms = published_quantile(np.arange(41) / 40) if kind == "quantile" else np.arange(41) / 40
+    region = upper_region(published_counted(float(terms[36] - terms[2]), 40, kind, 10), 40)
+    ended = 0
+    for L in np.linspace(0.05, 0.95, 10) * float(terms[36] - terms[2]):
+        whole, early = curve_infimum(region, L, kind, 10), curve_infimum(region, L, kind, 10, below=0.99)
+        assert (whole < 0.99) == (early < 0.99)
+        assert early == whole or whole < early < 0.99
+        ended += early != whole
+    assert ended > 0
+
+
+@pytest.mark.parametrize("kind", MARGINS)
 def test_algorithm_5_is_algorithm_4_on_easy_cases(kind: MarginKind) -> None:
     for x1, x2 in [(12, 0), (11, 1), (10, 1)]:
         results = [

@@ -200,6 +200,15 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
     return at_most_one(total * exp(scale) + outside)
 
 
+@compiled
+def region_probabilities(region: Region, q1: FloatArray, q2: FloatArray, drop: float) -> FloatArray:
+    """Return ``region_probability`` at each of the points ``(q1[i], q2[i])``."""
+    found = np.empty(q1.size)
+    for i in range(q1.size):
+        found[i] = region_probability(region, q1[i], q2[i], drop)
+    return found
+
+
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
     """Return the same probability column by column with SciPy's special functions: slow, plain, the kernel's judge."""
     j = np.arange(c.size)
