@@ -3,16 +3,20 @@
 import csv
 import json
 import os
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from buckler.cli import painting
 from buckler.cli.app import run
 from buckler.cli.peers import peer_table
 from buckler.cli.reproduction import reproduce_figure
+from buckler.evaluate.curves import Curve
 from buckler.evaluate.expectation import expected_accuracy
 from buckler.evaluate.paper import FIGURES, TABLES
 from buckler.report.reproduction import INVALID, PRINTED, VALID
@@ -113,6 +117,37 @@ def test_a_figure_for_the_selected_class(evidence: Path) -> None:
         "its method, Bernstein (not a certificate)",
     ]
     assert all((curve.low == curve.accuracy).all() for curve in second if "not a certificate" in curve.name)
+
+
+class Broken:
+    """A pool of processes of which none can be started."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, *_: object) -> None:
+        raise BrokenProcessPool
+
+
+def test_figures_are_drawn_here_where_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    radii = np.linspace(0.0, 1.0, 5)
+    curves = [Curve("a", radii, 1.0 - radii, 0.9 - 0.9 * radii, 10, 0.0, 1e-3)]
+    drawn = []
+    for pool in (ProcessPoolExecutor, Broken):
+        monkeypatch.setattr(painting, "ProcessPoolExecutor", pool)
+        with painting.painter() as draw:
+            draw([("n 100", curves, curves)], [tmp_path / "figure.png"], "title")
+        drawn.append((tmp_path / "figure.png").read_bytes())
+        (tmp_path / "figure.png").unlink()
+    assert drawn[0] == drawn[1]
 
 
 def test_table_3_says_what_is_no_certificate(

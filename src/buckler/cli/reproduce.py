@@ -4,18 +4,19 @@ import json
 import os
 import shlex
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from buckler.cli.painting import painter
 from buckler.cli.peers import log_files, peer_table
 from buckler.cli.reproduction import reproduce_figure, reproduce_table
 from buckler.cli.reproduction_facts import page_facts
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.paper import FIGURES, TABLES
 from buckler.report import tables
-from buckler.report.plots import margin_grid
 from buckler.report.reproduction import Reproduced, reproduction_page, text_table
 from buckler.runs.grid import CertifiedClass
 from buckler.runs.library import Library, open_library
@@ -97,14 +98,14 @@ def _tables(part: str, library: Library, classes: tuple[CertifiedClass, ...]) ->
 def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path) -> dict[Path, str]:
     """Return the captions of what was drawn, by the path of the PNG file."""
     drawn: dict[Path, str] = {}
-    for figure in FIGURES:
-        for chosen in classes:
+    with painter() as draw:
+        for figure, chosen in product(FIGURES, classes):
             found = reproduce_figure(figure, library, chosen)
             if found is None:
                 continue
             columns, title = found
             name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
-            margin_grid(columns, [out / f"{name}{kind}" for kind in KINDS], title)
+            draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
             drawn[out / f"{name}.png"] = f"{figure.label} of the paper: {' '.join(title.split())}"
     return drawn
 
