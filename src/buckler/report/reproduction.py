@@ -37,7 +37,7 @@ class Reproduced:
 
 
 def text_table(table: Reproduced) -> TextTable:
-    """Return the table as text; accuracies are rounded down, and a gain from nothing is a dash."""
+    """Return the table as text; accuracies are rounded down."""
     header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.margins))
     rows: list[tuple[str, ...]] = []
     for line in table.lines:
