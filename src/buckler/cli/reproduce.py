@@ -12,7 +12,7 @@ import typer
 
 from buckler.cli.painting import painter
 from buckler.cli.peers import log_files, peer_table
-from buckler.cli.reproduction import reproduce_figure, reproduce_table
+from buckler.cli.reproduction import figure_caption, reproduce_figure, reproduce_table
 from buckler.cli.reproduction_facts import page_facts
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.paper import FIGURES, TABLES
@@ -75,7 +75,7 @@ def reproduce(
     written = [*(out / f"{table.name}.md" for table in (*made, *peers)), *drawn]
     if part == "all":
         place = page or out / "reproduction.md"
-        _write_page(place, library, made, peers, drawn)
+        _write_page(place, out, library, made, peers, drawn)
         written.append(place)
     if as_json:
         print(json.dumps({"written": [str(path) for path in written], "unfinished": list(library.unfinished)}))
@@ -106,7 +106,7 @@ def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path) -
             columns, title = found
             name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
             draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
-            drawn[out / f"{name}.png"] = f"{figure.label} of the paper: {' '.join(title.split())}"
+            drawn[out / f"{name}.png"] = figure_caption(figure, title)
     return drawn
 
 
@@ -117,13 +117,13 @@ def _write_table(table: Reproduced, out: Path) -> None:
 
 
 def _write_page(
-    place: Path, library: Library, made: list[Reproduced], peers: list[Reproduced], drawn: dict[Path, str]
+    place: Path, out: Path, library: Library, made: list[Reproduced], peers: list[Reproduced], drawn: dict[Path, str]
 ) -> None:
-    figures = {Path(os.path.relpath(path, place.parent)).as_posix(): text for path, text in drawn.items()}
     text = reproduction_page(
-        [*made, *peers],
-        figures,
+        made,
+        {path.name: caption for path, caption in drawn.items()},
         page_facts(library, made, peers),
+        folder=Path(os.path.relpath(out, place.parent)).as_posix(),
         command=shlex.join(["buckler", *sys.argv[1:]]),
     )
     with atomic_write(place) as temporary:

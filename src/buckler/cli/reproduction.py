@@ -42,6 +42,7 @@ IN_FIGURES = {
 }
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 CLASS = {"label": "A the true label", "selection": "A selected on separate draws"}
+AXES = {"n": "numbers of samples", "sigma": "standard deviations", "temperature": "temperatures"}
 MARGINS: tuple[MarginKind, MarginKind] = ("probability", "quantile")
 POINTS = 300
 FARTHEST = 6.0
@@ -131,6 +132,11 @@ def reproduce_figure(
     if any("efficientnet" in model for model in models):
         title += "\nEfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
     return columns, title
+
+
+def figure_caption(figure: Figure, title: str) -> str:
+    """Return what stands below a figure on the page: which of the paper's it is, and its title as sentences."""
+    return f"Figure {figure.number} of the paper, for different {AXES[figure.axis]}: {'. '.join(title.splitlines())}."
 
 
 def _curves(
