@@ -147,7 +147,7 @@ def test_table_1_beside_the_paper(evidence: Path, tmp_path: Path, capsys: pytest
         row = table["100", f"paper: {name}"]
         assert row["standing"] == PRINTED
         assert [float(row[f"{m:g}"]) for m in TABLES["table1"].margins] == list(numbers)
-    exact, published = table["100", "exact (ours)"], table["100", "its method as printed"]
+    exact, published = table["100", "exact (ours)"], table["100", "paper's method as printed"]
     assert (exact["standing"], published["standing"]) == (VALID, INVALID)
     assert [float(exact[m]) for m in ("3.5", "4", "4.5")] == [0.0, 0.0, 0.0]
     assert float(published["4.5"]) == float(published["3.5"]) > 0.0
@@ -165,8 +165,8 @@ def test_a_figure_for_the_selected_class(evidence: Path) -> None:
     first, second = columns[0][1:]
     assert not any("not a certificate" in curve.name for curve in first)
     assert [curve.name for curve in second if "not a certificate" in curve.name] == [
-        "its method, CS (not a certificate)",
-        "its method, Bernstein (not a certificate)",
+        "paper's method, CS (not a certificate)",
+        "paper's method, Bernstein (not a certificate)",
     ]
     assert all((curve.low == curve.accuracy).all() for curve in second if "not a certificate" in curve.name)
 
@@ -212,7 +212,7 @@ def test_table_3_says_what_is_no_certificate(
     found = rows(tmp_path / "table3.csv")
     assert {row["n"] for row in found} == {"100", "300", "500"}
     standing = {row["row"]: row["standing"] for row in found}
-    assert standing["its method, CS"] == INVALID
+    assert standing["paper's method, CS"] == INVALID
     assert standing["pairwise/star (ours)"] == standing["CS + Bonferroni"] == VALID
     assert not any(row["standing"] == PRINTED for row in rows(tmp_path / "table3_selected.csv"))
 

@@ -17,20 +17,20 @@ from buckler.types import FloatArray, MarginKind
 NAMES: dict[Case, dict[str, str]] = {
     "discrete": {
         "bonferroni": "CP + Bonferroni",
-        "published": "its method as printed",
+        "published": "paper's method as printed",
         "exact": "exact (ours)",
     },
     "continuous": {
         "baseline/sequence": "CS + Bonferroni",
         "baseline/bernstein": "Bernstein + Bonferroni",
-        "published/sequence": "its method, width as printed",
-        "cited/sequence": "its method, CS",
-        "cited/bernstein": "its method, Bernstein",
+        "published/sequence": "paper's method, width as printed",
+        "cited/sequence": "paper's method, CS",
+        "cited/bernstein": "paper's method, Bernstein",
         "pairwise/star": "pairwise/star (ours)",
     },
 }
-"""Methods in the order they are shown. In the continuous case "its method" has the width of the theorem that the paper
-cites, which its tables fit, unless it says *as printed*."""
+"""Methods in the order they are shown. In the continuous case the paper's method has the width of the theorem that
+it cites, which its tables fit, unless its name says *as printed*."""
 
 IN_TABLES = {
     "discrete": ("bonferroni", "published", "exact"),

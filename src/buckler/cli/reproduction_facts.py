@@ -20,8 +20,8 @@ SELECTED = "_selected"
 """What the name of a table of the selected class ends in."""
 
 TWINS = {
-    "discrete": {"CP + Bonferroni": "CP + Bonferroni", "Ours": "its method as printed"},
-    "continuous": {"CS + Bonferroni": "CS + Bonferroni", "CS + Ours": "its method, CS"},
+    "discrete": {"CP + Bonferroni": "CP + Bonferroni", "Ours": "paper's method as printed"},
+    "continuous": {"CS + Bonferroni": "CS + Bonferroni", "CS + Ours": "paper's method, CS"},
 }
 """Which of our runs repeats a row of the paper."""
 
