@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from buckler.cli.painting import painter
+from buckler.cli.painting import Draw, painter
 from buckler.cli.peers import log_files, peer_table
 from buckler.cli.reproduction import figure_caption, reproduce_figure, reproduce_table
 from buckler.cli.reproduction_facts import page_facts
@@ -65,9 +65,10 @@ def reproduce(
         raise InvalidInput(f"--page is for 'all', which has everything that is on it; got {part!r}")
     library = open_library(evidence)
     logs = log_files(log) if log else []
-    made = _tables(part, library, classes)
-    drawn = _figures(library, classes, out) if part in {"figures", "all"} else {}
-    peers = [peer_table(path) for path in logs]
+    with painter() as draw:  # figures first: what is computed after them costs no time while they are drawn
+        drawn = _figures(library, classes, out, draw) if part in {"figures", "all"} else {}
+        made = _tables(part, library, classes)
+        peers = [peer_table(path) for path in logs]
     for table in (*made, *peers):
         _write_table(table, out)
     if not (made or drawn or peers):
@@ -95,18 +96,17 @@ def _tables(part: str, library: Library, classes: tuple[CertifiedClass, ...]) ->
     return [table for table in made if table is not None]
 
 
-def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path) -> dict[Path, str]:
-    """Return the captions of what was drawn, by the path of the PNG file."""
+def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path, draw: Draw) -> dict[Path, str]:
+    """Return the captions of what is drawn, by the path of the PNG file."""
     drawn: dict[Path, str] = {}
-    with painter() as draw:
-        for figure, chosen in product(FIGURES, classes):
-            found = reproduce_figure(figure, library, chosen)
-            if found is None:
-                continue
-            columns, title = found
-            name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
-            draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
-            drawn[out / f"{name}.png"] = figure_caption(figure, title)
+    for figure, chosen in product(FIGURES, classes):
+        found = reproduce_figure(figure, library, chosen)
+        if found is None:
+            continue
+        columns, title = found
+        name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
+        draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
+        drawn[out / f"{name}.png"] = figure_caption(figure, title)
     return drawn
 
 
