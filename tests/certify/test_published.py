@@ -1,6 +1,6 @@
 """The paper's estimators: they compute what it prints, and no certificate comes of them."""
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -157,6 +157,19 @@ def test_the_curve_finds_the_infimum_of_the_programme(kind: MarginKind) -> None:
 
 
 @pytest.mark.parametrize("kind", MARGINS)
+def test_a_search_that_ends_early_has_decided(kind: MarginKind) -> None:
+    terms = published_quantile(np.arange(41) / 40) if kind == "quantile" else np.arange(41) / 40
+    region = upper_region(published_counted(float(terms[36] - terms[2]), 40, kind, 10), 40)
+    ended = 0
+    for L in np.linspace(0.05, 0.95, 10) * float(terms[36] - terms[2]):
+        whole, early = curve_infimum(region, L, kind, 10), curve_infimum(region, L, kind, 10, below=0.99)
+        assert (whole < 0.99) == (early < 0.99)
+        assert early == whole or whole < early < 0.99
+        ended += early != whole
+    assert ended > 0
+
+
+@pytest.mark.parametrize("kind", MARGINS)
 def test_algorithm_5_is_algorithm_4_on_easy_cases(kind: MarginKind) -> None:
     for x1, x2 in [(12, 0), (11, 1), (10, 1)]:
         results = [
@@ -253,6 +266,29 @@ def test_scores_take_z_or_fall_back() -> None:
     batch = published_scores_margin_lower(np.stack([rows, rows[::-1]]), [0, 1], limit="bernstein")
     assert batch[0] == float(published_scores_margin_lower(rows, 0, limit="bernstein"))
     assert batch[1] < 0.0 < float(ndtr(batch[0]))
+
+
+@pytest.mark.parametrize("kind", MARGINS)
+@pytest.mark.parametrize("limit", ["sequence", "bernstein"])
+def test_many_inputs_at_once_are_each_alone(kind: MarginKind, limit: Literal["sequence", "bernstein"]) -> None:
+    rng = np.random.default_rng(5)
+    runs = np.stack([rng.dirichlet(shape, 120) for shape in ([8.0, 1.0, 1.0], [1.0, 3.0, 2.0], [1.0, 1.0, 5.0])])
+    labels = [0, 0, 2]  # the second is behind, and falls back
+    for lower in (published_bonferroni_lower, published_scores_margin_lower):
+        together = lower(runs, labels, margin=kind, limit=limit)
+        assert together.tolist() == [
+            float(lower(rows, a, margin=kind, limit=limit)) for rows, a in zip(runs, labels, strict=True)
+        ]
+
+
+def test_one_column_may_stand_for_many_classes() -> None:
+    rng = np.random.default_rng(6)
+    kept = rng.dirichlet([6.0, 2.0, 1.0], 200) * [1.0, 1.0, 0.25]
+    whole = np.hstack([kept, np.repeat(kept[:, 2:], 3, axis=1)])
+    for lower in (published_bonferroni_lower, published_scores_margin_lower):
+        assert float(lower(kept, 0, num_classes=6)) == float(lower(whole, 0))
+        with pytest.raises(buckler.InvalidInput, match="sum to one"):
+            lower(kept, 0)
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

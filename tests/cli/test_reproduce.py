@@ -3,19 +3,26 @@
 import csv
 import json
 import os
+import re
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
+from buckler.cli import painting
 from buckler.cli.app import run
-from buckler.cli.peers import peer_table
-from buckler.cli.reproduction import reproduce_figure
+from buckler.cli.peers import peer_summary, peer_table
+from buckler.cli.reproduction import reproduce_figure, reproduce_table
+from buckler.cli.reproduction_facts import page_facts
+from buckler.evaluate.curves import Curve
 from buckler.evaluate.expectation import expected_accuracy
 from buckler.evaluate.paper import FIGURES, TABLES
-from buckler.report.reproduction import INVALID, PRINTED, VALID
+from buckler.report.reproduction import INVALID, PRINTED, VALID, Line, Reproduced, reproduction_page
 from buckler.runs.interop import read_log
 from buckler.runs.library import open_library
 from buckler.runs.sample import sample
@@ -75,9 +82,58 @@ def test_everything(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     text = page.read_text(encoding="utf-8")
     assert "](../out/cifar10_continuous_n.png)" in text
     assert "no valid bound at level 0.001 can exceed 3.000" in text
-    assert "not trained with noise, and not the ResNet-50 of the paper" in text
+    assert "*Figure 5 of the paper, for different numbers of samples: CIFAR-10, continuous case, sigma 0.5," in text
+    assert "A the true label. EfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper." in text
+    assert re.search(r"differ from the printed ones by 0\.\d{3} on average", text)
+    assert "selected class](" not in text
     assert "{{" not in text
-    assert "\n\n\n\n" not in text
+    assert "\n\n\n" not in text
+
+
+def test_the_page_shows_the_selected_class_only_where_it_differs(evidence: Path) -> None:
+    library = open_library(evidence)
+    own = reproduce_table(TABLES["table1"], library, "label")
+    assert own is not None
+    same = replace(own, name="table1_selected", lines=tuple(x for x in own.lines if x.standing != PRINTED))
+    first = same.lines[0]
+    other = replace(first, accuracy=(first.accuracy[0] + 0.002, *first.accuracy[1:]))
+    for again, differs in ((same, False), (replace(same, lines=(other, *same.lines[1:])), True)):
+        facts = page_facts(library, [own, again], [])
+        text = reproduction_page([own, again], {}, facts, folder="tables", command="buckler")
+        assert ("### Selected class\n" in text) == differs
+        assert ("every cell is the same ([table1_selected.csv](tables/table1_selected.csv))" in text) != differs
+        assert ("| 1, selected class | 100 |" in text) == differs
+
+
+def test_figures_of_the_selected_class_are_links(evidence: Path) -> None:
+    facts = page_facts(open_library(evidence), [], [])
+    both = {"a.png": "Caption.", "a_selected.png": "Other."}
+    text = reproduction_page([], both, facts, folder="out", command="buckler")
+    assert "![Caption.](out/a.png)" in text
+    assert "[The same with the selected class](out/a_selected.png)" in text
+    assert "![Other.]" not in text
+    alone = reproduction_page([], {"a_selected.png": "Other."}, facts, folder="out", command="buckler")
+    assert "![Other.](out/a_selected.png)" in alone
+
+
+def test_the_page_shows_logs_of_the_sigma_that_was_trained_with() -> None:
+    shares = {"exact": (0.5, 0.25), "top_class": (0.5, 0.25), "bonferroni": (0.5, 0.2)}
+    rows = tuple(Line(100, name, "expected", share) for name, share in shares.items())
+    names = [f"cohen2019_cifar10_resnet110_noise_{end}" for end in (
+        "0.25_test_sigma_0.25", "0.25_test_sigma_0.50", "0.25_all10000_sigma_0.25", "0.25_train_sigma_0.25"
+    )]  # fmt: skip
+    made = [Reproduced(name, "", (0.5, 1.0), rows, "bonferroni", "exact") for name in [*names, "mine"]]
+    table, others = peer_summary(made)
+    assert others == names[1:]
+    assert table is not None
+    assert [row[:2] for row in table.rows] == [
+        ("CIFAR-10, ResNet-110, sigma 0.25", "exact, top_class"),
+        ("CIFAR-10, ResNet-110, sigma 0.25", "bonferroni"),
+        ("mine", "exact, top_class"),
+        ("mine", "bonferroni"),
+    ]
+    assert table.rows[0][3:] == ("0.500", "0.250")
+    assert peer_summary(made[1:2]) == (None, names[1:2])
 
 
 def test_table_1_beside_the_paper(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +147,7 @@ def test_table_1_beside_the_paper(evidence: Path, tmp_path: Path, capsys: pytest
         row = table["100", f"paper: {name}"]
         assert row["standing"] == PRINTED
         assert [float(row[f"{m:g}"]) for m in TABLES["table1"].margins] == list(numbers)
-    exact, published = table["100", "exact (ours)"], table["100", "its method as printed"]
+    exact, published = table["100", "exact (ours)"], table["100", "paper's method as printed"]
     assert (exact["standing"], published["standing"]) == (VALID, INVALID)
     assert [float(exact[m]) for m in ("3.5", "4", "4.5")] == [0.0, 0.0, 0.0]
     assert float(published["4.5"]) == float(published["3.5"]) > 0.0
@@ -109,10 +165,41 @@ def test_a_figure_for_the_selected_class(evidence: Path) -> None:
     first, second = columns[0][1:]
     assert not any("not a certificate" in curve.name for curve in first)
     assert [curve.name for curve in second if "not a certificate" in curve.name] == [
-        "its method, CS (not a certificate)",
-        "its method, Bernstein (not a certificate)",
+        "paper's method, CS (not a certificate)",
+        "paper's method, Bernstein (not a certificate)",
     ]
     assert all((curve.low == curve.accuracy).all() for curve in second if "not a certificate" in curve.name)
+
+
+class Broken:
+    """A pool of processes of which none can be started."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        pass
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, *_: object) -> None:
+        raise BrokenProcessPool
+
+
+def test_figures_are_drawn_here_where_no_process_can_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    radii = np.linspace(0.0, 1.0, 5)
+    curves = [Curve("a", radii, 1.0 - radii, 0.9 - 0.9 * radii, 10, 0.0, 1e-3)]
+    drawn = []
+    for pool in (ProcessPoolExecutor, Broken):
+        monkeypatch.setattr(painting, "ProcessPoolExecutor", pool)
+        with painting.painter() as draw:
+            draw([("n 100", curves, curves)], [tmp_path / "figure.png"], "title")
+        drawn.append((tmp_path / "figure.png").read_bytes())
+        (tmp_path / "figure.png").unlink()
+    assert drawn[0] == drawn[1]
 
 
 def test_table_3_says_what_is_no_certificate(
@@ -125,7 +212,7 @@ def test_table_3_says_what_is_no_certificate(
     found = rows(tmp_path / "table3.csv")
     assert {row["n"] for row in found} == {"100", "300", "500"}
     standing = {row["row"]: row["standing"] for row in found}
-    assert standing["its method, CS"] == INVALID
+    assert standing["paper's method, CS"] == INVALID
     assert standing["pairwise/star (ours)"] == standing["CS + Bonferroni"] == VALID
     assert not any(row["standing"] == PRINTED for row in rows(tmp_path / "table3_selected.csv"))
 

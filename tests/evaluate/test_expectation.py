@@ -53,4 +53,5 @@ def test_what_the_paper_prints_hangs_together() -> None:
             for row in (baseline, own):
                 assert list(row) == sorted(row, reverse=True)
     assert len({figure.label for figure in FIGURES}) == len(FIGURES) == 9
-    assert FIGURES[0].at(500).n == 500
+    assert [figure.number for figure in FIGURES] == list(range(3, 12))
+    assert FIGURES[1].at(500).n == 500

@@ -36,7 +36,9 @@ def test_gains_of_a_printed_table() -> None:
     assert table.header[2:5] == ("M=0.5", "M=1", "M=1.5")
     assert [row[0] for row in table.rows] == ["CP", "new", "gain over CP"]
     assert table.rows[1][2:] == ("0.780", "0.746", "0.726", "0.670", "0.614", "0.538", "0.538", "0.538", "0.538")
-    assert table.rows[2][2:] == ("+0.78%", "+0.27%", "+0.83%", "+1.21%", "+5.50%", "-", "-", "-", "-")
+    assert table.rows[2][2:] == ("+0.78%", "+0.27%", "+0.83%", "+1.21%", "+5.50%", "∞", "∞", "∞", "∞")
+    assert r"+5.50\% & $\infty$ & $\infty$ &" in to_latex(table)
+    assert "+5.50%,∞,∞,∞,∞\n" in to_csv(table)
 
 
 @pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004])
@@ -48,6 +50,7 @@ def test_rounded_down_never_shows_more(value: float) -> None:
 
 def test_a_loss_is_a_loss() -> None:
     assert gain(0.8, 0.6) == "-25.00%"
+    assert gain(0.0, 0.0) == "-"
 
 
 NASTY = TextTable(("a|b", "x_1 & 50%"), (("=cmd()", "+1.00%"), ("-x\\^~{}", "<b>[bold]")), "a_b 5%")

@@ -59,13 +59,14 @@ def test_which_of_the_papers_are_limits() -> None:
     assert not is_sound("estimate", "probability")
 
 
-def test_kept_columns_make_whole_rows_with_the_same_runner_up(home: Path) -> None:
+def test_kept_columns_make_rows_of_all_classes_with_the_same_runner_up(home: Path) -> None:
     whole = list(open_evidence(home / "digits-sigma0.25").scores(temperature=1.0))
     kept = list(open_evidence(home / "digits-sigma0.25-kept").scores())
     for (full, _, label), (part, _, _) in zip(whole, kept, strict=True):
         rows = _full(part)
-        assert rows.shape == (200, 10)
-        assert np.abs(rows.sum(axis=1) - 1.0).max() < 1e-5
+        kept, rest = part.values.shape[2], 10 - part.values.shape[2]
+        assert rows.shape == (200, kept + 1)
+        assert np.abs(rows[:, :kept].sum(axis=1) + rest * rows[:, kept] - 1.0).max() < 1e-5
         assert label is not None
         position = part.columns[0].tolist().index(label)
         z, _ = published_margin_variable(rows, position, "probability")

@@ -8,10 +8,12 @@ import numpy as np
 
 from buckler.certify.margins import margin
 from buckler.certify.methods import METHODS
+from buckler.cli.reproduction import DATA
 from buckler.errors import InvalidInput
 from buckler.evaluate.expectation import expected_accuracy
 from buckler.evaluate.paper import ALPHA, TABLES
-from buckler.report.reproduction import ESTIMATE, FORECAST, INVALID, Line, Reproduced
+from buckler.report.reproduction import ESTIMATE, FORECAST, INVALID, Line, Reproduced, summary_table
+from buckler.report.tables import TextTable
 from buckler.runs.interop import read_log
 from buckler.runs.recovery import fewest_votes, find_fits
 from buckler.types import FloatArray
@@ -21,6 +23,14 @@ PRINTED_AT = (100, 1000)
 """Where the printed method is shown as well: its search takes minutes beyond."""
 
 MARGINS = TABLES["table1"].margins
+
+
+ON_THE_PAGE = 100
+ROWS = ("exact", "top_class", "bonferroni", "published")
+NETWORK = re.compile(
+    r"(?P<data>cifar10|imagenet)_(?P<net>\w+?)_noise_(?P<noise>[\d.]+)_(?P<part>\w+)_sigma_(?P<sigma>.+)"
+)
+"""How the logs of Cohen, Rosenfeld and Kolter are called here: trained with ``noise``, certified with ``sigma``."""
 
 
 def log_files(paths: Sequence[Path]) -> list[Path]:
@@ -65,3 +75,24 @@ def peer_table(path: Path) -> Reproduced:
         f"sigma {made.sigma:g}; expected certified accuracy at the second margin, alpha {ALPHA:g}."
     )
     return Reproduced(path.stem, caption, MARGINS, tuple(lines), "bonferroni", "exact")
+
+
+def peer_summary(tables: Sequence[Reproduced]) -> tuple[TextTable | None, list[str]]:
+    """Return the one table that the page shows of logs, and the names of the logs it leaves out.
+
+    Left out are networks certified with another sigma than they were trained with, and other images than the usual 500
+    of the test set, as far as the names of the logs tell.
+    """
+    shown: dict[str, Reproduced] = {}
+    others = []
+    for table in tables:
+        named = NETWORK.search(table.name)
+        if named is None:
+            shown[table.name] = table
+        elif named["part"] == "test" and named["noise"] == named["sigma"]:
+            network = named["net"].replace("resnet", "ResNet-")
+            shown[f"{DATA[named['data']]}, {network}, sigma {named['sigma']}"] = table
+        else:
+            others.append(table.name)
+    caption = f"Expected certified accuracy at the second margin with {ON_THE_PAGE} draws, alpha {ALPHA:g}."
+    return (summary_table(shown, ON_THE_PAGE, ROWS, caption) if shown else None), others

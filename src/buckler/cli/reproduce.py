@@ -4,18 +4,19 @@ import json
 import os
 import shlex
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from buckler.cli.painting import Draw, painter
 from buckler.cli.peers import log_files, peer_table
-from buckler.cli.reproduction import reproduce_figure, reproduce_table
+from buckler.cli.reproduction import figure_caption, reproduce_figure, reproduce_table
 from buckler.cli.reproduction_facts import page_facts
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.paper import FIGURES, TABLES
 from buckler.report import tables
-from buckler.report.plots import margin_grid
 from buckler.report.reproduction import Reproduced, reproduction_page, text_table
 from buckler.runs.grid import CertifiedClass
 from buckler.runs.library import Library, open_library
@@ -64,9 +65,10 @@ def reproduce(
         raise InvalidInput(f"--page is for 'all', which has everything that is on it; got {part!r}")
     library = open_library(evidence)
     logs = log_files(log) if log else []
-    made = _tables(part, library, classes)
-    drawn = _figures(library, classes, out) if part in {"figures", "all"} else {}
-    peers = [peer_table(path) for path in logs]
+    with painter() as draw:  # figures first: what is computed after them costs no time while they are drawn
+        drawn = _figures(library, classes, out, draw) if part in {"figures", "all"} else {}
+        made = _tables(part, library, classes)
+        peers = [peer_table(path) for path in logs]
     for table in (*made, *peers):
         _write_table(table, out)
     if not (made or drawn or peers):
@@ -74,7 +76,7 @@ def reproduce(
     written = [*(out / f"{table.name}.md" for table in (*made, *peers)), *drawn]
     if part == "all":
         place = page or out / "reproduction.md"
-        _write_page(place, library, made, peers, drawn)
+        _write_page(place, out, library, made, peers, drawn)
         written.append(place)
     if as_json:
         print(json.dumps({"written": [str(path) for path in written], "unfinished": list(library.unfinished)}))
@@ -94,18 +96,17 @@ def _tables(part: str, library: Library, classes: tuple[CertifiedClass, ...]) ->
     return [table for table in made if table is not None]
 
 
-def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path) -> dict[Path, str]:
-    """Return the captions of what was drawn, by the path of the PNG file."""
+def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path, draw: Draw) -> dict[Path, str]:
+    """Return the captions of what is drawn, by the path of the PNG file."""
     drawn: dict[Path, str] = {}
-    for figure in FIGURES:
-        for chosen in classes:
-            found = reproduce_figure(figure, library, chosen)
-            if found is None:
-                continue
-            columns, title = found
-            name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
-            margin_grid(columns, [out / f"{name}{kind}" for kind in KINDS], title)
-            drawn[out / f"{name}.png"] = f"{figure.label} of the paper: {' '.join(title.split())}"
+    for figure, chosen in product(FIGURES, classes):
+        found = reproduce_figure(figure, library, chosen)
+        if found is None:
+            continue
+        columns, title = found
+        name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
+        draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
+        drawn[out / f"{name}.png"] = figure_caption(figure, title)
     return drawn
 
 
@@ -116,13 +117,13 @@ def _write_table(table: Reproduced, out: Path) -> None:
 
 
 def _write_page(
-    place: Path, library: Library, made: list[Reproduced], peers: list[Reproduced], drawn: dict[Path, str]
+    place: Path, out: Path, library: Library, made: list[Reproduced], peers: list[Reproduced], drawn: dict[Path, str]
 ) -> None:
-    figures = {Path(os.path.relpath(path, place.parent)).as_posix(): text for path, text in drawn.items()}
     text = reproduction_page(
-        [*made, *peers],
-        figures,
+        made,
+        {path.name: caption for path, caption in drawn.items()},
         page_facts(library, made, peers),
+        folder=Path(os.path.relpath(out, place.parent)).as_posix(),
         command=shlex.join(["buckler", *sys.argv[1:]]),
     )
     with atomic_write(place) as temporary:

@@ -17,20 +17,20 @@ from buckler.types import FloatArray, MarginKind
 NAMES: dict[Case, dict[str, str]] = {
     "discrete": {
         "bonferroni": "CP + Bonferroni",
-        "published": "its method as printed",
+        "published": "paper's method as printed",
         "exact": "exact (ours)",
     },
     "continuous": {
         "baseline/sequence": "CS + Bonferroni",
         "baseline/bernstein": "Bernstein + Bonferroni",
-        "published/sequence": "its method, width as printed",
-        "cited/sequence": "its method, CS",
-        "cited/bernstein": "its method, Bernstein",
+        "published/sequence": "paper's method, width as printed",
+        "cited/sequence": "paper's method, CS",
+        "cited/bernstein": "paper's method, Bernstein",
         "pairwise/star": "pairwise/star (ours)",
     },
 }
-"""Methods in the order they are shown. In the continuous case "its method" has the width of the theorem that the paper
-cites, which its tables fit, unless it says *as printed*."""
+"""Methods in the order they are shown. In the continuous case the paper's method has the width of the theorem that
+it cites, which its tables fit, unless its name says *as printed*."""
 
 IN_TABLES = {
     "discrete": ("bonferroni", "published", "exact"),
@@ -42,6 +42,7 @@ IN_FIGURES = {
 }
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 CLASS = {"label": "A the true label", "selection": "A selected on separate draws"}
+AXES = {"n": "numbers of samples", "sigma": "standard deviations", "temperature": "temperatures"}
 MARGINS: tuple[MarginKind, MarginKind] = ("probability", "quantile")
 POINTS = 300
 FARTHEST = 6.0
@@ -131,6 +132,11 @@ def reproduce_figure(
     if any("efficientnet" in model for model in models):
         title += "\nEfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
     return columns, title
+
+
+def figure_caption(figure: Figure, title: str) -> str:
+    """Return what stands below a figure on the page: which of the paper's it is, and its title as sentences."""
+    return f"Figure {figure.number} of the paper, for different {AXES[figure.axis]}: {'. '.join(title.splitlines())}."
 
 
 def _curves(

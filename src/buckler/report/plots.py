@@ -105,14 +105,19 @@ def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
     except ImportError:
         raise MissingExtra("matplotlib", "report") from None
     with rc_context(STYLE):
         width = 6.4 if panels == 1 else max(6.4, 2.9 * panels)
         height = 4.0 if panels == rows == 1 else 3.2 * rows
-        figure = Figure(figsize=(width, height), layout="constrained")
+        layout = ConstrainedLayoutEngine()
+        figure = Figure(figsize=(width, height), dpi=STYLE["savefig.dpi"], layout=layout)
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, panels, sharey=True, squeeze=False)
+        # Places are found once, for all formats: that takes longer than drawing, and saving would draw twice to do it.
+        layout.execute(figure)
+        figure.set_layout_engine(None)
         # A date inside would make every drawing another file.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
         for path, kind in zip(paths, kinds, strict=True):
@@ -121,5 +126,3 @@ def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple
                 figure.savefig(path, metadata=dateless[kind])
             except OSError as problem:
                 raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
-            # The places are found; finding them again for the next format would take longer than drawing.
-            figure.set_layout_engine("none")

@@ -1,5 +1,6 @@
 """The paper's tables beside ours, and the page that holds them: lines in, Markdown, LaTeX and CSV out."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +38,7 @@ class Reproduced:
 
 
 def text_table(table: Reproduced) -> TextTable:
-    """Return the table as text; accuracies are rounded down, and a gain from nothing is a dash."""
+    """Return the table as text; accuracies are rounded down."""
     header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.margins))
     rows: list[tuple[str, ...]] = []
     for line in table.lines:
@@ -49,14 +50,45 @@ def text_table(table: Reproduced) -> TextTable:
     return TextTable(header, tuple(rows), table.caption, names=3)
 
 
+def summary_table(tables: Mapping[str, Reproduced], n: int, rows: Sequence[str], caption: str) -> TextTable:
+    """Return the lines of several tables at n draws in one, tables by what their lines are about.
+
+    Only the ``rows`` named; those of one table that show the same numbers share a line.
+    """
+    margins = next(iter(tables.values())).margins
+    shown: list[tuple[str, ...]] = []
+    for name, table in tables.items():
+        lines = {line.name: line for line in table.lines if line.n == n}
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for row in rows:
+            if row in lines:
+                cells = (lines[row].standing, *map(rounded_down, lines[row].accuracy))
+                alike.setdefault(cells, []).append(row)
+        shown += [(name, ", ".join(names), *cells) for cells, names in alike.items()]
+    return TextTable(("network", "row", "standing", *(f"{m:g}" for m in margins)), tuple(shown), caption, names=3)
+
+
+def same_cells(one: Reproduced, other: Reproduced) -> bool:
+    """Whether two tables show the same, leaving aside what the paper prints."""
+    first, second = (
+        [(line.n, line.name, *map(rounded_down, line.accuracy)) for line in table.lines if line.standing != PRINTED]
+        for table in (one, other)
+    )
+    return first == second
+
+
 def reproduction_page(
     tables: Sequence[Reproduced],
     figures: Mapping[str, str],
     facts: Mapping[str, Any],
     *,
+    folder: str,
     command: str,
 ) -> str:
-    """Return the page in Markdown: ``figures`` are captions by relative path, ``facts`` what the prose refers to."""
+    """Return the page in Markdown: ``figures`` are captions by the names of files, ``facts`` what the prose refers to.
+
+    ``folder`` holds tables and figures, seen from the page. A figure of the selected class is a link below its twin.
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
     except ImportError:
@@ -66,4 +98,5 @@ def reproduction_page(
     )
     template = environment.get_template("reproduction.md")
     shown = {table.name: to_markdown(text_table(table)) for table in tables}
-    return template.render(tables=shown, figures=figures, facts=facts, command=command).rstrip() + "\n"
+    text = template.render(tables=shown, figures=figures, facts=facts, folder=folder, command=command)
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"

@@ -16,6 +16,7 @@ from buckler.evaluate.curves import Curve
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "∞": r"$\infty$",
 }  # fmt: skip
 
 _WIDEST = 1000
@@ -54,13 +55,13 @@ def rounded_down(value: float, digits: int = 3) -> str:
 
 
 def gain(baseline: float, value: float) -> str:
-    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; an infinite gain is a dash.
+    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; nothing over nothing is a dash.
 
     >>> gain(0.774, 0.780), gain(0.5, 0.45), gain(0.0, 0.538), gain(0.0, 0.0)
-    ('+0.78%', '-10.00%', '-', '+0.00%')
+    ('+0.78%', '-10.00%', '∞', '-')
     """
     if baseline == 0.0:
-        return "+0.00%" if value == 0.0 else "-"
+        return "-" if value == 0.0 else "∞"
     return f"{100.0 * (value - baseline) / baseline:+.2f}%"
 
 

@@ -4,8 +4,10 @@ What ``certify`` does ends in certificates, which an unsound method must not rea
 numbers: here they are, with the class each is about and whether it is a limit at all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,7 +22,7 @@ from buckler.certify.published import (
 from buckler.certify.published.continuous import PublishedLimit
 from buckler.certify.scores import split_method, top_class
 from buckler.errors import InvalidInput, check_choice
-from buckler.records import Scores
+from buckler.records import Counts, Scores
 from buckler.runs.grid import CertifiedClass
 from buckler.runs.store.evidence import Evidence
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -31,6 +33,9 @@ with the width of the theorem it cites, and the Bonferroni baseline (its Algorit
 
 TOLERANCE = 1e-3
 """Of the paper's bisection, its epsilon: a tenth of what separates two points of its curves."""
+
+AT_ONCE = 250_000
+"""Scores that the paper's limits are computed from in one go: more would not fit a processor's cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +69,9 @@ class Recorded:
     def __init__(self, evidence: Evidence) -> None:
         """Take the evidence; files are read, and checked, at the first question that needs them."""
         self.evidence = evidence
-        self._made: dict[tuple[int, float], list[tuple[Scores, Scores | None, int | None]]] = {}
-        self._known: dict[tuple[object, ...], float] = {}
+        self._votes: dict[int, tuple[Counts, Counts | None]] = {}
+        self._made: dict[tuple[int, float], list[Drawn]] = {}
+        self._known: dict[tuple[object, ...], dict[tuple[int, int], float]] = {}
 
     @cached_property
     def labels(self) -> IntArray:
@@ -111,7 +117,9 @@ class Recorded:
     def _from_votes(
         self, method: str, margin: MarginKind, n: int, alpha: float, certified_class: CertifiedClass
     ) -> tuple[FloatArray, IntArray]:
-        counts, selection, _ = self.evidence.counts(n)
+        if n not in self._votes:
+            self._votes[n] = self.evidence.counts(n)[:2]
+        counts, selection = self._votes[n]
         chosen = self.labels
         if certified_class == "selection":
             if selection is None:
@@ -142,65 +150,77 @@ class Recorded:
     ) -> tuple[FloatArray, IntArray]:
         if not self.answers(n, temperature):
             raise InvalidInput(f"{str(self.evidence.root)!r} does not hold {n} draws of softmax at {temperature:g}")
-        lows, classes = [], []
-        for i, (scores, selection, label) in enumerate(self._scores(n, temperature)):
-            if certified_class == "label" and label is not None:
-                chosen = label
-            elif certified_class == "selection" and selection is not None:
-                chosen = int(top_class(selection)[0])
-            else:
-                raise InvalidInput(f"{str(self.evidence.root)!r} has no class by {certified_class}")
-            # The selected class is the label for most inputs, and tables and figures ask the same questions.
-            question = (i, chosen, method, margin, n, alpha, temperature)
-            if question not in self._known:
-                self._known[question] = _limit(scores, selection, chosen, method, margin, alpha)
-            lows.append(self._known[question])
-            classes.append(chosen)
-        return np.array(lows), np.array(classes, dtype=np.int64)
+        given = self._scores(n, temperature)
+        found = [drawn.label if certified_class == "label" else drawn.selected for drawn in given]
+        classes = [chosen for chosen in found if chosen is not None]
+        if len(classes) < len(given):
+            raise InvalidInput(f"{str(self.evidence.root)!r} has no class by {certified_class}")
+        # The selected class is the label for most inputs, and tables and figures ask the same questions.
+        known = self._known.setdefault((method, margin, n, alpha, temperature), {})
+        new = [question for question in enumerate(classes) if question not in known]
+        lows = _limits([(given[i], chosen) for i, chosen in new], method, margin, alpha)
+        known.update(zip(new, lows, strict=True))
+        return np.array([known[question] for question in enumerate(classes)]), np.array(classes, dtype=np.int64)
 
-    def _scores(self, n: int, temperature: float) -> list[tuple[Scores, Scores | None, int | None]]:
+    def _scores(self, n: int, temperature: float) -> list["Drawn"]:
         key = (n, temperature)
         if key not in self._made:
             heat = temperature if self.evidence.spec.scores == "logits" else None
-            self._made[key] = list(self.evidence.scores(n, temperature=heat))
+            self._made[key] = [
+                Drawn(scores, selection, label, None if selection is None else int(top_class(selection)[0]))
+                for scores, selection, label in self.evidence.scores(n, temperature=heat)
+            ]
         return self._made[key]
 
 
-def _limit(
-    scores: Scores, selection: Scores | None, label: int, method: str, margin: MarginKind, alpha: float
-) -> float:
-    columns = scores.columns[0].tolist()
-    position = columns.index(label)
-    if method == "estimate":
-        means = scores.values[0].mean(axis=0)
-        return float(margin_of(margin, means[position], np.delete(means, position).max()))
+class Drawn(NamedTuple):
+    """One input's scores, those of its selection draws, and its two classes, where there are any."""
+
+    scores: Scores
+    selection: Scores | None
+    label: int | None
+    selected: int | None
+
+
+def _limits(given: Sequence[tuple[Drawn, int]], method: str, margin: MarginKind, alpha: float) -> list[float]:
+    """Return a limit for each input and the class that it is about."""
     rule, _, kind = method.partition("/")
-    if rule in PUBLISHED:
-        limit_kind: PublishedLimit = "sequence" if kind == "sequence" else "bernstein"
-        rows, cited = _full(scores), rule != "published"
-        if rule == "baseline":
-            return published_bonferroni_lower(
-                rows, position, alpha=alpha, margin=margin, limit=limit_kind, corrected=cited
-            )
-        found = published_scores_margin_lower(
-            rows, position, alpha=alpha, margin=margin, limit=limit_kind, corrected=cited
-        )
-        return float(found)
+    if rule not in PUBLISHED:
+        return [_limit(drawn, chosen, method, margin, alpha) for drawn, chosen in given]
+    lower = published_bonferroni_lower if rule == "baseline" else published_scores_margin_lower
+    limit: PublishedLimit = "sequence" if kind == "sequence" else "bernstein"
+    found: list[float] = []
+    step = max(1, AT_ONCE // given[0][0].scores.values.size) if given else 1
+    for start in range(0, len(given), step):
+        part = given[start : start + step]
+        rows = np.stack([_full(drawn.scores) for drawn, _ in part])
+        positions = [drawn.scores.columns[0].tolist().index(chosen) for drawn, chosen in part]
+        classes, cited = part[0][0].scores.num_classes, rule != "published"
+        lows = lower(rows, positions, alpha=alpha, margin=margin, limit=limit, corrected=cited, num_classes=classes)
+        found += lows.tolist()
+    return found
+
+
+def _limit(drawn: Drawn, chosen: int, method: str, margin: MarginKind, alpha: float) -> float:
+    if method == "estimate":
+        means = drawn.scores.values[0].mean(axis=0)
+        position = drawn.scores.columns[0].tolist().index(chosen)
+        return float(margin_of(margin, means[position], np.delete(means, position).max()))
     combine, limit = split_method(method)
     # A sample that is not used must not change the limit that a baseline gives.
-    earlier = selection if combine == "pairwise" else None
-    return float(continuous.margin_lower(scores, [label], alpha, margin, combine, limit, earlier)[0])
+    earlier = drawn.selection if combine == "pairwise" else None
+    return float(continuous.margin_lower(drawn.scores, [chosen], alpha, margin, combine, limit, earlier)[0])
 
 
 def _full(scores: Scores) -> FloatArray:
-    """Return whole rows, as the paper's estimator wants them, with its maximum over classes and their number.
+    """Return rows of all classes, as the paper's estimator wants them, with its maximum over classes.
 
     Where columns were left out, what they hold beside their maximum is spread evenly over the classes that are left:
-    none of them exceeds that maximum, as none did before.
+    none of them exceeds that maximum, as none did before. One column stands for all of those.
     """
     rows: FloatArray = scores.values[0]
     left = scores.num_classes - rows.shape[1]
     if left == 0:
         return rows
     spread = np.maximum(0.0, 1.0 - rows.sum(axis=1, keepdims=True)) / left
-    return np.asarray(np.hstack([rows, np.broadcast_to(spread, (len(rows), left))]))
+    return np.asarray(np.hstack([rows, spread]))

@@ -17,7 +17,7 @@ from buckler.certify.margins import margin_from_limits
 from buckler.certify.published.quantile import published_quantile
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_label, check_whole
 from buckler.records import ROW_SUM_TOLERANCE
-from buckler.types import ArrayLike, FloatArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 PublishedLimit = Literal["sequence", "bernstein"]
 LARGEST_BET = 0.5
@@ -78,19 +78,21 @@ LIMITS: dict[str, Callable[..., FloatArray]] = {
 
 
 def published_margin_variable(
-    scores: ArrayLike, label: int, margin: MarginKind = "quantile", order: int = 10
+    scores: ArrayLike, label: ArrayLike, margin: MarginKind = "quantile", order: int = 10
 ) -> tuple[FloatArray, float]:
-    """Return the paper's ``Z`` for each row of ``scores [n, m]``, and the b with Z in [-b, b].
+    """Return the paper's ``Z`` for each row of ``scores [n, m]`` or ``[inputs, n, m]``, and the b with Z in [-b, b].
 
     >>> published_margin_variable([[1.0, 0.0, 0.0]], 0)[0].round(4)
     array([4.5624])
     """
     rows = np.asarray(scores, dtype=np.float64)
-    others = np.delete(rows, label, axis=1).max(axis=1)
+    column = np.asarray(label)[..., None, None]
+    of_a = np.take_along_axis(rows, column, axis=-1)[..., 0]
+    others = np.where(np.arange(rows.shape[-1]) == column, -np.inf, rows).max(axis=-1)
     if margin == "probability":
-        return rows[:, label] - others, 1.0
+        return of_a - others, 1.0
     largest = 2.0 * float(published_quantile(1.0, order))
-    return published_quantile(rows[:, label], order) - published_quantile(others, order), largest
+    return published_quantile(of_a, order) - published_quantile(others, order), largest
 
 
 def published_scores_margin_lower(
@@ -102,12 +104,14 @@ def published_scores_margin_lower(
     order: int = 10,
     limit: PublishedLimit = "sequence",
     corrected: bool = False,
+    num_classes: int | None = None,
 ) -> FloatArray:
     """Return the paper's bound of the margin from scores ``[n, m]`` or ``[inputs, n, m]``. **No guarantee.**
 
     The limit of the mean of Z at level alpha; for the second margin, where the mean of X_A is below 1/2, Algorithm 3
     instead (every class mean at ``alpha/m``). ``corrected`` takes both widths from the theorems that the paper cites
-    rather than as it prints them: its tables fit those, and only the first margin becomes sound by it.
+    rather than as it prints them: its tables fit those, and only the first margin becomes sound by it. If
+    ``num_classes`` is given, m is that, and a column may stand for several classes with the same scores.
 
     >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
     >>> float(published_scores_margin_lower(rows, 0, limit="bernstein").round(4))
@@ -116,53 +120,67 @@ def published_scores_margin_lower(
     check_choice("margin", margin, get_args(MarginKind))
     check_choice("limit", limit, get_args(PublishedLimit))
     level, M = check_alpha(alpha), check_whole("order", order, 0)
-    values = _check_scores(scores)
-    labels = np.atleast_1d(check_label(label, values.shape[-1], None if values.ndim == 2 else len(values)))
-    batch = values if values.ndim == 3 else values[None]
-    lows = [
-        _margin_lower(rows, a, level, margin, M, limit, corrected)
-        for rows, a in zip(batch, labels.tolist(), strict=True)
-    ]
-    return np.array(lows, dtype=np.float64).reshape(values.shape[:-2])
+    batch, labels = _check_batch(scores, label, num_classes)
+    of_a = np.take_along_axis(batch, labels[:, None, None], axis=2)[..., 0]
+    fallback = (of_a.mean(axis=1) < 0.5) & (margin == "quantile")
+    lows = np.empty(len(batch))
+    if fallback.any():
+        lows[fallback] = _bonferroni(batch[fallback], labels[fallback], level, margin, limit, corrected, num_classes)
+    if not fallback.all():
+        z, bound = published_margin_variable(batch[~fallback], labels[~fallback], margin, M)
+        lows[~fallback] = LIMITS[limit](np.clip(z, -bound, bound).T, level, -bound, bound, corrected=corrected)
+    return lows.reshape(np.shape(scores)[:-2])
 
 
 def published_bonferroni_lower(
     scores: ArrayLike,
-    label: int,
+    label: ArrayLike,
     *,
     alpha: float = 1e-3,
     margin: MarginKind = "quantile",
     limit: PublishedLimit = "sequence",
     corrected: bool = False,
-) -> float:
-    """Return the paper's baseline, its Algorithm 3, from scores ``[n, m]``: every class mean at ``alpha/m``.
+    num_classes: int | None = None,
+) -> FloatArray:
+    """Return the paper's baseline, its Algorithm 3, from scores ``[n, m]`` or ``[inputs, n, m]``.
+
+    Every class mean has a limit at ``alpha/m``; ``num_classes`` as in ``published_scores_margin_lower``.
 
     >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
-    >>> round(published_bonferroni_lower(rows, 0, limit="bernstein"), 4)
+    >>> float(published_bonferroni_lower(rows, 0, limit="bernstein").round(4))
     0.9661
     """
-    rows, lower = _check_scores(scores), LIMITS[check_choice("limit", limit, get_args(PublishedLimit))]
-    share = split(alpha, rows.shape[1])
-    others = np.delete(rows, label, axis=1)
-    low = np.clip(lower(rows[:, label], share, corrected=corrected), 0.0, 1.0)
-    high = np.clip(1.0 - lower(1.0 - others, share, corrected=corrected), 0.0, 1.0)
-    return float(margin_from_limits(margin, low, high.max()))
+    check_choice("limit", limit, get_args(PublishedLimit))
+    batch, labels = _check_batch(scores, label, num_classes)
+    lows = _bonferroni(batch, labels, alpha, margin, limit, corrected, num_classes)
+    return lows.reshape(np.shape(scores)[:-2])
 
 
-def _margin_lower(
-    rows: FloatArray, label: int, alpha: float, margin: MarginKind, order: int, limit: PublishedLimit, corrected: bool
-) -> float:
-    lower = LIMITS[limit]
-    if margin == "quantile" and rows[:, label].mean() < 0.5:
-        return published_bonferroni_lower(rows, label, alpha=alpha, margin=margin, limit=limit, corrected=corrected)
-    z, bound = published_margin_variable(rows, label, margin, order)
-    return float(lower(np.clip(z, -bound, bound), alpha, -bound, bound, corrected=corrected))
+def _bonferroni(
+    batch: FloatArray,
+    labels: IntArray,
+    alpha: float,
+    margin: MarginKind,
+    limit: PublishedLimit,
+    corrected: bool,
+    num_classes: int | None,
+) -> FloatArray:
+    lower, (inputs, n, m) = LIMITS[limit], batch.shape
+    share, rows = split(alpha, num_classes or m), np.arange(inputs)
+    low = np.clip(lower(batch[rows, :, labels].T, share, corrected=corrected), 0.0, 1.0)
+    columns = (1.0 - batch).transpose(1, 0, 2).reshape(n, inputs * m)
+    high = np.clip(1.0 - lower(columns, share, corrected=corrected), 0.0, 1.0).reshape(inputs, m)
+    high[rows, labels] = 0.0
+    return margin_from_limits(margin, low, high.max(axis=1))
 
 
-def _check_scores(scores: ArrayLike) -> FloatArray:
+def _check_batch(scores: ArrayLike, label: ArrayLike, num_classes: int | None) -> tuple[FloatArray, IntArray]:
+    """Return scores as ``[inputs, n, columns]`` and one label for each input."""
     values = check_float_array("scores", scores)
     if values.ndim not in {2, 3} or 0 in values.shape or values.shape[-1] < 2:
         raise InvalidInput(f"scores must have shape [n, m] or [inputs, n, m] with m >= 2; got shape {values.shape}")
-    if values.min() < 0.0 or np.abs(values.sum(axis=-1) - 1.0).max() > ROW_SUM_TOLERANCE:
+    excess = values.sum(axis=-1) - 1.0
+    if values.min() < 0.0 or (np.abs(excess) if num_classes is None else excess).max() > ROW_SUM_TOLERANCE:
         raise InvalidInput(f"scores must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}")
-    return np.minimum(values, 1.0)
+    labels = np.atleast_1d(check_label(label, values.shape[-1], None if values.ndim == 2 else len(values)))
+    return np.minimum(values if values.ndim == 3 else values[None], 1.0), labels

@@ -10,7 +10,7 @@ from math import pi
 
 import numpy as np
 
-from buckler.bounds.trinomial import Region, make_region, region_probability
+from buckler.bounds.trinomial import Region, make_region, region_probabilities
 from buckler.certify.published.quantile import published_quantile, published_quantile_inverse
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -27,18 +27,22 @@ def upper_region(counted: IntArray, n: int) -> Region:
     return make_region(n, np.ascontiguousarray(counted[: int(open_columns.sum())]))
 
 
-def curve_infimum(region: Region, L: float, margin: MarginKind, order: int) -> float:
+def curve_infimum(region: Region, L: float, margin: MarginKind, order: int, below: float = 0.0) -> float:
     """Return ``inf Pi(theta~ | q)`` over ``g(q) <= L``, the event being everything outside of ``region``.
 
-    For the second margin q is in ``chi^2 = {q1 >= 1/2}``.
+    For the second margin q is in ``chi^2 = {q1 >= 1/2}``. The search ends at the first value under ``below``, which is
+    then returned: whoever asks whether the infimum is smaller need not know by how much.
     """
     low, high = _ends(L, margin, order)
     best, t = -1.0, low + (high - low) * 0.5 * (1.0 - np.cos(pi * np.arange(GRID) / (GRID - 1)))
     for _ in range(1 + ZOOMS):
         q1, q2 = _point(t, L, margin, order)
-        tails = [region_probability(region, float(a), float(b), DROP) for a, b in zip(q1, q2, strict=True)]
+        tails = np.empty(t.size)
+        region_probabilities(region, q1, q2, DROP, tails)
         k = int(np.argmax(tails))
-        best = max(best, tails[k])
+        best = max(best, float(tails[k]))
+        if 1.0 - min(best, 1.0) < below:
+            break
         t = np.linspace(t[max(k - 1, 0)], t[min(k + 1, len(t) - 1)], ZOOM)
     return 1.0 - min(best, 1.0)
 
@@ -55,5 +59,5 @@ def _ends(L: float, margin: MarginKind, order: int) -> tuple[float, float]:
 def _point(t: FloatArray, L: float, margin: MarginKind, order: int) -> tuple[FloatArray, FloatArray]:
     if margin == "probability":
         return np.minimum((t + L) / 2.0, 1.0), np.maximum((t - L) / 2.0, 0.0)
-    q1 = published_quantile_inverse(t, order)
-    return q1, np.minimum(published_quantile_inverse(t - L, order), 1.0 - q1)
+    q1, q2 = published_quantile_inverse(np.stack([t, t - L]), order)
+    return q1, np.minimum(q2, 1.0 - q1)

@@ -187,7 +187,9 @@ def _margin_lower(
     counted = published_counted(theta, n, margin, order, inclusive=inclusive)
     if solver == "curve":
         region = upper_region(counted, n)
-        return published_bisection(lambda L: curve_infimum(region, L, margin, order), theta, alpha, tolerance)
+        return published_bisection(
+            lambda L: curve_infimum(region, L, margin, order, below=1.0 - alpha), theta, alpha, tolerance
+        )
 
     starts = published_starts(x1, x2, n, margin)
 
