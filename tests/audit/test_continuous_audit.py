@@ -11,12 +11,12 @@ from scipy.stats import binom
 from buckler.bounds.bets import CAP, NO_HEAD, plan
 from buckler.bounds.betting import betting_lower, rejects, star_lower, wealth_goal
 from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
-from buckler.bounds.cells import HAZARDS, own_limit_compiled
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.continuous import LIMITS, margin_lower
-from buckler.certify.tangents import CURVES, HEIGHT_SLACK, SLOPES, heights, predictable_slopes
+from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.evaluate.simulation import judge, simulate_misses
 from buckler.types import Combine, FloatArray, Limit
+from tests.bettors import own_limit
 
 Law = Callable[[np.random.Generator, int, int], FloatArray]
 
@@ -61,13 +61,13 @@ def test_betting_limits_hold_at_one_percent(star: bool, law: str, n: int) -> Non
     # Whether the limit passes the truth, without its last digits: the search stops at a ceiling, or (one path for all
     # candidates, so that wealth falls in them) the truth itself is rejected or not.
     draw, truth = HOSTILE[law]
-    zeros, index, line = np.zeros(n), np.zeros(n, dtype=np.int64), np.array([[0.0, 1.0]])
-    goal, price = wealth_goal(0.01, n), -np.log(0.01)
+    zeros, index = np.zeros(n), np.zeros(n, dtype=np.int64)
+    goal = wealth_goal(0.01, n)
 
     def passes(row: FloatArray) -> bool:
         if star:
-            return bool(own_limit_compiled(row, np.zeros(4), price, goal, truth, False, HAZARDS) >= truth)
-        return rejects(plan(row, zeros, zeros[:1], index, line, price, star=False), np.array([truth]), goal)
+            return own_limit(row, 0.01, truth) >= truth
+        return rejects(plan(row, zeros, zeros[:1], index, -np.log(0.01)), np.array([truth]), goal)
 
     def above(x: FloatArray) -> FloatArray:
         return np.array([passes(row) for row in np.ascontiguousarray(x.T)], dtype=np.float64)
@@ -173,14 +173,17 @@ def test_adaptive_slopes_reject_the_true_margin_rarely(top: float, other: float,
     # One-hot rows are the extreme points: against the single rival, count how often the truth itself is rejected.
     n, alpha = 100, 0.05
     truth = float(ndtri(top) - ndtri(other))
-    means = (heights(truth, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
+    means = means_of(truth)
     goal, size = wealth_goal(alpha, n), 5000
     u = np.random.default_rng(4).random((size, n))
     a, b = (u < top).astype(np.float64), (u > 1.0 - other).astype(np.float64)
     misses = 0
     for i in range(size):
         index = predictable_slopes(a[i], b[i : i + 1], np.zeros((1, NO_HEAD.size)), alpha)[0]
-        misses += rejects(plan(a[i], b[i], SLOPES, index, CURVES, -np.log(alpha), star=star), means, goal)
+        if star:
+            misses += cells_limit(a[i], b[i], index, NO_HEAD, -np.log(alpha), truth, hurry=False) >= truth
+        else:
+            misses += rejects(plan(a[i], b[i], SLOPES, index, -np.log(alpha)), means, goal)
     assert judge(misses, size, alpha).passed, misses
 
 
@@ -248,6 +251,6 @@ def test_maxima_of_two_halves_added_are_caught() -> None:
 
 def test_the_cap_keeps_wealth_positive() -> None:
     x = np.append(np.ones(200), np.zeros(5))
-    path = plan(x, 0.0 * x, np.zeros(1), np.zeros(205, dtype=np.int64), np.array([[0.0, 1.0]]), 7.0)
+    path = plan(x, 0.0 * x, np.zeros(1), np.zeros(205, dtype=np.int64), 7.0)
     for m in (0.01, 0.5, 0.99):
         assert (1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m) >= 0.0099).all()

@@ -15,11 +15,11 @@ from scipy.special import ndtri
 
 from buckler.bounds.bets import NO_HEAD, plan
 from buckler.bounds.betting import rejects, wealth_goal
-from buckler.bounds.cells import HAZARDS, own_limit_compiled
 from buckler.certify.continuous import margin_lower
-from buckler.certify.tangents import CURVES, HEIGHT_SLACK, SLOPES, heights, predictable_slopes
+from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.evaluate.simulation import judge
-from buckler.types import Combine, FloatArray, Limit, MarginKind
+from buckler.types import Combine, FloatArray, IntArray, Limit, MarginKind
+from tests.bettors import own_limit
 
 LAWS: dict[str, tuple[FloatArray, FloatArray]] = {
     "votes": (np.eye(3), np.array([0.6, 0.3, 0.1])),
@@ -62,26 +62,22 @@ def missed(
     n = len(x)
     a = np.ascontiguousarray(x[:, label])
     rivals = np.ascontiguousarray(np.delete(x, label, axis=1).T)
-    goal = wealth_goal(alpha, n)
-    if margin == "probability" and star:
-        top = (1.0 + truth) / 2.0
-        lows = (
-            own_limit_compiled(0.5 * (a - rival + 1.0), np.zeros(4), -np.log(alpha), goal, top, False, HAZARDS)
-            for rival in rivals
-        )
-        return combine(low >= top for low in lows)
-    if margin == "probability":
-        index = np.zeros(rivals.shape, dtype=np.int64)
-        slopes, curves = np.ones(1), np.array([[0.0, 1.0]])
-        means = np.array([(1.0 + truth) / 2.0])
-    else:
-        index = predictable_slopes(a, rivals, np.zeros((len(rivals), NO_HEAD.size)), alpha)
-        slopes, curves = SLOPES, CURVES
-        means = (heights(truth, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
-    return combine(
-        rejects(plan(a, rival, slopes, index[j], curves, -np.log(alpha), star=star), means, goal)
-        for j, rival in enumerate(rivals)
-    )
+    goal, price = wealth_goal(alpha, n), -np.log(alpha)
+    index = np.zeros(rivals.shape, dtype=np.int64)
+    slopes, means = np.ones(1), np.array([(1.0 + truth) / 2.0])
+    if margin == "quantile":
+        index = predictable_slopes(a, rivals, np.tile(NO_HEAD, (len(rivals), 1)), alpha)
+        slopes, means = SLOPES, means_of(truth)
+
+    def passes(rival: FloatArray, steps: IntArray) -> bool:
+        if not star:
+            return rejects(plan(a, rival, slopes, steps, price), means, goal)
+        if margin == "quantile":
+            return cells_limit(a, rival, steps, NO_HEAD, price, truth, hurry=False) >= truth
+        top = float(means[0])
+        return own_limit(0.5 * (a - rival + 1.0), alpha, top) >= top
+
+    return combine(passes(rival, index[j]) for j, rival in enumerate(rivals))
 
 
 @pytest.mark.parametrize("margin", ["probability", "quantile"])

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri_exp
 from scipy.stats import skew
 
-from buckler.bounds.bets import CAP, HURRIED, PACE, PRIOR
+from buckler.bounds.bets import CAP, HURRIED, NO_HEAD, PACE, PRIOR, head_of
 from buckler.bounds.betting import star_lower, wealth_goal
 from buckler.bounds.cells import (
     COARSE,
@@ -20,13 +20,17 @@ from buckler.bounds.cells import (
     HAZARDS,
     HOPELESS,
     MOST,
+    NODES,
     OPENING,
     TOLERANCE,
     _cut,
     _hazard,
-    own_limit_compiled,
+    _node,
 )
-from buckler.types import FloatArray
+from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
+from buckler.certify.tangents import NODES as MARGIN_NODES
+from buckler.types import FloatArray, IntArray
+from tests.bettors import own_limit
 
 ALPHA = 0.02
 DRAWS = arrays(np.float64, st.integers(1, 80), elements=st.floats(0.0, 1.0))
@@ -41,74 +45,109 @@ LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 }
 
 
-def limit(y: FloatArray, ceiling: float = 1.0, before: FloatArray | None = None, hurry: bool = False) -> float:
-    seen = np.zeros(4) if before is None else before
-    return float(own_limit_compiled(y, seen, -np.log(ALPHA), wealth_goal(ALPHA, y.size), ceiling, hurry, HAZARDS))
+def limit(y: FloatArray, ceiling: float = 1.0, head: FloatArray = NO_HEAD, hurry: bool = False) -> float:
+    return own_limit(y, ALPHA, ceiling, head, hurry=hurry)
 
 
-def moments(y: FloatArray) -> FloatArray:
+class Bettor:
+    """One candidate and its stakes: draw by draw, from the draws before it and the cell that the candidate lies in.
+
+    The candidate is above node ``k - 1`` and not above node k of ``table``, and ``means`` are its own means.
+    """
+
+    def __init__(
+        self,
+        draws: tuple[FloatArray, FloatArray],
+        k: int,
+        means: FloatArray,
+        *,
+        slopes: FloatArray,
+        index: IntArray,
+        table: FloatArray,
+        head: FloatArray = NO_HEAD,
+        hurry: bool = False,
+    ) -> None:
+        a, b = draws
+        c = slopes[index]
+        self.y, self.n, self.goal = (a - c * b + c) / (1.0 + c), a.size, wealth_goal(ALPHA, a.size)
+        self.index, self.table, self.means, self.stakes = index, table, means, list[float]()
+        self.low, self.high = -1 if table is MARGIN_NODES else 0, len(table) - 1
+        pace, fineness = (HURRIED, COARSE) if hurry else (PACE, FINENESS)
+        stake, due, log_goal = 0.0, 0, -np.log(ALPHA)
+        opening = cutting = max(1, self.n // OPENING)
+        for i in range(self.n):
+            slope = float(c[i])
+            before = (a[:i] - slope * b[:i] + slope) / (1.0 + slope)
+            count, s1, s2, s3 = moments_of(head, slope) + power_sums(before) + PRIOR * np.array([1.0, 0.5, 0.5, 0.5])
+            mean = s1 / count
+            deviation = np.sqrt(max(s2 / count - mean**2, 1e-12))
+            if i == cutting:
+                cutting, due = cutting * (4 if hurry else 2), i
+                history = self.wealth(self.table[self.high], i)
+                if i == opening or (history.min() > 1e-200 and history.max() < self.goal):
+                    error, doubt = deviation / np.sqrt(self.n), DOUBT * deviation * np.sqrt(1.0 / count + 1.0 / self.n)
+                    bottom = max(mean - doubt - 4.0 * error - log_goal / self.n, 0.0)
+                    top = min(mean + doubt - 2.5 * error, 1.0)
+                    self.narrow(k, bottom, top, max(fineness * error * self.n / i, (top - bottom) / MOST), index[i])
+            if i >= due or (i and index[i] != index[i - 1]):
+                due = i + 1 + i // pace
+                history = self.wealth(self.table[self.high], i)
+                price = -log_goal + (np.log(max(history[-1], 1e-300)) if i >= opening else 0.0)
+                if i >= opening and (history.max() >= self.goal or history.min() < 1e-200):
+                    self.stakes += [0.0] * (self.n - i)
+                    break
+                reach = _hazard(min(price, -1e-15), HAZARDS) / np.sqrt(self.n - i)
+                skewness = (s3 / count - 3.0 * mean * s2 / count + 2.0 * mean**3) / deviation**3
+                stake = reach / deviation * min(max(1.0 + skewness * reach / 6.0, 0.2), 1.5)
+                if price <= -log_goal - HOPELESS:
+                    stake = 0.0
+            self.stakes.append(stake)
+
+    def narrow(self, k: int, bottom: float, top: float, width: float, s: int) -> None:
+        """Keep the part of the cell in which the candidate lies."""
+        column, last = self.table[:, s], len(self.table) - 1
+        under = int(np.searchsorted(column, bottom, side="right")) - 1
+        over = min(int(np.searchsorted(column, top, side="right")), last)
+        left, right = min(max(self.low, under), self.high), max(min(self.high, over), self.low)
+        edges = {self.low, self.high, left}
+        if right > left:
+            parts = min(int((column[right] - column[max(left, 0)]) / width) + 1, right - left)
+            edges |= {left + (right - left) * p // parts for p in range(parts + 1)}
+        self.low = max(edge for edge in edges if edge < k)
+        self.high = min(edge for edge in edges if edge >= k)
+
+    def wealth(self, means: FloatArray, upto: int | None = None) -> FloatArray:
+        """Return the wealth of a candidate with these means at the stakes so far."""
+        stop = self.n if upto is None else upto
+        m = means[self.index[:stop]]
+        factors = 1.0 + np.minimum(self.stakes[:stop], CAP / m) * (self.y[:stop] - m)
+        return np.asarray(np.cumprod(np.append(1.0, factors)), dtype=np.float64)
+
+    def verdict(self) -> bool | None:
+        """Return whether the candidate is rejected; None if that hangs on the last digits."""
+        best = self.wealth(self.means).max() / self.goal
+        return None if abs(best - 1.0) < 1e-6 else bool(best >= 1.0)
+
+
+def power_sums(y: FloatArray) -> FloatArray:
     return np.array([y.size, y.sum(), (y**2).sum(), (y**3).sum()])
 
 
-def wealth(y: FloatArray, stakes: list[float], m: float) -> FloatArray:
-    factors = [1.0 + min(stake, CAP / m) * (value - m) for stake, value in zip(stakes, y, strict=True)]
-    return np.asarray(np.cumprod([1.0, *factors]), dtype=np.float64)
+def moments_of(head: FloatArray, c: float) -> FloatArray:
+    """Return the power sums of y behind a head."""
+    count, z = head[0], head[1] - c * head[2]
+    zz = head[3] - 2 * c * head[4] + c**2 * head[5]
+    zzz = head[6] - 3 * c * head[7] + 3 * c**2 * head[8] - c**3 * head[9]
+    shifted = [z + c * count, zz + 2 * c * z + c**2 * count, zzz + 3 * c * zz + 3 * c**2 * z + c**3 * count]
+    return np.array([count, *(total / (1.0 + c) ** power for power, total in enumerate(shifted, 1))])
 
 
-def parts_of(low: float, high: float, bottom: float, top: float, width: float) -> list[float]:
-    """Return the edges of a cell cut to a window."""
-    left, right = min(max(low, bottom), high), max(min(high, top), low)
-    edges = [low]
-    if right > left:
-        edges += list(np.linspace(left, right, max(int(np.ceil((right - left) / width)), 0) + 1))
-    elif low < left:
-        edges.append(left)
-    return sorted({*edges, high})
-
-
-def stakes_of(y: FloatArray, m: float, before: FloatArray | None = None, hurry: bool = False) -> list[float]:
-    """Return the stakes that the candidate m holds: draw by draw, from the draws before it and the cell m lies in."""
-    n, log_goal, goal = y.size, -np.log(ALPHA), wealth_goal(ALPHA, y.size)
-    pace, fineness = (HURRIED, COARSE) if hurry else (PACE, FINENESS)
-    head = np.zeros(4) if before is None else before
-    stakes: list[float] = []
-    low, high, stake, due = 0.0, 1.0, 0.0, 0
-    opening = cutting = max(1, n // OPENING)
-    for i in range(n):
-        count, s1, s2, s3 = head + moments(y[:i]) + PRIOR * np.array([1.0, 0.5, 0.5, 0.5])
-        mean = s1 / count
-        deviation = np.sqrt(max(s2 / count - mean**2, 1e-12))
-        history = wealth(y[:i], stakes, high)
-        if i == cutting:
-            cutting, due = 2 * cutting, i
-            if i == opening or (history.min() > 1e-200 and history.max() < goal):
-                error, doubt = deviation / np.sqrt(n), DOUBT * deviation * np.sqrt(1.0 / count + 1.0 / n)
-                bottom, top = max(mean - doubt - 4.0 * error - log_goal / n, 0.0), min(mean + doubt - 2.5 * error, 1.0)
-                edges = parts_of(low, high, bottom, top, max(fineness * error * n / i, (top - bottom) / MOST))
-                k = int(np.searchsorted(edges, m))
-                low, high = edges[k - 1], edges[k]
-                history = wealth(y[:i], stakes, high)
-        if i >= due:
-            due = i + 1 + i // pace
-            price = -log_goal + (np.log(max(history[-1], 1e-300)) if i >= opening else 0.0)
-            done = i >= opening and (history.max() >= goal or history.min() < 1e-200 or price <= -log_goal - HOPELESS)
-            if done:
-                return stakes + [0.0] * (n - i)
-            reach = _hazard(min(price, -1e-15), HAZARDS) / np.sqrt(n - i)
-            skewness = (s3 / count - 3.0 * mean * s2 / count + 2.0 * mean**3) / deviation**3
-            stake = reach / deviation * min(max(1.0 + skewness * reach / 6.0, 0.2), 1.5)
-        stakes.append(stake)
-    return stakes
-
-
-def rejected(y: FloatArray, m: float, before: FloatArray | None = None, hurry: bool = False) -> bool:
-    return bool(wealth(y, stakes_of(y, m, before, hurry), m).max() >= wealth_goal(ALPHA, y.size))
-
-
-def near(y: FloatArray, m: float, before: FloatArray | None = None, hurry: bool = False) -> bool:
-    """Return whether this candidate's verdict hangs on the last digits."""
-    best = wealth(y, stakes_of(y, m, before, hurry), m).max() * ALPHA
-    return bool(1.0 - 1e-6 < best < 1.0 + 1e-6)
+def plain(y: FloatArray, m: float, head: FloatArray = NO_HEAD, hurry: bool = False) -> Bettor:
+    """Return the bettor for a candidate mean of a plain variable."""
+    k = int(np.searchsorted(NODES[:, 0], m))
+    index, slopes = np.zeros(y.size, dtype=np.int64), np.zeros(1)
+    draws, means = (y, np.zeros(y.size)), np.array([m])
+    return Bettor(draws, k, means, slopes=slopes, index=index, table=NODES, head=head, hurry=hurry)
 
 
 @pytest.mark.parametrize("hurry", [False, True])
@@ -117,11 +156,33 @@ def near(y: FloatArray, m: float, before: FloatArray | None = None, hurry: bool 
 def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, hurry: bool) -> None:
     y = LAWS[law](np.random.default_rng(n), n)
     found = limit(y, hurry=hurry)
-    below = np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0)
-    assert all(rejected(y, m, hurry=hurry) or near(y, m, hurry=hurry) for m in below)
+    for m in np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0):
+        assert plain(y, m, hurry=hurry).verdict() is not False
     above = found + 1e-8  # further above there may be rejected candidates again: the limit is below the first hole
     if above < 1.0:
-        assert not rejected(y, above, hurry=hurry) or near(y, above, hurry=hurry)
+        assert plain(y, above, hurry=hurry).verdict() is not True
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(5, 150))
+    p = rng.dirichlet([4.0, 0.5, 0.3][: 2 + seed % 2] if seed % 3 else [8.0, 0.05, 0.3], n)
+    a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
+    index = np.repeat(rng.integers(0, len(SLOPES) // 2, 4), -(-n // 4))[:n]  # a slope that changes on the way
+    head = head_of(a[:20], b[:20]) if seed % 2 else NO_HEAD
+    found = cells_limit(a, b, index, head, -np.log(ALPHA), 8.0, hurry=False)
+
+    def bettor(margin: float) -> Bettor:
+        k = int(np.searchsorted(_GRID, margin))
+        means = means_of(margin)
+        return Bettor((a, b), k, means, slopes=SLOPES, index=index, table=MARGIN_NODES, head=head)
+
+    for margin in np.linspace(0.0, found - 1e-7, 12) if found > 0.0 else ():
+        assert bettor(margin).verdict() is not False
+    if found < 8.0:
+        assert bettor(max(found + 1e-7, 0.0)).verdict() is not True
+    assert cells_limit(a, b, index, head, -np.log(ALPHA), 0.3, hurry=False) == pytest.approx(min(found, 0.3), abs=3e-9)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -133,8 +194,8 @@ def test_residual_in_ball_arithmetic(law: str) -> None:
     if low <= 0.0:
         return
     m, total, most = arb(low), arb(1), arb(0)
-    for value, stake in zip(y.tolist(), stakes_of(y, low), strict=True):
-        total *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(value) - m)
+    for value, stake in zip(y.tolist(), plain(y, low).stakes, strict=True):
+        total *= 1 + min(arb(float(stake)), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(value) - m)
         most = total if float(total.mid()) > float(most.mid()) else most
     assert float((most * arb(ALPHA)).mid()) > 1.0 - 1e-9  # stakes of kernel and reference differ by rounding
 
@@ -152,23 +213,30 @@ def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float) -> None
 def test_stakes_are_predictable(y: FloatArray, cut: int, other: float, m: float) -> None:
     changed = y.copy()
     changed[cut:] = other
-    assert stakes_of(y, m)[: cut + 1] == stakes_of(changed, m)[: cut + 1]
+    assert plain(y, m).stakes[: cut + 1] == plain(changed, m).stakes[: cut + 1]
+
+
+TABLE: FloatArray = np.linspace(0.0, 1.0, 1001)[:, None]
 
 
 @given(
-    low=st.floats(0.0, 1.0), size=st.floats(1e-6, 1.0), bottom=st.floats(0.0, 1.0), reach=st.floats(0.0, 1.0),
+    low=st.integers(-1, 999), size=st.integers(1, 1000), bottom=st.integers(-1, 1000), reach=st.integers(0, 1000),
     width=st.floats(1e-3, 1.0),
 )  # fmt: skip
 @settings(max_examples=200, deadline=None)
-def test_parts_make_up_the_cell(low: float, size: float, bottom: float, reach: float, width: float) -> None:
-    high, top = low + size, bottom + reach
-    ends = _cut(low, high, bottom, top, width)
+def test_parts_make_up_the_cell(low: int, size: int, bottom: int, reach: int, width: float) -> None:
+    high, top = min(low + size, 1000), min(bottom + reach, 1000)
+    ends = _cut(low, high, bottom, top, width, TABLE, 0)
     assert ends[-1] == high
-    edges = np.concatenate([[low], ends])
-    assert (np.diff(edges) > 0.0).all()
+    edges = np.append(low, ends)
+    assert (np.diff(edges) > 0).all()
     inside = (edges[:-1] >= bottom) & (edges[1:] <= top)
-    assert (np.diff(edges)[inside] <= width * (1.0 + 1e-9)).all()
-    assert ends.size <= (min(high, top) - max(low, bottom)) / width + 4 if top > low and bottom < high else 2
+    assert (np.diff(edges)[inside] <= 1000.0 * width + 1.0).all()
+
+
+def test_nodes_are_found() -> None:
+    for value in (-0.5, 0.0, 0.00049, 0.5, 0.7777, 1.0, 2.0):
+        assert _node(TABLE, 0, value) == np.searchsorted(TABLE[:, 0], value, side="right") - 1
 
 
 def test_the_table_of_hazards() -> None:
@@ -181,12 +249,13 @@ def test_the_table_of_hazards() -> None:
 def test_draws_seen_beforehand_help_and_may_be_anything() -> None:
     rng = np.random.default_rng(4)
     y, earlier = 0.7 + 0.05 * rng.random(100), 0.7 + 0.05 * rng.random(100)
-    helped, alone = limit(y, before=moments(earlier)), limit(y)
-    misled = limit(y, before=moments(np.tile([0.0, 1.0], 50)))
-    assert helped > alone > misled
-    for found, before in ((helped, moments(earlier)), (misled, moments(np.tile([0.0, 1.0], 50)))):
-        assert rejected(y, found - 1e-8, before)
-        assert not rejected(y, found + 1e-8, before)
+    nothing = np.zeros(100)
+    right, wrong = head_of(earlier, nothing), head_of(np.tile([0.0, 1.0], 50), nothing)
+    helped, misled = limit(y, head=right), limit(y, head=wrong)
+    assert helped > limit(y) > misled
+    for found, head in ((helped, right), (misled, wrong)):
+        assert plain(y, found - 1e-8, head).verdict() is not False
+        assert plain(y, found + 1e-8, head).verdict() is not True
 
 
 def test_cells_beat_one_path_for_all() -> None:

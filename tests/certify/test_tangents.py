@@ -5,10 +5,9 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import plan
+from buckler.bounds.bets import NO_HEAD, plan
 from buckler.bounds.betting import wealth_goal
 from buckler.certify.tangents import (
-    CURVES,
     SLOPES,
     TOP,
     best_slopes,
@@ -113,7 +112,7 @@ def test_path_and_mixture_limits_are_rejected_margins_without_holes() -> None:
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
     assert len(np.unique(index)) > 1
-    path = plan(a, b, SLOPES, index, CURVES, -np.log(0.01))
+    path = plan(a, b, SLOPES, index, -np.log(0.01))
     goal = wealth_goal(0.01, 400)
     truth = ndtri(0.75) - ndtri(0.125)
     low = path_limit(path, goal, TOP)
@@ -129,13 +128,13 @@ def test_path_and_mixture_limits_are_rejected_margins_without_holes() -> None:
     falls = np.array([wealth(m) for m in np.linspace(0.0, 4.0, 100)])
     assert (np.diff(falls, axis=0) <= 1e-9 * falls[:-1]).all()
     assert path_limit(path, goal, 0.5 * low) == 0.5 * low
-    mixed = mixture_limit(a, b, np.zeros(6), -np.log(0.01), goal, TOP, star=True)
+    mixed = mixture_limit(a, b, NO_HEAD, -np.log(0.01), goal, TOP)
     assert 0.7 * low < mixed < truth
 
 
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
-    path = plan(half, half, SLOPES, np.zeros(50, dtype=np.int64), CURVES, 5.0)
+    path = plan(half, half, SLOPES, np.zeros(50, dtype=np.int64), 5.0)
     assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
 
 

@@ -1,7 +1,7 @@
 """Lower limits of a mean by betting: the smallest candidate whose wealth never reached 1/alpha.
 
-``star`` limits come from ``cells``, where candidates bet apart; ``plain`` ones, and the paths behind second margins,
-from ``bets``, where one path of stakes serves all candidates.
+``star`` limits come from ``cells``, where candidates bet apart; plain ones from ``bets``, where one path of stakes
+serves all candidates.
 
 **Error account.** Wealth is a running product. One factor ``1 + stake (y - m)`` is off by at most 3 roundoffs of
 ``stake |y - m|`` plus 1 of itself; where ``y < m`` the stake loses at most CAP = 0.99 of the wealth, so the factor is
@@ -16,22 +16,18 @@ from typing import Any
 
 import numpy as np
 
-from buckler.bounds.bets import CAP, HURRIED, PACE, Plan, plan, plan_compiled
+from buckler.bounds.bets import CAP, HURRIED, NO_HEAD, PACE, Plan, plan, plan_compiled
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
-from buckler.bounds.cells import HAZARDS, own_limit_compiled, smallest_limit_compiled
+from buckler.bounds.cells import HAZARDS, NODES, search_compiled, smallest_limit_compiled
 from buckler.bounds.compiled import compiled
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
-
-TOLERANCE = 1e-10
-"""How far below the exact limit, in units of the range, the bisection may stop."""
 
 MANY = 100
 """Above this many columns stakes are renewed less often, to save time."""
 
 PLAIN_SLOPE: FloatArray = np.zeros(1)
 UNIT_SLOPE: FloatArray = np.ones(1)
-PLAIN_CURVE: FloatArray = np.array([[0.0, 1.0]])
 
 
 def wealth_goal(alpha: float, n: int) -> float:
@@ -82,40 +78,6 @@ def _mean_reaches(y: FloatArray, stakes: FloatArray, means: FloatArray, goal: fl
 mean_reaches_compiled: Any = compiled(_mean_reaches)
 
 
-def _end(y: FloatArray, stakes: FloatArray, goal: float, high: float, guess: float) -> float:
-    """Return the largest candidate found rejected under ``high``, within TOLERANCE of the end, or 0.
-
-    The guess only narrows the first bracket; both ends of every bracket are tested.
-    """
-    low = 0.0
-    width = 1e-6
-    while high - low > TOLERANCE:
-        m = 0.5 * (low + high)
-        if low < guess - width and width < 0.1:
-            m = guess - width
-        elif guess + width < high and width < 0.1:
-            m = guess + width
-        fixed = CAP / m
-        wealth = 1.0
-        rejected = False
-        for i in range(y.size):
-            wealth *= 1.0 + min(stakes[i], fixed) * (y[i] - m)
-            if wealth >= goal:
-                rejected = True
-                break
-            if wealth < 1e-200:
-                break
-        if rejected:
-            low = m
-        else:
-            high = m
-        width *= 4.0
-    return low
-
-
-end_compiled: Any = compiled(_end)
-
-
 def smallest_lower(
     a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float, order: IntArray, *, star: bool = True
 ) -> float:
@@ -127,17 +89,16 @@ def smallest_lower(
     n = a.size
     goal, log_goal, hurry = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
     if star:
-        return float(smallest_limit_compiled(a, rivals, heads, order, log_goal, goal, hurry, HAZARDS))
+        return float(smallest_limit_compiled(a, rivals, 1.0, heads, order, log_goal, goal, hurry, HAZARDS, NODES))
     index = np.zeros(n, dtype=np.int64)
     y, stakes = np.empty(n), np.empty(n)
     smallest = 1.0
     for j in order:
-        guess, above = plan_compiled(
-            a, rivals[j], UNIT_SLOPE, index, PLAIN_CURVE, heads[j], log_goal, star, y, stakes, smallest, goal,
-            HURRIED if hurry else PACE,
-        )  # fmt: skip
+        above = plan_compiled(
+            a, rivals[j], UNIT_SLOPE, index, heads[j], log_goal, y, stakes, smallest, goal, HURRIED if hurry else PACE
+        )
         if not above:
-            smallest = end_compiled(y, stakes, goal, smallest, guess)
+            smallest = search_compiled(y, stakes, 0.0, smallest, goal)
         if smallest <= 0.0:
             break
     return float(smallest)
@@ -159,11 +120,13 @@ def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> F
     ends = np.empty(draws.shape[0])
     for column, values in enumerate(scaled):
         if star:
-            goal = wealth_goal(alpha, n)
-            ends[column] = own_limit_compiled(values, np.zeros(4), -log(alpha), goal, 1.0, False, HAZARDS)
+            goal, rest, heads, only = wealth_goal(alpha, n), nothing[None], NO_HEAD[None], index[:1]
+            ends[column] = smallest_limit_compiled(
+                values, rest, 0.0, heads, only, -log(alpha), goal, False, HAZARDS, NODES
+            )
             continue
-        path = plan(values, nothing, PLAIN_SLOPE, index, PLAIN_CURVE, -log(alpha), star=star)
-        ends[column] = end_compiled(path.y, path.stakes, wealth_goal(alpha, n), 1.0, path.guess)
+        path = plan(values, nothing, PLAIN_SLOPE, index, -log(alpha))
+        ends[column] = search_compiled(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, n))
     limits = left + span * ends - SLACK * max(abs(left), abs(right))
     return settle(limits, draws, left, right, np.shape(x))
 

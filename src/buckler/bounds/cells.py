@@ -19,7 +19,7 @@ the limit are cut more finely. Candidates at a distance of k standard errors ``s
 only once ``k i / n`` is no longer small, so the width is ``FINENESS s sqrt(n) / i``. A cell inherits the stakes of the
 one it was cut from, and where to cut follows from the draws so far: a candidate's stakes are predictable.
 
-A cell whose wealth has become hopeless is given up, which never rejects; then those above it are of no interest.
+A cell whose wealth has become hopeless stakes nothing until it is cut again; those above it are of no interest then.
 """
 
 from math import log, sqrt
@@ -32,7 +32,7 @@ from buckler.bounds.bets import CAP, HURRIED, PACE, PRIOR
 from buckler.bounds.compiled import compiled
 from buckler.types import FloatArray, IntArray
 
-FINENESS, COARSE = 0.2, 1.0
+FINENESS, COARSE = 0.2, 1.5
 """The width of a cell at the end, in standard errors of the mean; and where there are very many columns."""
 
 DOUBT = 2.5
@@ -45,7 +45,7 @@ OPENING = 32
 """Cells are cut for the first time after this part of the draws; before, all candidates hold the same stakes."""
 
 HOPELESS = 16.0
-"""How far ``ln K`` may fall before a cell is given up."""
+"""How far ``ln K`` may fall before a cell stakes nothing."""
 
 LOST = 1e-200
 """A wealth below is given up, before numbers lose digits to underflow; giving up never rejects."""
@@ -86,18 +86,46 @@ def _stake(log_price: float, left: int, moments: FloatArray, hazards: FloatArray
 _stake_compiled: Any = compiled(_stake)
 
 
-def _wealth(y: FloatArray, starts: IntArray, stakes: FloatArray, m: float, goal: float) -> float:
-    """Return the wealth against m after all of ``y``, or when it reached the goal; 0 where it is lost.
+def _fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
+    """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
 
-    ``stakes[j]`` holds from draw ``starts[j]`` on.
+    ``sums`` are the count and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb.
     """
-    wealth = 1.0
-    for j in range(starts.size):
-        stop = starts[j + 1] if j + 1 < starts.size else y.size
-        wealth = _follow_compiled(y[starts[j] : stop], stakes[j], m, wealth, goal)
-        if wealth == 0.0 or wealth >= goal:
-            break
-    return wealth
+    count, z = sums[0], sums[1] - c * sums[2]
+    zz = sums[3] - 2.0 * c * sums[4] + c * c * sums[5]
+    zzz = sums[6] - 3.0 * c * sums[7] + 3.0 * c * c * sums[8] - c**3 * sums[9]
+    scale = 1.0 / (1.0 + c)
+    half = 0.5 * PRIOR
+    moments[0], moments[1] = PRIOR + count, half + (z + c * count) * scale
+    moments[2] = half + (zz + 2.0 * c * z + c * c * count) * scale**2
+    moments[3] = half + (zzz + 3.0 * c * zz + 3.0 * c * c * z + c**3 * count) * scale**3
+
+
+_fill_moments_compiled: Any = compiled(_fill_moments)
+
+
+def _add(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
+    """Add draws to ``sums``."""
+    sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
+    for i in range(a.size):
+        p, q = a[i], b[i]
+        pp, qq = p * p, q * q
+        sa, sb = sa + p, sb + q
+        saa, sab, sbb = saa + pp, sab + p * q, sbb + qq
+        saaa, saab, sabb, sbbb = saaa + pp * p, saab + pp * q, sabb + p * qq, sbbb + q * qq
+    sums[0] += a.size
+    sums[1] += sa
+    sums[2] += sb
+    sums[3] += saa
+    sums[4] += sab
+    sums[5] += sbb
+    sums[6] += saaa
+    sums[7] += saab
+    sums[8] += sabb
+    sums[9] += sbbb
+
+
+_add_compiled: Any = compiled(_add)
 
 
 def _follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) -> float:
@@ -113,27 +141,62 @@ def _follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) -
 
 
 _follow_compiled: Any = compiled(_follow)
+
+
+def _wealth(
+    y: FloatArray, starts: IntArray, index: IntArray, stakes: FloatArray, means: FloatArray, goal: float
+) -> float:
+    """Return the wealth of one candidate after all of ``y``, or when it reached the goal; 0 where it is lost.
+
+    ``stakes[j]`` holds from draw ``starts[j]`` on, and ``means[index[i]]`` is the candidate's mean at draw i.
+    """
+    wealth = 1.0
+    for j in range(starts.size):
+        stop = starts[j + 1] if j + 1 < starts.size else y.size
+        wealth = _follow_compiled(y[starts[j] : stop], stakes[j], means[index[starts[j]]], wealth, goal)
+        if wealth == 0.0 or wealth >= goal:
+            break
+    return wealth
+
+
 _wealth_compiled: Any = compiled(_wealth)
 
 
-def _cut(low: float, high: float, bottom: float, top: float, width: float) -> FloatArray:
-    """Return the upper ends of the parts of a cell (low, high].
+def _node(table: FloatArray, s: int, value: float) -> int:
+    """Return the last node whose mean under slope s is at most ``value``, or -1."""
+    low, high = -1, table.shape[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if table[middle, s] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
 
-    What is below ``bottom`` or above ``top`` stays in one part each; between them no part is wider than ``width``.
+
+_node_compiled: Any = compiled(_node)
+
+
+def _cut(low: int, high: int, bottom: int, top: int, width: float, table: FloatArray, s: int) -> IntArray:
+    """Return the upper nodes of the parts of a cell (low, high].
+
+    What is below ``bottom`` or above ``top`` stays in one part each; between them parts are about ``width`` wide.
     """
     left, right = min(max(low, bottom), high), max(min(high, top), low)
-    inner = max(int(np.ceil((right - left) / width)), 0)
-    ends = np.empty(inner + 2)
+    inner = 0
+    if left < right:
+        inner = min(int((table[right, s] - table[max(left, 0), s]) / width) + 1, right - left)
+    ends = np.empty(inner + 2, dtype=np.int64)
     found = 0
     if low < left:
         ends[found] = left
         found += 1
     for k in range(1, inner + 1):
-        ends[found] = left + (right - left) * k / inner
+        ends[found] = left + (right - left) * k // inner
         found += 1
     if found == 0 or ends[found - 1] < high:
+        ends[found] = high
         found += 1
-    ends[found - 1] = high
     return ends[:found]
 
 
@@ -141,7 +204,7 @@ _cut_compiled: Any = compiled(_cut)
 
 
 def _window(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
-    """Return between which candidates the limit is expected after i draws, and how wide cells should be there."""
+    """Return between which means the limit is expected after i draws, and how wide cells should be there."""
     mean = moments[1] / moments[0]
     deviation = sqrt(max(moments[2] / moments[0] - mean * mean, 1e-12))
     error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
@@ -153,26 +216,30 @@ _window_compiled: Any = compiled(_window)
 
 
 def _refine(
-    cells: tuple[FloatArray, FloatArray, FloatArray],
+    cells: tuple[IntArray, FloatArray, FloatArray],
     seen: FloatArray,
     starts: IntArray,
-    floor: float,
-    ceiling: float,
+    index: IntArray,
+    table: FloatArray,
+    floor: int,
+    ceiling: int,
     window: tuple[float, float, float],
     goal: float,
     begin: bool,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the cells cut to the window: upper ends, wealths there, and stakes, those of the parent.
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the cells cut to the window: upper nodes, wealths there, and stakes, those of the parent.
 
     Rejected and lost cells stay whole, unless this is the beginning. Cells that lie above the ceiling are dropped.
     """
     upper, wealth, stakes = cells
-    ends, parents = np.empty(3 * upper.size + MOST), np.empty(3 * upper.size + MOST, dtype=np.int64)
+    s = index[seen.size]
+    bottom, top = _node_compiled(table, s, window[0]), min(_node_compiled(table, s, window[1]) + 1, table.shape[0] - 1)
+    ends = np.empty(3 * upper.size + MOST, dtype=np.int64)
+    parents = np.empty(ends.size, dtype=np.int64)
     found, low = 0, floor
     for k in range(upper.size):
         whole = not (begin or 0.0 < wealth[k] < goal)
-        parts = upper[k : k + 1] if whole else _cut_compiled(low, upper[k], window[0], window[1], window[2])
-        for end in parts:
+        for end in upper[k : k + 1] if whole else _cut_compiled(low, upper[k], bottom, top, window[2], table, s):
             if low < ceiling:
                 ends[found], parents[found] = end, k
                 found, low = found + 1, end
@@ -182,58 +249,73 @@ def _refine(
         rows[k, : starts.size] = stakes[parent, : starts.size]
         rich[k] = wealth[parent]
         if ends[k] < upper[parent]:
-            rich[k] = _wealth_compiled(seen, starts, rows[k], ends[k], goal)
+            rich[k] = _wealth_compiled(seen, starts, index, rows[k], table[ends[k]], goal)
     return ends[:found], rich, rows
 
 
 _refine_compiled: Any = compiled(_refine)
 
 
-def _search(y: FloatArray, starts: IntArray, stakes: FloatArray, low: float, high: float, goal: float) -> float:
-    """Return the largest candidate of a cell (low, high] found rejected, within TOLERANCE, or ``low``."""
-    while high - low > TOLERANCE:
-        m = 0.5 * (low + high)
-        if _wealth_compiled(y, starts, stakes, m, goal) >= goal:
-            low = m
-        else:
-            high = m
-    return low
+def _bet(
+    a: FloatArray,
+    b: FloatArray,
+    slopes: FloatArray,
+    index: IntArray,
+    table: FloatArray,
+    head: FloatArray,
+    log_goal: float,
+    goal: float,
+    floor: int,
+    ceiling: int,
+    ceiling_means: FloatArray,
+    hurry: bool,
+    hazards: FloatArray,
+    y: FloatArray,
+    held: FloatArray,
+) -> tuple[int, int, bool]:
+    """Fill ``y`` and the stakes ``held`` in the lowest cell (l, u] that is not rejected; return l, u and False.
 
+    Candidates are the rows of ``table``, the nodes, and what lies between them: ``table[k, s]`` is the mean of
+    ``y = (a - c b + c)/(1 + c)`` under candidate k for slope s, and rises with k. ``index[i]`` is the slope of draw i,
+    fixed before it. Candidates up to the node ``floor`` count as rejected. ``head`` are sums over draws seen earlier
+    (``head_of``). In a ``hurry`` cells are wider and stakes renewed less often.
 
-_search_compiled: Any = compiled(_search)
-
-
-def _own_limit(
-    y: FloatArray, before: FloatArray, log_goal: float, goal: float, ceiling: float, hurry: bool, hazards: FloatArray
-) -> float:
-    """Return the end of the rejected candidates, or ``ceiling`` where it is above; within TOLERANCE, rounded down.
-
-    ``before`` are the count and the sums of y, y^2, y^3 over draws seen earlier. The ceiling saves work and changes no
-    stake, so it may come from these very draws. In a ``hurry`` cells are wider and stakes renewed less often.
+    Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
+    below it; if all up to it are rejected, the last of what is returned is True. That saves work and changes no stake,
+    so the ceiling may come from these very draws.
     """
-    n = y.size
+    n = a.size
     pace, fineness = (HURRIED, COARSE) if hurry else (PACE, FINENESS)
-    moments = before + PRIOR * np.array([1.0, 0.5, 0.5, 0.5])
-    most = 2 * pace + 8 + int((pace + 1) * log(1.0 + n / pace))
+    sums, moments = head.copy(), np.empty(4)
+    most = 2 * pace + 80 + int((pace + 1) * log(1.0 + n / pace))
     starts = np.empty(most, dtype=np.int64)
-    upper, wealth, stakes = np.ones(1), np.ones(1), np.empty((1, most))
-    floor, first, cells, at_ceiling = 0.0, 0, 1, 0.0
+    upper, wealth, stakes = np.array([table.shape[0] - 1]), np.ones(1), np.empty((1, most))
+    first, cells, at_ceiling = 0, 1, 0.0
     opening = cutting = max(1, n // OPENING)
     i = j = 0
     while i < n:
+        s = index[i]
+        _fill_moments_compiled(sums, slopes[s], moments)
         if i == cutting:
-            cutting *= 2
+            cutting *= 4 if hurry else 2
             window = _window_compiled(moments, n, i, log_goal, fineness)
             kept = upper[first:cells], wealth[first:cells], stakes[first:cells]
             upper, wealth, stakes = _refine_compiled(
-                kept, y[:i], starts[:j], floor, ceiling, window, goal, i == opening
+                kept, y[:i], starts[:j], index, table, floor, ceiling, window, goal, i == opening
             )
             first, cells, at_ceiling = 0, upper.size, 0.0
-            if upper[cells - 1] > ceiling:
-                at_ceiling = _wealth_compiled(y[:i], starts[:j], stakes[cells - 1], ceiling, goal)
+            if upper[cells - 1] >= ceiling:
+                at_ceiling = _wealth_compiled(y[:i], starts[:j], index, stakes[cells - 1], ceiling_means, goal)
         stop = min(i + 1 + i // pace, n)
         if i < cutting < stop:
             stop = cutting
+        for t in range(i + 1, stop):
+            if index[t] != s:
+                stop = t
+                break
+        c, scale = slopes[s], 1.0 / (1.0 + slopes[s])
+        for t in range(i, stop):
+            y[t] = min(max((a[t] - c * b[t] + c) * scale, 0.0), 1.0)
         starts[j] = i
         for k in range(first, cells):
             log_price = -log_goal
@@ -242,52 +324,76 @@ def _own_limit(
             stakes[k, j] = 0.0
             if log_price < 0.0 and log_price > -log_goal - HOPELESS:
                 stakes[k, j] = _stake_compiled(log_price, n - i, moments, hazards)
-                wealth[k] = _follow_compiled(y[i:stop], stakes[k, j], upper[k], wealth[k], goal)
+                wealth[k] = _follow_compiled(y[i:stop], stakes[k, j], table[upper[k], s], wealth[k], goal)
             elif log_price < 0.0 and k + 1 < cells:
-                # Not rejected and never will be: what is above it does not matter.
+                # It will hardly be rejected as it is, and then what is above it does not matter.
                 cells, at_ceiling = k + 1, 0.0
                 break
         if at_ceiling > 0.0:
-            at_ceiling = _follow_compiled(y[i:stop], stakes[cells - 1, j], ceiling, at_ceiling, goal)
+            at_ceiling = _follow_compiled(y[i:stop], stakes[cells - 1, j], ceiling_means[s], at_ceiling, goal)
             if at_ceiling >= goal:
                 wealth[cells - 1] = goal
         while first < cells and wealth[first] >= goal:
             floor, first = upper[first], first + 1
         if first == cells:
-            return min(floor, ceiling)
-        for value in y[i:stop]:
-            moments[0] += 1.0
-            moments[1] += value
-            moments[2] += value * value
-            moments[3] += value * value * value
+            return floor, floor, floor >= ceiling
+        _add_compiled(a[i:stop], b[i:stop], sums)
         i, j = stop, j + 1
-    return float(_search_compiled(y, starts[:j], stakes[first], floor, min(upper[first], ceiling), goal))
+    for k in range(j):
+        held[starts[k] : starts[k + 1] if k + 1 < j else n] = stakes[first, k]
+    return floor, upper[first], False
 
 
-own_limit_compiled: Any = compiled(_own_limit)
+bet_compiled: Any = compiled(_bet)
+
+
+def _search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float) -> float:
+    """Return the largest mean of a cell (low, high] found rejected, within TOLERANCE, or ``low``."""
+    while high - low > TOLERANCE:
+        m = 0.5 * (low + high)
+        most = CAP / m
+        wealth = 1.0
+        for i in range(y.size):
+            wealth *= 1.0 + min(stakes[i], most) * (y[i] - m)
+            if wealth >= goal or wealth < LOST:
+                break
+        if wealth >= goal:
+            low = m
+        else:
+            high = m
+    return low
+
+
+search_compiled: Any = compiled(_search)
 
 
 def _smallest_limit(
-    a: FloatArray, rivals: FloatArray, heads: FloatArray, order: IntArray, log_goal: float, goal: float,
-    hurry: bool, hazards: FloatArray,
+    a: FloatArray, rivals: FloatArray, slope: float, heads: FloatArray, order: IntArray, log_goal: float, goal: float,
+    hurry: bool, hazards: FloatArray, nodes: FloatArray,
 ) -> float:  # fmt: skip
-    """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
+    """Return the smallest limit of the mean of ``(a - c b + c)/(1 + c)``, c the slope, over the rows b of ``rivals``.
 
-    A row that rejects every candidate up to the smallest limit so far has a larger one, and is not solved. ``heads``
-    are moments of draws seen earlier (``bets.head_of``).
+    A row that rejects every candidate up to the smallest limit so far has a larger one, and is not solved.
     """
+    n = a.size
+    slopes, index, means = np.array([slope]), np.zeros(n, dtype=np.int64), np.ones(1)
+    y, held = np.empty(n), np.empty(n)
+    last = nodes.shape[0] - 1
     smallest = 1.0
-    before = np.empty(4)
     for j in order:
-        count, first = heads[j, 0], heads[j, 1] - heads[j, 2]
-        second, third = heads[j, 3] - 2.0 * heads[j, 4] + heads[j, 5], heads[j, 6]
-        before[0], before[1] = count, (first + count) / 2.0
-        before[2], before[3] = (second + 2.0 * first + count) / 4.0, (third + 3.0 * (second + first) + count) / 8.0
-        y = 0.5 * (a - rivals[j] + 1.0)
-        smallest = own_limit_compiled(y, before, log_goal, goal, smallest, hurry, hazards)
+        means[0] = smallest
+        low, high, above = bet_compiled(
+            a, rivals[j], slopes, index, nodes, heads[j], log_goal, goal, 0, int(np.ceil(smallest * last)), means,
+            hurry, hazards, y, held,
+        )  # fmt: skip
+        if not above:
+            smallest = search_compiled(y, held, nodes[low, 0], min(nodes[high, 0], smallest), goal)
         if smallest <= 0.0:
             break
     return smallest
 
 
 smallest_limit_compiled: Any = compiled(_smallest_limit)
+
+NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)[:, None]
+"""Candidates of a plain mean between which cells may be cut."""

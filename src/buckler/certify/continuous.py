@@ -24,15 +24,15 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.bounds.bets import NO_HEAD, head_of, plan
-from buckler.bounds.betting import betting_lower, smallest_lower, star_lower, wealth_goal
+from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
 from buckler.certify.tangents import (
-    CURVES,
     SLOPES,
     TOP,
     best_slopes,
+    cells_limit,
     estimate,
     margin_from_height,
     mixture_limit,
@@ -160,7 +160,7 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
             mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
             smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
         return smallest
-    n, star, goal = a.size, limit == "star", wealth_goal(alpha, a.size)
+    n, goal = a.size, wealth_goal(alpha, a.size)
     if slope == "adaptive":
         index = predictable_slopes(a, rivals, heads, alpha)
     else:
@@ -168,9 +168,11 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
         if slope == "mixture":
-            smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest, star=star)
+            smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest)
+        elif limit == "star":
+            smallest = cells_limit(a, rivals[j], index[j], heads[j], -log(alpha), smallest, hurry=len(rivals) > MANY)
         else:
-            path = plan(a, rivals[j], SLOPES, index[j], CURVES, -log(alpha), star=star, head=heads[j])
+            path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
             smallest = path_limit(path, goal, smallest)
         if smallest == -np.inf:
             break
@@ -216,7 +218,7 @@ def margin_lower(
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
     >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
-    (0.5381, 1.4714)
+    (0.5381, 1.4725)
     """
     alpha = check_alpha(alpha)
     check_choice("margin", margin, get_args(MarginKind))

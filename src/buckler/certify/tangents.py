@@ -12,13 +12,14 @@ the touching point is a maximum, so an error in t is of second order.
 """
 
 from collections.abc import Callable
-from math import log
+from math import exp, log
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
 from buckler.bounds.bets import Plan, plan
-from buckler.bounds.betting import mean_reaches_compiled, rejects
+from buckler.bounds.betting import mean_reaches_compiled, rejects, wealth_goal
+from buckler.bounds.cells import HAZARDS, bet_compiled
 from buckler.types import FloatArray, IntArray
 
 SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
@@ -29,7 +30,7 @@ TOP = 16.0
 """The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
 
 TOLERANCE = 1e-9
-_GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, TOP, 400)])
+_GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, TOP, 1600)])
 
 
 def heights(margin: FloatArray | float, slopes: FloatArray | float) -> FloatArray:
@@ -62,8 +63,15 @@ def margin_from_height(value: FloatArray | float, slope: FloatArray | float) -> 
 
 
 _TABLE: FloatArray = heights(_GRID[None, :], SLOPES[:, None])
-CURVES: FloatArray = (_TABLE + SLOPES[:, None]) / (1.0 + SLOPES[:, None])
-"""Candidate means of ``(X_A - c X_j + c)/(1 + c)`` along a grid of margins, one row for each slope."""
+
+
+def means_of(margin: FloatArray | float) -> FloatArray:
+    """Return the largest means of ``(X_A - c X_j + c)/(1 + c)`` under a margin of at most L, ``[..., slopes]``."""
+    return (heights(np.asarray(margin)[..., None], SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
+
+
+NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
+"""Candidates between which cells of margins may be cut: their means, one column for each slope."""
 
 
 def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
@@ -118,31 +126,47 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, heads: FloatArray, alp
 
 
 def path_limit(path: Plan, goal: float, high: float) -> float:
-    """Return the largest margin that a planned path rejects, rounded down, if not above ``high``; see ``_largest``."""
-    return _largest(lambda means: rejects(path, means, goal), high)
+    """Return the largest margin up to ``high`` that a path for all candidates rejects; -inf if not even 0."""
+    return _largest(lambda means: rejects(path, means, goal), None, high)
 
 
-def _largest(rejected: Callable[[FloatArray], bool], high: float) -> float:
-    """Return the largest rejected margin up to ``high``, within TOLERANCE and rounded down; -inf if 0 is not rejected.
+def cells_limit(
+    a: FloatArray, rival: FloatArray, index: IntArray, head: FloatArray, log_goal: float, high: float, *, hurry: bool
+) -> float:
+    """Return the end of the margins rejected by bettors of their own (``bounds.cells``), or ``high`` if it is above.
 
-    Each slope's candidate mean rises in L, so wealth falls in L and bisection is sound.
+    Each slope's candidate mean rises in L, as ``cells`` needs it; -inf if not even the margin 0 is rejected.
     """
-
-    def means(margin: float) -> FloatArray:
-        return (heights(margin, SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
-
-    if rejected(means(high)):
+    y, held = np.empty(a.size), np.empty(a.size)
+    goal, node = wealth_goal(exp(-log_goal), a.size), int(np.searchsorted(_GRID, high))
+    low, top, above = bet_compiled(
+        a, rival, SLOPES, index, NODES, head, log_goal, goal, -1, node, means_of(high), hurry, HAZARDS, y, held
+    )
+    if above:
         return high
-    if not rejected(means(0.0)):
-        return -np.inf
-    low = 0.0
+    path = Plan(y, held, index)
+    return _largest(lambda means: rejects(path, means, goal), None if low < 0 else _GRID[low], min(_GRID[top], high))
+
+
+def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:
+    """Return the largest rejected margin up to ``high``, within TOLERANCE and rounded down.
+
+    ``low`` is known to be rejected; without it 0 is tried first, and -inf returned if it is not. Each slope's candidate
+    mean rises in L, so wealth falls in L and bisection is sound.
+    """
+    if rejected(means_of(high)):
+        return high
+    if low is None:
+        if not rejected(means_of(0.0)):
+            return -np.inf
+        low = 0.0
     while high - low > TOLERANCE:
         middle = 0.5 * (low + high)
-        if rejected(means(middle)):
+        if rejected(means_of(middle)):
             low = middle
         else:
             high = middle
-    return low
+    return float(low)
 
 
 def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
@@ -155,17 +179,14 @@ def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
 
 
 def mixture_limit(
-    a: FloatArray, rival: FloatArray, head: FloatArray, log_goal: float, goal: float, high: float, *, star: bool
+    a: FloatArray, rival: FloatArray, head: FloatArray, log_goal: float, goal: float, high: float
 ) -> float:
     """Return the largest margin rejected by the average wealth over all ``SLOPES``, if not above ``high``.
 
-    Each slope bets on its own, and an average of wealths at one and the same draw starts at 1 and is a
-    supermartingale too. Each of them falls in L, so their average does.
+    Each slope bets on its own, with plain stakes, and an average of wealths at one and the same draw starts at 1 and is
+    a supermartingale too. Each of them falls in L, so their average does.
     """
     n = a.size
-    paths = [
-        plan(a, rival, SLOPES, np.full(n, k, dtype=np.int64), CURVES, log_goal, star=star, head=head)
-        for k in range(SLOPES.size)
-    ]
+    paths = [plan(a, rival, SLOPES, np.full(n, k, dtype=np.int64), log_goal, head=head) for k in range(SLOPES.size)]
     y, stakes = np.stack([path.y for path in paths]), np.stack([path.stakes for path in paths])
-    return _largest(lambda means: bool(mean_reaches_compiled(y, stakes, means, goal)), high)
+    return _largest(lambda means: bool(mean_reaches_compiled(y, stakes, means, goal)), None, high)
