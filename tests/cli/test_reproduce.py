@@ -255,9 +255,9 @@ def test_a_log_of_our_own(evidence: Path, tmp_path: Path) -> None:
     assert {row["standing"] for row in table if row["row"] == "published"} == {f"expected; {INVALID}"}
 
 
-@pytest.mark.skipif("BUCKLER_PEER_LOGS" not in os.environ, reason="needs the folder of recorded logs")
+@pytest.mark.skipif("BUCKLER_RECORDED_LOGS" not in os.environ, reason="needs the folder of recorded logs")
 def test_the_logs_of_others() -> None:
-    path = Path(os.environ["BUCKLER_PEER_LOGS"]) / "cohen2019_cifar10_resnet110_noise_0.12_test_sigma_0.12.tsv"
+    path = Path(os.environ["BUCKLER_RECORDED_LOGS"]) / "cohen2019_cifar10_resnet110_noise_0.12_test_sigma_0.12.tsv"
     log, margins = read_log(path), [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
     # An independent computation took Phi(radius / sigma), a lower limit, for p_A; its figures come out to the digit.
     right = log.certified & (log.predicted == log.labels)
