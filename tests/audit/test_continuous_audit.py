@@ -181,7 +181,7 @@ def test_adaptive_slopes_reject_the_true_margin_rarely(top: float, other: float,
     for i in range(size):
         index = predictable_slopes(a[i], b[i : i + 1], np.zeros((1, NO_HEAD.size)), alpha)[0]
         if star:
-            misses += cells_limit(a[i], b[i], index, NO_HEAD, -np.log(alpha), truth, hurry=False) >= truth
+            misses += cells_limit(a[i], b[i], index, NO_HEAD, alpha, truth, hurry=False) >= truth
         else:
             misses += rejects(plan(a[i], b[i], SLOPES, index, -np.log(alpha)), means, goal)
     assert judge(misses, size, alpha).passed, misses

@@ -73,7 +73,7 @@ def missed(
         if not star:
             return rejects(plan(a, rival, slopes, steps, price), means, goal)
         if margin == "quantile":
-            return cells_limit(a, rival, steps, NO_HEAD, price, truth, hurry=False) >= truth
+            return cells_limit(a, rival, steps, NO_HEAD, alpha, truth, hurry=False) >= truth
         top = float(means[0])
         return own_limit(0.5 * (a - rival + 1.0), alpha, top) >= top
 

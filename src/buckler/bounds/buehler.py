@@ -8,13 +8,14 @@ alpha, and then *proving* that supremum at the margin returned (``margin_curve``
 proof is not, and a margin without a proof is never returned.
 """
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from math import inf, log, sqrt
 
 import numpy as np
 
-from buckler.bounds.compiled import compiled, usable_cores
+from buckler.bounds.compiled import compiled
 from buckler.bounds.distinct import distinct
 from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
 from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
@@ -265,6 +266,11 @@ def exact_margin_lower(
         return np.asarray(limits, dtype=np.float64).reshape(shape)
     outcomes, where = distinct(x1, x2, total)
     return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
+
+
+def usable_cores() -> int:
+    """Return the number of cores on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[float]:

@@ -20,6 +20,9 @@ only once ``k i / n`` is no longer small, so the width is ``FINENESS s sqrt(n) /
 one it was cut from, and where to cut follows from the draws so far: a candidate's stakes are predictable.
 
 A cell whose wealth has become hopeless stakes nothing until it is cut again; those above it are of no interest then.
+
+Every limit here is a lower one, rounded down. The goal to be reached is ``betting.wealth_goal``, which is ``1/alpha``
+raised by what rounding can add to a wealth.
 """
 
 from math import log, sqrt

@@ -6,7 +6,6 @@ no longer say. So every kernel of this room is stamped with a digest of all sour
 """
 
 import hashlib
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar, cast
@@ -31,8 +30,3 @@ def compiled(function: F) -> F:
     kernel = njit(cache=True, nogil=True, error_model="numpy")(function)
     kernel._cache._cache_file._source_stamp = SOURCES  # noqa: SLF001  (numba offers no public key for its cache)
     return cast(F, kernel)
-
-
-def usable_cores() -> int:
-    """Return the number of cores on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

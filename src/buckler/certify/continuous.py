@@ -170,7 +170,7 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
         if slope == "mixture":
             smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest)
         elif limit == "star":
-            smallest = cells_limit(a, rivals[j], index[j], heads[j], -log(alpha), smallest, hurry=len(rivals) > MANY)
+            smallest = cells_limit(a, rivals[j], index[j], heads[j], alpha, smallest, hurry=len(rivals) > MANY)
         else:
             path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
             smallest = path_limit(path, goal, smallest)
@@ -213,7 +213,8 @@ def margin_lower(
     First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
     being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
     for the betting limits), ``selection`` (fixed by the selection sample), ``one``, or a ``mixture`` (the average of
-    the wealths of all slopes). Limits in closed form use the selection sample's slope if there is one, else c = 1.
+    the wealths of all slopes, with plain stakes whichever betting limit is asked for). Limits in closed form use the
+    selection sample's slope if there is one, else c = 1.
     The selection sample also gives the bets their first mean and variance.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))

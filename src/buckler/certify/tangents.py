@@ -12,7 +12,7 @@ the touching point is a maximum, so an error in t is of second order.
 """
 
 from collections.abc import Callable
-from math import exp, log
+from math import log
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -126,21 +126,28 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, heads: FloatArray, alp
 
 
 def path_limit(path: Plan, goal: float, high: float) -> float:
-    """Return the largest margin up to ``high`` that a path for all candidates rejects; -inf if not even 0."""
+    """Return the largest margin up to ``high`` that a path for all candidates rejects, rounded down; -inf if none.
+
+    **Guarantee.** With ``goal = wealth_goal(alpha, n)``, ``P(limit > margin) <= alpha`` for this one rival.
+    """
     return _largest(lambda means: rejects(path, means, goal), None, high)
 
 
 def cells_limit(
-    a: FloatArray, rival: FloatArray, index: IntArray, head: FloatArray, log_goal: float, high: float, *, hurry: bool
+    a: FloatArray, rival: FloatArray, index: IntArray, head: FloatArray, alpha: float, high: float, *, hurry: bool
 ) -> float:
     """Return the end of the margins rejected by bettors of their own (``bounds.cells``), or ``high`` if it is above.
 
-    Each slope's candidate mean rises in L, as ``cells`` needs it; -inf if not even the margin 0 is rejected.
+    **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to TOLERANCE,
+    for n fixed beforehand, slopes ``index`` that use earlier draws alone, and a ``head`` of separate draws. ``high``
+    saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
+
+    Each slope's candidate mean rises in L, as ``cells`` needs it.
     """
     y, held = np.empty(a.size), np.empty(a.size)
-    goal, node = wealth_goal(exp(-log_goal), a.size), int(np.searchsorted(_GRID, high))
+    goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
     low, top, above = bet_compiled(
-        a, rival, SLOPES, index, NODES, head, log_goal, goal, -1, node, means_of(high), hurry, HAZARDS, y, held
+        a, rival, SLOPES, index, NODES, head, -log(alpha), goal, -1, node, means_of(high), hurry, HAZARDS, y, held
     )
     if above:
         return high
