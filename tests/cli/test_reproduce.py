@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,10 +177,7 @@ class Broken:
     def __init__(self, *_: object, **__: object) -> None:
         pass
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def shutdown(self, **_: object) -> None:
         pass
 
     def submit(self, *_: object) -> None:
@@ -200,6 +197,16 @@ def test_figures_are_drawn_here_where_no_process_can_be_started(
         drawn.append((tmp_path / "figure.png").read_bytes())
         (tmp_path / "figure.png").unlink()
     assert drawn[0] == drawn[1]
+
+
+def test_an_interrupt_does_not_wait_for_all_figures(tmp_path: Path) -> None:
+    radii = np.linspace(0.0, 1.0, 5)
+    curves = [Curve("a", radii, 1.0 - radii, 0.9 - 0.9 * radii, 10, 0.0, 1e-3)]
+    with pytest.raises(KeyboardInterrupt), painting.painter() as draw:
+        for k in range(12):
+            draw([("n 100", curves, curves)], [tmp_path / f"{k}.png"], "title")
+        raise KeyboardInterrupt
+    assert len(list(tmp_path.glob("*.png"))) < 12
 
 
 def test_table_3_says_what_is_no_certificate(

@@ -1,8 +1,7 @@
 """``buckler audit``: the exact miss probability of a bound, ours or the user's own, and its power."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from math import comb
 from typing import Annotated, Any, cast, get_args
@@ -10,10 +9,10 @@ from typing import Annotated, Any, cast, get_args
 import numpy as np
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.methods import METHODS
+from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.power import Power, compare_power, default_truths
@@ -80,7 +79,7 @@ def audit(
         raise InvalidInput("--truth is for --power")
     truths = [_probabilities(text) for text in truth] if truth else default_truths(m)
     bound = bound_of(name, kind, alpha)
-    with _bar(quiet or as_json) as progress:
+    with bar("searching truths", quiet=quiet or as_json) as progress:
         found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
     studied = _power(name, bound, found, truths) if power else []
     if as_json:
@@ -175,13 +174,3 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
     header = ("truth", "target", "optimum", *names)
     caption = "power: chance that the limit exceeds the target; the optimum is the most any test of that level has"
     print_whole(console, TextTable(header, rows, caption))
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as bar:
-        task = bar.add_task("searching truths", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)

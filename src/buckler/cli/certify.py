@@ -13,6 +13,7 @@ from rich.console import Console
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
+from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
@@ -108,16 +109,17 @@ def certify(
     if run is None:
         raise InvalidInput("RUN must be a folder written by buckler sample, unless --target-radius is given")
     evidence = open_evidence(run)
-    certificates, labels = certify_evidence(
-        evidence,
-        alpha=alpha,
-        method=method,
-        margin=cast(MarginKind, margin),
-        n=n,
-        certified_class=certified_class,
-        map=cast(SimplexMap | None, map),
-        temperature=temperature,
-    )
+    with bar(f"certifying {evidence.inputs:,} inputs", quiet=quiet or as_json):
+        certificates, labels = certify_evidence(
+            evidence,
+            alpha=alpha,
+            method=method,
+            margin=cast(MarginKind, margin),
+            n=n,
+            certified_class=certified_class,
+            map=cast(SimplexMap | None, map),
+            temperature=temperature,
+        )
     if out is not None:
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,

@@ -20,17 +20,20 @@ def painter() -> Iterator[Draw]:
     program that Python reads from its standard input cannot be read again), figures are drawn here.
     """
     waiting: list[tuple[Future[None], tuple[Sequence[Column], Sequence[Path], str]]] = []
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
-        def draw(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:
-            try:
-                waiting.append((pool.submit(margin_grid, columns, paths, title), (columns, paths, title)))
-            except BrokenProcessPool:
-                margin_grid(columns, paths, title)
+    def draw(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:
+        try:
+            waiting.append((pool.submit(margin_grid, columns, paths, title), (columns, paths, title)))
+        except BrokenProcessPool:
+            margin_grid(columns, paths, title)
 
+    try:
         yield draw
         for drawing, figure in waiting:
             try:
                 drawing.result()
             except BrokenProcessPool:
                 margin_grid(*figure)
+    finally:
+        pool.shutdown(cancel_futures=True)  # an error or an interrupt waits for one figure and not for all

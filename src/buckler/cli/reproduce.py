@@ -14,6 +14,7 @@ from buckler.cli.painting import Draw, painter
 from buckler.cli.peers import log_files, peer_table
 from buckler.cli.reproduction import figure_caption, reproduce_figure, reproduce_table
 from buckler.cli.reproduction_facts import page_facts
+from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.paper import FIGURES, TABLES
 from buckler.report import tables
@@ -65,10 +66,12 @@ def reproduce(
         raise InvalidInput(f"--page is for 'all', which has everything that is on it; got {part!r}")
     library = open_library(evidence)
     logs = log_files(log) if log else []
+    hidden = quiet or as_json
     with painter() as draw:  # figures first: what is computed after them costs no time while they are drawn
-        drawn = _figures(library, classes, out, draw) if part in {"figures", "all"} else {}
-        made = _tables(part, library, classes)
-        peers = [peer_table(path) for path in logs]
+        drawn = _figures(library, classes, out, draw, hidden) if part in {"figures", "all"} else {}
+        with bar("tables, and the last figures", quiet=hidden):
+            made = _tables(part, library, classes)
+            peers = [peer_table(path) for path in logs]
     for table in (*made, *peers):
         _write_table(table, out)
     if not (made or drawn or peers):
@@ -96,17 +99,21 @@ def _tables(part: str, library: Library, classes: tuple[CertifiedClass, ...]) ->
     return [table for table in made if table is not None]
 
 
-def _figures(library: Library, classes: tuple[CertifiedClass, ...], out: Path, draw: Draw) -> dict[Path, str]:
+def _figures(
+    library: Library, classes: tuple[CertifiedClass, ...], out: Path, draw: Draw, hidden: bool
+) -> dict[Path, str]:
     """Return the captions of what is drawn, by the path of the PNG file."""
     drawn: dict[Path, str] = {}
-    for figure, chosen in product(FIGURES, classes):
-        found = reproduce_figure(figure, library, chosen)
-        if found is None:
-            continue
-        columns, title = found
-        name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
-        draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
-        drawn[out / f"{name}.png"] = figure_caption(figure, title)
+    with bar("figures", quiet=hidden) as advance:
+        for done, (figure, chosen) in enumerate(product(FIGURES, classes)):
+            advance(done, len(FIGURES) * len(classes))
+            found = reproduce_figure(figure, library, chosen)
+            if found is None:
+                continue
+            columns, title = found
+            name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
+            draw(columns, [out / f"{name}{kind}" for kind in KINDS], title)
+            drawn[out / f"{name}.png"] = figure_caption(figure, title)
     return drawn
 
 

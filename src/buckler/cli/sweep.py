@@ -3,19 +3,17 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.certify.budget import split
 from buckler.cli.interrupts import interruptible
 from buckler.cli.sweep_view import baseline_of, curves_of, draw_axes, sweep_table, values
+from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.report import tables
 from buckler.runs.grid import Grid
@@ -85,8 +83,8 @@ def sweep(
     kept = SweepTable(out)
     with interruptible():
         try:
-            with _bar(len(tasks), quiet or as_json) as progress:
-                certify_all(tasks, grid, kept, progress=progress)
+            with bar("certifying cells", quiet=quiet or as_json) as advance:
+                certify_all(tasks, grid, kept, progress=lambda done: advance(done, len(tasks)))
         except KeyboardInterrupt:
             command = shlex.join(["buckler", *sys.argv[1:]])
             print(f"buckler: interrupted; finished cells are kept in {out}. Go on with: {command}", file=sys.stderr)
@@ -141,13 +139,3 @@ def _grid(settings: dict[str, Any]) -> Grid:
     if "n" in settings:
         axes["n"] = None if settings["n"] == "all" else values("n", settings["n"], int)
     return Grid(certified_class=settings.get("class"), **axes)
-
-
-@contextmanager
-def _bar(total: int, quiet: bool) -> Iterator[Callable[[int], None]]:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as bar:
-        task = bar.add_task("certifying cells", total=total)
-        yield lambda done: bar.update(task, completed=done)
