@@ -130,7 +130,11 @@ def test_what_cannot_be_traced_is_left_alone() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return super().forward(x * random.uniform(0.5, 2.0))  # noqa: S311
 
-    for kind in (Depends, Makes, Random):
+    class ThreeRows(Twisted):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x) + torch.zeros(3, 10)
+
+    for kind in (Depends, Makes, Random, ThreeRows):
         assert fuse(kind("in place"), torch.float32, torch.empty(1, 3, 8, 8)) is None
     assert fuse(Twisted("in place"), torch.float32, torch.empty(1, 3, 8, 8)) is not None
     assert fuse(nn.Linear(3, 2), torch.float32, torch.empty(1, 3)) is None
