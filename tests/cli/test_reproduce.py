@@ -202,10 +202,15 @@ def test_figures_are_drawn_here_where_no_process_can_be_started(
 def test_an_interrupt_does_not_wait_for_all_figures(tmp_path: Path) -> None:
     radii = np.linspace(0.0, 1.0, 5)
     curves = [Curve("a", radii, 1.0 - radii, 0.9 - 0.9 * radii, 10, 0.0, 1e-3)]
-    with pytest.raises(KeyboardInterrupt), painting.painter() as draw:
-        for k in range(12):
-            draw([("n 100", curves, curves)], [tmp_path / f"{k}.png"], "title")
-        raise KeyboardInterrupt
+
+    def interrupted() -> None:
+        with painting.painter() as draw:
+            for k in range(12):
+                draw([("n 100", curves, curves)], [tmp_path / f"{k}.png"], "title")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
     assert len(list(tmp_path.glob("*.png"))) < 12
 
 
