@@ -5,15 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
-from scipy.special import ndtr
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
-from buckler.runs.store.certificates import read_certificates
 
 
 def plan(
@@ -41,8 +39,7 @@ def plan(
 
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --like pilot.parquet
     """
-    pilot = None if like is None else read_certificates(like)
-    top = None if pilot is None else np.array([float(ndtr(c.radius / c.sigma)) for c in pilot])
+    top = None if like is None else pilot_top(like)
     made = make_plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, target_radius=target_radius,
         alpha=alpha, top=top,
@@ -50,7 +47,7 @@ def plan(
     if as_json:
         print(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
         return
-    source = f"pilot of {len(pilot)} certificates, {like}" if pilot is not None else (
+    source = f"pilot of {len(top)} certificates, {like}" if top is not None else (
         f"typical data set: normal quantiles of the top class's probability ~ Normal({CENTRE:g}, {SPREAD:g})"
     )  # fmt: skip
     share = f"{gpus} devices" if gpus > 1 else "one device"

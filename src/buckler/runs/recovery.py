@@ -155,7 +155,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     in one bucket, a class of its own after the last; an abstention as a tie between its label and that bucket. The
     selection holds the class that was logged. So what is certified from it holds, and may be less than could be.
 
-    For a method that looks at the runner-up there are several buckets, none with fewer votes than any rival can have had.
+    A method that looks at the runner-up gets several buckets, the first with at least the votes of any rival.
     """
     classes = int(max(log.labels.max(), log.predicted.max())) + 1
     held, rival = _worst_votes(log, made)

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
+import tomli_w
+
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
@@ -132,7 +134,7 @@ class RunSpec:
 
     def to_toml(self) -> str:
         """Return the specification as TOML."""
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
+        return tomli_w.dumps(self.as_dict())
 
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
@@ -147,11 +149,6 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     if missing:
         raise InvalidInput(f"the specification must say {missing[0]}")
     return RunSpec(**dict(values))
-
-
-def from_toml(text: str) -> RunSpec:
-    """Return the specification in a TOML text."""
-    return from_dict(read_toml(text))
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -180,13 +177,3 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
         ):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        if any(0xD800 <= ord(c) < 0xE000 for c in value):
-            raise InvalidInput(f"text must be Unicode; got {show(value)}")
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)
