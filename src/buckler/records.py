@@ -1,13 +1,15 @@
-"""The frozen records that cross rooms: Counts and Scores (evidence), MarginBound, Certificate.
+"""The frozen records that cross rooms: Counts and Scores (evidence), MarginBound, Certificate, Certified, Result.
 
 Evidence says what was seen; a MarginBound says what follows about the margin with error probability alpha; a
-Certificate says it in terms of the input: *this prediction does not change within this radius*.
+Certificate says it in terms of the input: *this prediction does not change within this radius*. Certified are the
+certificates of many inputs with their labels, and a Result is what one run has come to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, inf, isfinite, isnan
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,7 +26,7 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.types import FloatArray, IntArray, MarginKind, RadiusKind, SimplexMap
+from buckler.types import AnyArray, FloatArray, IntArray, MarginKind, RadiusKind, SimplexMap
 
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
@@ -210,3 +212,71 @@ class Certificate:
             f"{_down(self.radius, 4)}, with error probability at most {self.alpha:g} {basis} at least "
             f"{_down(self.margin, 4)}, radius {self.radius_kind})"
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Certified:
+    """The certificates of one run by one method, in the order of its inputs, and the true classes where known."""
+
+    run: str
+    certificates: tuple[Certificate, ...]
+    labels: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse labels that are not one for each certificate, and nothing at all."""
+        if not self.certificates:
+            raise InvalidInput(f"{self.run} must have at least one certificate; got none")
+        if self.labels is not None and self.labels.shape != (len(self.certificates),):
+            raise InvalidInput(f"labels must be one for each of {len(self.certificates)} certificates")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pictures:
+    """The inputs of a result, in its order, with values in [low, high]; they are looked at once."""
+
+    low: float
+    high: float
+    inputs: Iterable[AnyArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
+
+    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
+    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
+    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
+    """
+
+    path: Path
+    groups: tuple[Certified, ...]
+    planned: int
+    contents: tuple[str, ...] | None
+    spec: Mapping[str, Any] | None
+    spec_toml: str | None
+    fingerprints: Mapping[str, str]
+    environment: Mapping[str, str]
+    commands: tuple[str, ...]
+    pictures: Pictures | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(certificate.id for certificate in self.groups[0].certificates)
+
+    @property
+    def labels(self) -> IntArray | None:
+        """The true classes, where known."""
+        return self.groups[0].labels
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the last part of each path, or the whole of it where two end alike.
+
+    >>> short_names([Path("a/evidence"), Path("b/evidence"), Path("c/d.parquet")])
+    ['a/evidence', 'b/evidence', 'd.parquet']
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InvalidInput(f"every run must be another one; got {', '.join(map(str, paths))}")
+    ends = [path.resolve().name for path in paths]
+    return [end if ends.count(end) == 1 else str(path) for end, path in zip(ends, paths, strict=True)]

@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
-from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
@@ -20,7 +19,7 @@ from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import write_log
-from buckler.runs.opening import Where
+from buckler.runs.opening import Where, settings_from
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
@@ -92,7 +91,7 @@ def certify(
             "device": device, "num_classes": num_classes, "n0": n0 if certified_class != "label" else 0, "n": max_n,
             "batch_size": batch_size,
         }  # fmt: skip
-        settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
+        settings = settings_from(spec, given)
         certificates, labels = certify_target(
             settings,
             Where(executor, address, workers, gpus_per_worker),
@@ -127,7 +126,7 @@ def certify(
             "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
             "temperature": temperature,
         }  # fmt: skip
-        write_certificates(out, certificates, origin)
+        write_certificates(out, certificates, origin, labels)
     _write_tsv(tsv, certificates, labels)
     if not evidence.complete and not quiet:
         print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import betainc
 
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
-from buckler.records import Certificate
+from buckler.records import Certificate, Certified
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
@@ -80,6 +80,15 @@ def certified_share(
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
     return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
+
+
+def certified_curve(
+    certified: Certified, radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None, use_labels: bool = True
+) -> Curve:
+    """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
+    if certified.labels is not None and use_labels:
+        return certified_accuracy(certified.certificates, certified.labels, radii, delta=delta, name=name)
+    return certified_share(certified.certificates, radii, delta=delta, name=name)
 
 
 def margin_accuracy(

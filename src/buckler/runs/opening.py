@@ -4,7 +4,7 @@ Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_setti
 is left out is filled in here, from the model and its device.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -59,6 +59,21 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         return read_toml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
         raise InvalidInput(f"spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+
+
+def settings_from(
+    path: str | Path | None, given: Mapping[str, Any], known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return the settings of a file, if there is one, with those that are given, not None, in place of its own.
+
+    Names that are not ``known`` are refused, where that is told.
+    """
+    merged = {} if path is None else read_settings(path)
+    merged |= {name: value for name, value in given.items() if value is not None}
+    unknown = [] if known is None else sorted(merged.keys() - set(known))
+    if unknown:
+        raise InvalidInput(f"there is no setting {unknown[0]!r}; there are {', '.join(known or ())}")
+    return merged
 
 
 def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None) -> Classifier:

@@ -159,6 +159,30 @@ def read_toml(text: str) -> dict[str, Any]:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
 
 
+def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting: from ``a,b,c``, from a list of a TOML file, or from one value.
+
+    >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
+    ((100, 200), (0.1, 1.0), ())
+    """
+    if given is None:
+        return ()
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
+    try:
+        return tuple(kind(part.strip() if isinstance(part, str) else part) for part in parts)
+    except (TypeError, ValueError):
+        wanted = {int: "whole numbers", float: "numbers"}.get(kind, "names")
+        raise InvalidInput(f"{name} must be {wanted} separated by commas; got {show(given)}") from None
+
+
+def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting that may have each of them once."""
+    found = values(name, given, kind)
+    if len(set(found)) != len(found):
+        raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
+    return found
+
+
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
     """Return the fields in which two specifications differ, for people: ``n: 1000 in the folder, 2000 asked for``."""
     keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]

@@ -9,10 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.errors import InvalidInput
+from buckler.errors import InvalidInput, check_whole_array
 from buckler.records import Certificate
 from buckler.runs.store.files import atomic_write
 from buckler.runs.store.tables import open_table
+from buckler.types import IntArray
 
 SCHEMA = pa.schema(
     [
@@ -38,16 +39,29 @@ SCHEMA = pa.schema(
 LARGEST = 10**8
 """Certificates in a table, at most."""
 
+LABEL = "label"
+"""The column of true classes, in a table of certificates whose data had them."""
+
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
 
 def write_certificates(
-    path: Path, certificates: Sequence[Certificate], origin: Mapping[str, Any] | None = None
+    path: Path,
+    certificates: Sequence[Certificate],
+    origin: Mapping[str, Any] | None = None,
+    labels: IntArray | None = None,
 ) -> None:
-    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from."""
-    schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
+    """Write all certificates to ``path``, whole or not at all, with their labels where known.
+
+    ``origin`` says what they were made from.
+    """
+    schema = SCHEMA if labels is None else SCHEMA.append(pa.field(LABEL, pa.int64(), nullable=False))
+    if origin is not None:
+        schema = schema.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
+    known = [{}] * len(certificates) if labels is None else [{LABEL: label} for label in labels.tolist()]
+    rows = [{**asdict(c), **label} for c, label in zip(certificates, known, strict=True)]
+    table = pa.Table.from_pylist(rows, schema=schema)
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
@@ -64,8 +78,16 @@ def read_origin(path: Path) -> dict[str, Any] | None:
 
 def read_certificates(path: Path) -> list[Certificate]:
     """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
+    return read_labelled(path)[0]
+
+
+def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
+    """Return the certificates of a table, each validated again, and the true classes where it has them."""
     try:
         table = _open(path).read()
+        labels = None
+        if LABEL in table.column_names:
+            labels = check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
         missing = {field.name for field in fields(Certificate)} - set(table.column_names)
         if missing:
             raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
@@ -73,7 +95,7 @@ def read_certificates(path: Path) -> list[Certificate]:
         empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
         if empty:
             raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
-        return [Certificate(**row) for row in table.to_pylist()]
+        return [Certificate(**row) for row in table.to_pylist()], labels
     except InvalidInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as broken:
