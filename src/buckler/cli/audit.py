@@ -30,7 +30,9 @@ def audit(
     method: Annotated[
         str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
     ] = None,
-    own: Annotated[str | None, typer.Option("--method", help="The same as METHOD; package.module:function.")] = None,
+    own: Annotated[
+        str | None, typer.Option("--method", help="The same as the argument METHOD.", show_default="METHOD")
+    ] = None,
     m: Annotated[int, typer.Option("--m", help="Classes.")] = 3,
     n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
     alpha: Annotated[float, typer.Option(help="The promised error probability.")] = 0.01,
@@ -42,7 +44,10 @@ def audit(
         bool, typer.Option("--power", help="Compare its power with the best there can be, by linear programming.")
     ] = False,
     truth: Annotated[
-        list[str] | None, typer.Option(help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", show_default="several"
+        ),
     ] = None,
     fail: Annotated[bool, typer.Option("--fail", help="Leave with exit code 1 if the audit did not pass.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -77,6 +82,8 @@ def audit(
         )
     if truth and not power:
         raise InvalidInput("--truth is for --power")
+    if power and quiet:
+        raise InvalidInput("--power is shown, and --quiet shows nothing")
     truths = [_probabilities(text) for text in truth] if truth else default_truths(m)
     bound = bound_of(name, kind, alpha)
     with bar("searching truths", quiet=quiet or as_json) as progress:

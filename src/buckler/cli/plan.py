@@ -25,7 +25,8 @@ def plan(
     target_radius: Annotated[float, typer.Option(help="For the any-time forecast: the radius to decide.")] = 0.5,
     alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
     like: Annotated[
-        Path | None, typer.Option(help="Certificates of a pilot run (Parquet), in place of a typical data set.")
+        Path | None,
+        typer.Option(help="Certificates of a pilot run (Parquet).", show_default="a typical data set"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:

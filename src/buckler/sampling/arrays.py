@@ -44,6 +44,8 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         found = None if y is None else check_whole_array("y", y.reshape(-1))
         index = check_whole_array("index", members["index"]) if "index" in members and key == "x" else None
     if labels is not None:
+        if found is not None:
+            raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
         found = check_whole_array("labels", _read(Path(labels)))
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")
@@ -51,6 +53,8 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         raise InvalidInput(f"index must be one number for each of {len(x)} inputs; got shape {index.shape}")
     ids = tuple(str(int(i)) for i in (range(len(x)) if index is None else index))
     bytes_ = x.dtype == np.uint8
+    if bytes_ and (low, high) != (0.0, 1.0):
+        raise InvalidInput(f"value_range is for arrays of floats; bytes are scaled to [0, 1]; got ({low:g}, {high:g})")
 
     def load(where: Sequence[int]) -> Float32Array:
         rows = x[list(where)]
