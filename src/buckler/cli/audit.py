@@ -136,7 +136,8 @@ def _own_bound(name: str, function: Callable[..., Any], alpha: float) -> CountsB
 def _one_name(method: str | None, own: str | None) -> str:
     if (method is None) == (own is None):
         raise InvalidInput(
-            f"one METHOD must be given: {', '.join(METHODS)}, or package.module:function for a bound of your own"
+            f"one METHOD must be given, as the argument or by --method: {', '.join(METHODS)}, or "
+            "package.module:function for a bound of your own"
         )
     return cast(str, method or own)
 

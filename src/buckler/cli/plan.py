@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.errors import check_whole
 from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
 
@@ -40,6 +41,7 @@ def plan(
 
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --like pilot.parquet
     """
+    check_whole("gpus", gpus, 1)
     top = None if like is None else pilot_top(like)
     made = make_plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, target_radius=target_radius,

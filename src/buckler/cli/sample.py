@@ -186,15 +186,13 @@ def _how_to_go_on(what: str, out: Path) -> None:
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None] | None]:
-    if quiet:
-        yield None
-        return
+def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None]]:
     columns = (
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("sampling", total=None, rate="")
 
         def show(state: runs.Progress) -> None:

@@ -14,7 +14,7 @@ def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, A
     command line separates by commas.
     """
     found: dict[str, dict[str, Any]] = {}
-    for command, table in read_settings(path).items():
+    for command, table in read_settings(path, "settings").items():
         if command not in commands or not isinstance(table, dict):
             raise InvalidInput(f"--settings must hold tables named like commands; got {show(command)}")
         options = {

@@ -92,7 +92,8 @@ def train(
         MofNCompleteColumn(),
         TextColumn("{task.fields[at]}"),
     )
-    with interruptible(), Bar(*columns, console=console, disable=quiet or as_json) as bar:
+    hidden = quiet or as_json or not console.is_terminal
+    with interruptible(), Bar(*columns, console=console, disable=hidden) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
         def show(at: "Progress") -> None:

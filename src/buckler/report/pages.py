@@ -31,9 +31,21 @@ def build_page(
     """
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
+    _check_names(results, class_names)
     names = short_names([result.path for result in results])
     pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
     return report_page(pages, _series(names, results, delta), title=title, class_names=class_names)
+
+
+def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:
+    """Refuse fewer names than there are classes: a number beside names would be taken for one."""
+    if class_names is None:
+        return
+    groups = [group for result in results for group in result.groups]
+    largest = max((c.predicted for group in groups for c in group.certificates if c.predicted is not None), default=0)
+    largest = max(largest, *(0 if group.labels is None else int(group.labels.max()) for group in groups))
+    if len(class_names) <= largest:
+        raise InvalidInput(f"names of classes must be at least {largest + 1}; got {len(class_names)}")
 
 
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:

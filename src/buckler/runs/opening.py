@@ -53,12 +53,12 @@ class Opened(NamedTuple):
     dataset: Dataset
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """Return the settings in a TOML file."""
+def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
+    """Return the settings in a TOML file; ``name`` is what it is called where it cannot be read."""
     try:
         return read_toml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
 
 
 def settings_from(

@@ -73,7 +73,8 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
         if getattr(options, name) is not None:
-            raise InvalidInput(f"{name} is for folders of evidence; {str(path)!r} holds certificates already made")
+            called = name.removeprefix("certified_")
+            raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     certificates, labels = read_labelled(path)
     known = None if labels is None else dict(zip((c.id for c in certificates), labels.tolist(), strict=True))
     groups = _grouped(path, certificates, options.methods)
