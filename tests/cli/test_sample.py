@@ -122,7 +122,7 @@ def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> Non
         (["--ids", "abc"], "ids must name"),
         (["--device", "cuda"], "torch modules"),
         (["--mean", "a,b"], "--mean must be numbers"),
-        (["--spec", "nowhere.toml"], "--spec must be"),
+        (["--spec", "nowhere.toml"], "spec must be a readable TOML file"),
         (["--n", "many"], "'--n'"),
         (["--max-seconds", "0"], "max_seconds must be above 0"),
     ],

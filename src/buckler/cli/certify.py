@@ -10,7 +10,7 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
 from buckler.cli.waiting import bar
@@ -20,6 +20,7 @@ from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import write_log
+from buckler.runs.opening import Where
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap

@@ -12,11 +12,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml
+from buckler.runs.opening import Where, open_run, read_settings
 
 INTERRUPTED = 3
 
@@ -94,7 +94,7 @@ def sample(
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with prepared(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
                 summary = runs.sample(
                     resolved,
                     classifier,
@@ -135,13 +135,12 @@ def sample(
 
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the given options over them."""
-    if path is None:
-        return given
-    try:
-        return {**read_toml(path.read_text(encoding="utf-8")), **given}
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    """Return the settings of a TOML file, with the given options over them; what every run needs must be there."""
+    settings = given if path is None else {**read_settings(path), **given}
+    for name in ("model", "data", "sigma", "n"):
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    return settings
 
 
 def _numbers(name: str, text: str | None) -> list[float] | None:

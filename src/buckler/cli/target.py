@@ -12,10 +12,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import Where, prepared
 from buckler.cli.interrupts import interruptible
 from buckler.errors import BucklerError, InvalidInput
 from buckler.records import Certificate
+from buckler.runs.opening import Where, open_run
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.target import decide
 from buckler.types import IntArray
@@ -48,7 +48,7 @@ def certify_target(
 
     with interruptible():
         try:
-            with prepared(settings, where) as (spec, executor, dataset), _bar(len(dataset), quiet) as (count, show):
+            with open_run(settings, where) as (spec, executor, dataset), _bar(len(dataset), quiet) as (count, show):
                 runs = executor.describe()
                 origin = {
                     "spec": spec.as_dict(), "classifier": runs.fingerprint, "data": dataset.fingerprint,

@@ -2,6 +2,7 @@
 
 - ``smoothed.Smoothed(model, sigma, num_classes).certify(x, n=, n0=, alpha=, seed=)``: one certificate, no files.
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
+- ``opening.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and

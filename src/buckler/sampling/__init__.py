@@ -3,6 +3,7 @@
 - ``classifiers``: what a classifier must be, a callable ``batch -> logits``; ``as_classifier(model)`` makes one of
   a torch module (``modules``), an ONNX file, a scikit-learn estimator or a callable. ``Normalized(model, mean, std)``.
 - ``models.resolve_model(name)``: what ``--model`` means. ``fingerprint``: a hash that changes when a model does.
+- ``architectures.build(name, num_classes)``: the reference networks, so that a name and a file of weights are a model.
 - ``datasets.open_dataset(name)``: inputs with stable ids, from arrays (``arrays``), folders of ``images`` or digits.
 - ``noise``: (seed, input id, stream, block) -> Gaussian noise, whatever the batch size or order.
 - ``plan``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.
