@@ -90,7 +90,9 @@ def sample(
         "value_range": _numbers("value-range", value_range), "every": every, "limit": limit,
         "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
-    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, given)
+    if "n" not in settings:
+        raise InvalidInput("--n must be given, as an option or in the file of --spec")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
@@ -135,9 +137,10 @@ def sample(
 
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the given options over them; what every run needs must be there."""
-    settings = given if path is None else {**read_settings(path), **given}
-    for name in ("model", "data", "sigma", "n"):
+    """Return the settings of a TOML file, with the options over them that were given (None: not given)."""
+    asked = {key: value for key, value in given.items() if value is not None}
+    settings = asked if path is None else {**read_settings(path), **asked}
+    for name in ("model", "data", "sigma"):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
     return settings
