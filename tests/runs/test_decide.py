@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -211,10 +212,14 @@ def test_settings_that_do_not_apply_are_named() -> None:
     for name in module.FOR_EVIDENCE:
         with pytest.raises(InvalidInput, match=f"{name} is for evidence"):
             settings_to_decide({**good, name: 1}, TARGET)
+    # A report writes the whole specification out, and the command beside it must take it.
+    written = tomllib.loads(spec().to_toml())
+    assert settings_to_decide(written, TARGET) == {k: v for k, v in written.items() if k not in module.FOR_EVIDENCE}
 
 
 PROGRAM = """
 import sys
+import tomllib
 from buckler.runs.decide import Target, decide, settings_to_decide
 from buckler.runs.opening import open_run, read_settings
 target = Target((0.05, 0.1))

@@ -16,7 +16,7 @@ from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_choice, check_label, show
 from buckler.runs.executors import Desk, Executor, Step, as_executor
 from buckler.runs.sample import Block, make_engine
-from buckler.runs.spec import RunSpec, difference
+from buckler.runs.spec import RunSpec, difference, from_dict
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import read_decisions, write_decisions
 from buckler.sampling.adaptive import draw_until_decided
@@ -68,12 +68,15 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
 
     ``n`` is the number of draws for each input at most; ``n0`` is 0 where the class is the label.
     """
-    unfit = next((name for name in FOR_EVIDENCE if name in settings), None)
-    if unfit is not None:
-        raise InvalidInput(f"{unfit} is for evidence that is kept; drawing until decided does not take it")
+    fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
+    # A specification that was written out holds values that say nothing: what would be filled in anyway.
+    filled = from_dict({"model": "-", "data": "-", "sigma": 1.0, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
+    unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
+    if unfit:
+        raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
     if target.certified_class == "label" and settings.get("n0", 0) != 0:
         raise InvalidInput(f"n0 is for a class that is selected, and the class is the label; got {settings['n0']}")
-    return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **settings}
+    return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **fit}
 
 
 @dataclass(frozen=True, slots=True)
