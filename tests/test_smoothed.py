@@ -122,7 +122,7 @@ def test_everything_after_the_input_is_named() -> None:
     """A locuslab user's ``certify(x, n0, n, alpha, batch_size)`` must not be taken for something else."""
     smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
     with pytest.raises(TypeError, match="positional"):
-        smoothed.certify([0.6], 100, 1000, 0.001, 64)  # type: ignore[call-arg,misc]
+        smoothed.certify([0.6], 100, 1000, 0.001, 64)  # type: ignore[call-arg]
 
 
 def test_both_streams_come_from_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,7 +78,7 @@ def certify(
         }  # fmt: skip
         write_certificates(out, certificates, origin)
     check_tsv(tsv, labels)
-    if tsv is not None:
+    if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
     if not evidence.complete and not quiet:
         print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)

@@ -102,7 +102,7 @@ def decide(
             )
             raise typer.Exit(INTERRUPTED) from None
     certificates = [decided.certificate for decided in decisions]
-    if tsv is not None:
+    if tsv is not None and run.dataset.labels is not None:
         write_log(tsv, certificates, run.dataset.labels)
     if as_json:
         for decided in decisions:

@@ -53,7 +53,9 @@ def sample(
     labels: Annotated[str | None, typer.Option(help="An .npy file of labels, for arrays without.")] = None,
     resize: Annotated[int | None, typer.Option(help="Scale the shorter side of each image of a folder.")] = None,
     crop: Annotated[int | None, typer.Option(help="Cut the centre of each image of a folder.")] = None,
-    value_range: Annotated[str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.  [default: 0,1]")] = None,
+    value_range: Annotated[
+        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.  [default: 0,1]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35")] = None,

@@ -57,8 +57,9 @@ def write_certificates(
     """
     schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
     table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
-    for column in [] if beside is None else beside.schema:
-        table = table.append_column(column, beside[column.name])
+    if beside is not None:
+        for column in beside.schema:
+            table = table.append_column(column, beside[column.name])
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
