@@ -29,6 +29,7 @@ class Smoothed:
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
     be floats, since sigma and radius are in units that whole numbers leave open.
 
+    >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero
     ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
     >>> certificate = Smoothed(sign, sigma=0.5, num_classes=2).certify([1.0, 1.0], n=1000, n0=100, alpha=1e-3, seed=0)

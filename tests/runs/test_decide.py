@@ -13,6 +13,7 @@ from buckler.certify.anytime import Decided
 from buckler.errors import BucklerError, InvalidInput
 from buckler.runs import decide as module
 from buckler.runs.decide import Target, decide, settings_to_decide
+from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.decisions import read_decisions, write_decisions
@@ -207,6 +208,17 @@ def test_settings_that_do_not_apply_are_named() -> None:
     # A report writes the whole specification out, and the command beside it must take it.
     written = tomllib.loads(spec().to_toml())
     assert settings_to_decide(written, TARGET) == {k: v for k, v in written.items() if k not in module.FOR_EVIDENCE}
+
+
+def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    call(out, target=Target((0.1,)))
+    result = read_result(out, CertifyOptions())
+    assert result.commands == (
+        f"buckler decide --target-radius 0.1 --spec spec.toml --alpha 0.001 --class selection --out {out}",
+    )
+    assert result.spec_toml is not None
+    assert settings_to_decide(tomllib.loads(result.spec_toml), Target((0.1,)))["n"] == 800
 
 
 PROGRAM = """
