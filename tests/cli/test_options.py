@@ -23,10 +23,13 @@ from PIL import Image
 
 from buckler.cli import app as command_line
 from buckler.cli.app import run
+from buckler.runs.sample import sample as write_run
 from buckler.runs.store.certificates import read_certificates, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from tests.runs.victim import linear, spec
 from tests.runs.victim import run as sample
-from tests.runs.victim import spec
 
 MODELS = """
 import numpy as np
@@ -47,14 +50,17 @@ def high(counts, alpha):
 """
 SPEC = 'model = "models_for_options:linear"\ndata = "digits"\nsigma = 0.5\nn = 20\nlimit = 2\nnum_classes = 10\n'
 
-ELSEWHERE = {"certify", "reproduce"}
-"""Commands whose rows are not here: certify is being split, and reproduce has tests of its own for every option."""
+ELSEWHERE = {"reproduce"}
+"""Commands whose rows are not here: reproduce has tests of its own."""
 
 BASE = {
     "": "audit top_class --n 8 --m 3 --points 4",
     "demo": "demo --images 12 --epochs 1 --n 20 --n0 10",
     "sample": "sample run --model models_for_options:linear --data digits --sigma 0.25 --n 20 --n0 10 --num-classes 10 "
     "--ids 0,1,2,3",
+    "certify": "certify one --method top_class",
+    "decide": "decide --target-radius 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
+    "--num-classes 10 --limit 4 --max-n 500",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
@@ -68,6 +74,7 @@ CALLS = {
     "call:model": "buckler.runs.opening.resolve_model",
     "call:ray": "buckler.runs.executors.OnRay",
     "call:sample": "buckler.runs.sample.sample",
+    "call:decide": "buckler.runs.decide.decide",
     "call:train": "buckler.training.gaussian.train",
 }
 """Calls that stand for work which is not done here."""
@@ -155,7 +162,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--value-range": Row(
             "--value-range 0,0.5", "err", given="--data floats.npy",
             refused=(
-                "--value-range 0,2", "--data bytes.npy --value-range 0,255", "--data images --value-range 0,2",
+                "--value-range 0,2", "--data images --value-range 0,2",
                 "--data cifar --value-range 0,2",
             ),
         ),
@@ -166,6 +173,55 @@ TABLE: dict[str, dict[str, Row]] = {
         "--max-samples": Row("--max-samples 1", "code"),
         "--repair": Row("--repair", "call:sample"),
         "--any-environment": Row("--any-environment", "call:sample"),
+        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
+        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
+        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
+        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "certify": {
+        "--alpha": Row("--alpha 0.05"),
+        "--method": Row("--method bonferroni", refused=("--method best", "=certify bare --method pairwise/star")),
+        "--margin": Row("--margin probability", refused=("--margin wide",)),
+        "--n": Row("--n 50", refused=("--n 33",)),
+        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
+        "--map": Row(
+            "--map sparsemax", given=LOGITS, refused=("--map softmax", f"=certify two {LOGITS} --map sparsemax")
+        ),
+        "--temperature": Row(
+            "--temperature 0.1", given=LOGITS,
+            refused=(
+                "--temperature 2", f"=certify two {LOGITS} --temperature 2",
+                f"{LOGITS} --map sparsemax --temperature 2",
+            ),
+        ),
+        "--out": Row("--out made.parquet", "files"),
+        "--tsv": Row("--tsv made.tsv", "files", refused=("=certify bare --tsv made.tsv",)),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "decide": {
+        "--target-radius": Row("--target-radius 0.1"),
+        "--alpha": Row("--alpha 0.05"),
+        "--max-n": Row("--max-n 20"),
+        "--n0": Row("--n0 0", "code", refused=("--class label --n0 7",)),
+        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
+        "--spec": Row("--spec run.toml", refused=("--spec nowhere.toml",)),
+        "--model": Row(f"{TORCH}"),
+        "--data": Row("--data floats.npy"),
+        "--sigma": Row("--sigma 0.5"),
+        "--seed": Row("--seed 1"),
+        "--every": Row("--every 2"),
+        "--limit": Row("--limit 2"),
+        "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
+        "--num-classes": Row("--num-classes 11", "err"),
+        "--batch-size": Row("--batch-size 7", "call:decide"),
+        "--out": Row("--out made.parquet", "files"),
+        "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
+        "--any-environment": Row(
+            "--any-environment", "call:decide", given="--out made.parquet", refused=("--any-environment",)
+        ),
         "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
         "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
         "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
@@ -333,6 +389,8 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     logits = {"scores": "logits", "runner_ups": None, "limit": 4, "n": 100, "n0": 20}
     sample(str(home / "one"), spec=spec(**logits))
     sample(str(home / "two"), spec=spec(**{**logits, "scores": "softmax"}))
+    unlabelled = spec(scores="none", runner_ups=None, limit=4, n=100, n0=20, data="x")
+    write_run(unlabelled, as_classifier(linear, num_classes=10), from_arrays(x[:4]), home / "bare")
     with contextlib.chdir(home), contextlib.redirect_stdout(io.StringIO()):
         made = ["certify", "one", "--method", "top_class", "--out", "c.parquet", "--quiet"]
         assert run([*made, "--alpha", "0.01", "--tsv", "ours.tsv"]) == 0

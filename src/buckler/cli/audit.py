@@ -55,9 +55,9 @@ def audit(
 ) -> None:
     """Search all truths for the one at which a bound misses most often, every outcome enumerated.
 
-    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one outcome a
-    row, class 0 being the certified class; lows are k lower limits of its margin over the best other class. Its module
-    is found in the current folder too, and is run as the program it is.
+    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one
+    outcome a row, class 0 being the certified class; lows are k lower limits of its margin over the best other class.
+    Its module is found in the current folder too, and is run as the program it is.
 
     The exit code is 0 whatever the verdict, or 1 with --fail and a bound that missed more often than promised.
 

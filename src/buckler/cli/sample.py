@@ -14,7 +14,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
-from buckler.errors import InvalidInput
+from buckler.cli.settings import check_given
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
@@ -91,7 +91,7 @@ def sample(
         int | None, typer.Option(help="Cut the centre of each image of a folder.", show_default="whole")
     ] = None,
     value_range: Annotated[
-        str | None, typer.Option(help="Declared range of arrays of floats.", show_default="0,1")
+        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.", show_default="0,1")
     ] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
@@ -134,9 +134,7 @@ def sample(
         "ids": values("ids", ids, str) or None,
     }  # fmt: skip
     settings = settings_from(spec, given)
-    for name in ("model", "data", "sigma", "n"):
-        if name not in settings:
-            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    check_given(settings, "model", "data", "sigma", "n")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)

@@ -95,8 +95,7 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
 def open_run(settings: Mapping[str, Any], where: Where | None = None) -> Iterator[Opened]:
     """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
 
-    >>> with open_run({"model": "mymodels:make", "data": "digits", "sigma": 0.5, "n": 1000}) as run:  # doctest: +SKIP
-    ...     sample(run.spec, run.executor, run.dataset, "folder")
+    ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
     where = Where() if where is None else where
     # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.

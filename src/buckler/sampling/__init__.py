@@ -9,7 +9,8 @@
 - ``plan``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.
 - ``engine.draw_counts(model, x, sigma=, n=, seed=, stream=, input_id=)`` and ``draw_scores``; ``Engine`` for runs. It
   drives a ``backend``: NumPy on the host, or a torch ``device``.
-- ``adaptive.draw_until_decided(engine, x, ids, deciders, max_n=)``: each input until its decider has seen enough.
+- ``adaptive.draw_until_decided(engine, x, ids, decider)``: round after round, until the decider has seen enough.
+- ``values``: what the numbers of an input mean; bytes are spread over a declared range, floats taken as they are.
 - ``environment``: what the bytes depend on beside the specification.
 
 May import: the root modules.

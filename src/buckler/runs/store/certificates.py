@@ -42,6 +42,9 @@ LARGEST = 10**8
 LABEL = "label"
 """The column of true classes, in a table of certificates whose data had them."""
 
+ROW_BYTES = 32_768
+"""Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
+
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
@@ -51,17 +54,20 @@ def write_certificates(
     certificates: Sequence[Certificate],
     origin: Mapping[str, Any] | None = None,
     labels: IntArray | None = None,
+    beside: pa.Table | None = None,
 ) -> None:
-    """Write all certificates to ``path``, whole or not at all, with their labels where known.
+    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
 
-    ``origin`` says what they were made from.
+    True classes, where known, are one more column; the columns of ``beside``, a row for each certificate, stand beside
+    theirs too, and readers of certificates pass them over.
     """
-    schema = SCHEMA if labels is None else SCHEMA.append(pa.field(LABEL, pa.int64(), nullable=False))
-    if origin is not None:
-        schema = schema.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    known = [{}] * len(certificates) if labels is None else [{LABEL: label} for label in labels.tolist()]
-    rows = [{**asdict(c), **label} for c, label in zip(certificates, known, strict=True)]
-    table = pa.Table.from_pylist(rows, schema=schema)
+    schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
+    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
+    if labels is not None:
+        table = table.append_column(LABEL, pa.array(labels, pa.int64()))
+    if beside is not None:
+        for column in beside.schema:
+            table = table.append_column(column, beside[column.name])
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
@@ -103,4 +109,4 @@ def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
 
 
 def _open(path: Path) -> pq.ParquetFile:
-    return open_table(path, rows=LARGEST, row_bytes=8192)
+    return open_table(path, rows=LARGEST, row_bytes=ROW_BYTES)
