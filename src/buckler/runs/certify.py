@@ -79,8 +79,8 @@ def certify_by_each(
         raise InvalidInput(
             f"map and temperature are for scores, with a method such as pairwise/star; got {', '.join(methods)}"
         )
-    if scored:
-        evidence.check_scores()
+    if scored and evidence.spec.scores == "none":
+        raise StoreError(f"method {scored[0]!r} is for scores, and {str(evidence.root)!r} was sampled without scores")
     by_votes = len(scored) < len(methods)
     place = evidence.checkpoint(n) if by_votes else 0
     settings: dict[str, Any] = {"sigma": evidence.spec.sigma, "alpha": alpha, "margin": margin}
