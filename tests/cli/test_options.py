@@ -48,7 +48,9 @@ def low(counts, alpha):
 def high(counts, alpha):
     return np.full(len(counts), 9.0)
 """
-SPEC = 'model = "models_for_options:linear"\ndata = "digits"\nsigma = 0.5\nn = 20\nlimit = 2\nnum_classes = 10\nseed = 3\n'
+SPEC = (
+    'model = "models_for_options:linear"\ndata = "digits"\nsigma = 0.5\nn = 20\nlimit = 2\nnum_classes = 10\nseed = 3\n'
+)
 
 ELSEWHERE = {"reproduce"}
 """Commands whose rows are not here: reproduce has tests of its own."""
