@@ -31,6 +31,6 @@ def shift_seeds(shift: int) -> None:
 
     np.random.default_rng = shifted
     if find_spec("torch"):
-        torch = import_module("torch")
+        torch: Any = import_module("torch")
         torch_seed = torch.manual_seed
         torch.manual_seed = lambda seed: torch_seed(seed + 1_000_003 * shift)
