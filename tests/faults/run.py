@@ -54,6 +54,9 @@ OPTIONS = {
 HOLD = "hold 25"
 """Where a run waits for a fault from outside, on a machine of any speed: each process has drawn two of ten shards."""
 
+PROMPT = 30.0
+"""Seconds in which a signal must have ended a run on a loaded machine; its model would hold it for 240."""
+
 BRIGHT = 21
 """The input on which the faulty models fail."""
 

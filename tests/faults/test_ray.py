@@ -14,6 +14,7 @@ import pytest
 from tests.faults.run import (
     FULL,
     HOLD,
+    PROMPT,
     Ledger,
     arguments,
     call,
@@ -94,12 +95,10 @@ def test_without_an_address_it_stays_on_loopback(
     assert {place.rpartition(":")[0] for place in ours} <= {"127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"}
     before = sealed(home / "run")
     process.send_signal(signal.SIGTERM)
-    asked = time.monotonic()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PROMPT)[1]
     assert process.returncode == 3, said
-    assert time.monotonic() - asked < 5.0
     assert "Traceback" not in said
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + PROMPT
     while any(Path(f"/proc/{pid}").exists() for pid in group) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in group)
@@ -158,10 +157,8 @@ def test_a_signal_ends_it(
     holding(home, process, 2)
     before = sealed(home / "run")
     process.send_signal(kind)
-    asked = time.monotonic()
-    said = process.communicate(timeout=60)[1]
+    said = process.communicate(timeout=PROMPT)[1]
     assert process.returncode == 3, said
-    assert time.monotonic() - asked < 5.0
     assert "Go on with: buckler sample run" in said
     assert call(home, arguments("run"))[0] == 0
     gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
