@@ -1,5 +1,6 @@
-"""What the whole test suite shares: it does not judge by the clock, and can be run on other random numbers."""
+"""What the whole test suite shares: no clock, no ignored signals, and on request other random numbers."""
 
+import signal
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -11,6 +12,10 @@ from hypothesis import settings
 # How long one example takes says how loaded the machine is, not whether the code is right.
 settings.register_profile("any machine", deadline=None)
 settings.load_profile("any machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores SIGINT, and so would the commands that the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = [] if find_spec("triton") else ["src/buckler/sampling/kernels.py"]
 
