@@ -41,9 +41,9 @@ lint: $(VENV)/.dev  ## linter and formatter's check
 types: $(VENV)/.dev  ## type checker
 	$(BIN)/mypy
 
-platforms: $(VENV)/.dev  ## type checker, as on macOS and on Windows
+platforms: $(VENV)/.dev  ## type checker, as on macOS (all of it) and on Windows (the package: the tests send signals)
 	$(BIN)/mypy --platform darwin
-	$(BIN)/mypy --platform win32
+	$(BIN)/mypy --platform win32 src
 
 lowest:  ## the test suite with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
 	$(MAKE) .venv-lowest/.lowest VENV=.venv-lowest PYTHON=python3.11
