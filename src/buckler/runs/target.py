@@ -8,8 +8,9 @@ from pathlib import Path
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.runs.anytime import certify_until_decided
+from buckler.runs.blocks import Block
 from buckler.runs.executors import Desk, Executor, Step
-from buckler.runs.sample import Block, make_engine
+from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
