@@ -132,6 +132,16 @@ def check_shard(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str,
     return seal
 
 
+def parts_of(root: Path, place: Place, fields: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the ranges of inputs that a shard was merged from, or its own, each with what its seal said of it."""
+    seal = read_sealed(place.path(root, "seal"))
+    whole = {"first": place.first, "count": place.stop - place.first}
+    parts = seal.get("parts", [whole | {field: seal[field] for field in fields if field in seal}])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise DamagedEvidence(f"{str(place.path(root, 'seal'))!r} is damaged: it does not say what it was merged from")
+    return parts
+
+
 def remove_shard(root: Path, name: str) -> None:
     """Remove a shard, its seal first, so that a half removed one does not count."""
     with writing(f"remove shard {name} of {str(root)!r}"):

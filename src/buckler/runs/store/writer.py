@@ -23,7 +23,7 @@ class Writer:
     def __init__(self, root: Path, spec: RunSpec, owner: Mapping[str, str], inputs: int, done: Sequence[Place]) -> None:
         """Hold the folder; ``done`` are the shards already there and whole, in order."""
         self.root, self.spec, self.done = root, spec, list(done)
-        self._owner, self._inputs = dict(owner), inputs
+        self._owner, self.inputs = dict(owner), inputs
 
     @property
     def desk(self) -> Path:
@@ -38,12 +38,12 @@ class Writer:
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges ``[first, stop)`` of inputs that are not there."""
         stops = [0, *(place.stop for place in self.done)]
-        firsts = [*(place.first for place in self.done), self._inputs]
+        firsts = [*(place.first for place in self.done), self.inputs]
         return [(stop, first) for stop, first in zip(stops, firsts, strict=True) if stop < first]
 
     def append(self, first: int, content: Shard, parts: Sequence[Mapping[str, Any]] | None = None) -> Place:
         """Write a shard's votes, publish its files and seal them; ``parts`` are the shards that it was merged from."""
-        place = folder.place_of(first, first + len(content.ids), self.spec, self._inputs)
+        place = folder.place_of(first, first + len(content.ids), self.spec, self.inputs)
         path = place.path(self.root, "counts")
         with writing(f"write {str(path)!r}"):
             table = encode(content, self.spec)
