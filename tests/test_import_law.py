@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "records"}
+ROOT = {"types", "errors", "records", "files"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "records": {"types", "errors"},
+    "files": {"types", "errors"},
     "bounds": ROOT,
     "certify": ROOT | {"bounds"},
     "evaluate": ROOT | {"bounds", "certify"},
@@ -38,8 +39,10 @@ ONLY_IN = {
     "markupsafe": ("report/",),
     "typer": ("cli/",),
     "PIL": ("sampling/", "report/"),
+    "filelock": ("runs/store/lock.py",),
 }
-FORBIDDEN = {"pickle", "marshal", "shelve", "torchvision", "timm"}
+FORBIDDEN = {"pickle", "marshal", "shelve", "torchvision", "timm"} | {"fcntl", "pwd", "grp", "resource", "msvcrt"}
+"""Modules that can run what they read, that do not import beside a CPU build of torch, or that one platform has."""
 
 
 def imports(source: str) -> Iterator[str]:
@@ -97,6 +100,8 @@ def test_law_holds(path: str) -> None:
         ("runs/spec.py", "import pyarrow as pa"),
         ("runs/executors.py", "import pickle"),
         ("certify/radii.py", "from scipy.stats import norm"),
+        ("runs/store/folder.py", "import fcntl"),
+        ("runs/store/folder.py", "from filelock import FileLock"),
         ("certify/radii.py", "from buckler.utils import helper"),
     ],
 )

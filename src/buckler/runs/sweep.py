@@ -66,7 +66,7 @@ def sweep(
     A cell that is there is kept, unless the run has grown since. What is done is saved on the way and when interrupted.
     """
     settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
-    missing = [task for task in tasks if table.rows(task.id) != _inputs(task.evidence)]
+    missing = [task for task in tasks if table.rows(task.id) != task.evidence.inputs_done]
     saved = time.monotonic()
     try:
         for done, task in enumerate(missing):
@@ -101,8 +101,3 @@ def _fill(task: Task, table: SweepTable) -> None:
         folder=str(task.evidence.root),
         certified_class=cell.certified_class,
     )
-
-
-def _inputs(evidence: Evidence) -> int:
-    size = evidence.spec.shard_inputs
-    return sum(min(size, evidence.inputs - shard * size) for shard in evidence.shards)
