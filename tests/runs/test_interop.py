@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import Log, read_log, write_log

@@ -6,7 +6,7 @@ is kept for an exam at draw ``max_n``, a fixed-n test that sees the images which
 threshold in that many draws.
 """
 
-from math import ceil, copysign, inf, log, nextafter, sqrt
+from math import ceil, copysign, inf, log, sqrt
 
 import numpy as np
 from scipy.special import betainc, ndtr, ndtri, rel_entr
@@ -14,7 +14,9 @@ from scipy.special import betainc, ndtr, ndtri, rel_entr
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, kl_to_target, tangent_mixture
 from buckler.certify import budget
+from buckler.certify.issue import issue_target
 from buckler.errors import InvalidInput, check_alpha, check_label, check_positive, check_whole, check_whole_array
+from buckler.laws import Gaussian
 from buckler.records import Certificate
 from buckler.types import Decision, FloatArray, IntArray
 
@@ -63,12 +65,11 @@ class AnytimeTest:
         """Fix everything that must not depend on the draws."""
         self._num_classes = check_whole("num_classes", num_classes, 2)
         self._label = int(check_label(label, self._num_classes, None))
-        self._sigma = check_positive("sigma", sigma)
+        self._law = Gaussian(sigma)
         self._radius = check_positive("target_radius", target_radius)
         self._alpha = check_alpha(alpha)
         self._max_n = check_whole("max_n", max_n, 1)
-        # Rounded up: the margin tested is at least the one that the radius needs.
-        self._margin = nextafter(2.0 * nextafter(self._radius / self._sigma, inf), inf)
+        self._margin = self._law.margin(self._radius, "R2")
         self._exam_alpha = budget.split(self._alpha, SHARES)
         self._needed = -log((SHARES - 1) * self._exam_alpha) * (1.0 + 1e-14) + 1e-14
         self._threshold = min(1.0, float(ndtr(0.5 * self._margin)) * (1.0 + 1e-14))
@@ -168,19 +169,12 @@ class AnytimeTest:
 
         ``n0`` is the size of the separate selection sample that chose the label; 0 if it was given.
         """
-        certified = self._decision == "certified"
-        return Certificate(
+        return issue_target(
+            self._law,
+            self._radius,
             id=id,
-            predicted=self._label if certified else None,
-            radius=self._radius if certified else 0.0,
-            radius_kind="R2",
-            margin_kind="quantile",
-            margin=self._margin if certified else -inf,
+            label=self._label if self._decision == "certified" else None,
             alpha=self._alpha,
             n=check_whole("the number of draws", self._n, 1),
             n0=check_whole("n0", n0, 0),
-            sigma=self._sigma,
-            map="hardmax",
-            temperature=None,
-            method="anytime",
         )

@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -17,7 +16,8 @@ from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
-from buckler.report.tables import accuracy_table, rounded_down
+from buckler.report.tables import accuracy_table
+from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import write_certificates
@@ -144,7 +144,7 @@ def _write_tsv(path: Path | None, certificates: list[Certificate], labels: Any) 
 def _print(certificates: list[Certificate], labels: Any, sigma: float, *, as_json: bool, quiet: bool) -> None:
     if as_json:
         for certificate in certificates:
-            print(json.dumps({k: v if v != -np.inf else None for k, v in asdict(certificate).items()}))
+            print(json.dumps({k: v if v != -np.inf else None for k, v in certificate.as_dict().items()}))
     elif not quiet:
         _show(certificates, labels, sigma)
 

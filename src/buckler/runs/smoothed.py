@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from buckler.certify.methods import certify_counts
-from buckler.certify.scores import certify_scores, split_method
+from buckler.certify.counts import certify_counts
+from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput, check_float_array, check_positive, check_whole
 from buckler.records import Certificate
 from buckler.runs.anytime import certify_until_decided
@@ -111,8 +111,6 @@ class Smoothed:
                 **deciding,
             )
 
-        combine, limit = split_method(method or "pairwise/star")
-
         def scores(stream: Stream, amount: int) -> FloatArray:
             return draw_scores(
                 self.classifier, point, n=amount, stream=stream, map=map, temperature=temperature, **drawing
@@ -122,8 +120,7 @@ class Smoothed:
             scores("estimation", draws),
             label=label,
             selection=scores("selection", selection_draws) if selection_draws else None,
-            combine=combine,
-            limit=limit,
+            method=method or "pairwise/star",
             map=map,
             temperature=temperature,
             ids=[name],

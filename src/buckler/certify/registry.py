@@ -1,0 +1,105 @@
+"""The registry of methods: from a name to what it computes.
+
+Ours are here from the start. ``register`` adds others: a user's own, and the paper's estimators, which live in a room
+that this one does not import and register themselves. Only sound methods reach a Certificate.
+"""
+
+from importlib import import_module
+from typing import get_args
+
+from buckler.certify.method import Draws, Method, Reads
+from buckler.certify.vote_limits import METHODS
+from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
+from buckler.soundness import SCORES, VOTES, declare_sound
+from buckler.types import Limit, MarginKind
+
+EXTENSIONS = ("buckler.certify.published.methods",)
+"""Modules that register methods when they are imported; they are, before a name is called unknown."""
+
+
+def _scores_method(name: str) -> Method:
+    combine, _, kind = name.partition("/")
+
+    def limit(draws: Draws, alpha: float, margin: MarginKind, **options: object) -> float:
+        from buckler.certify.continuous import limit_of  # compiled code, loaded only where it is used
+
+        return limit_of(combine, kind, draws, alpha, margin, **options)  # type: ignore[arg-type]
+
+    return Method(
+        name=name,
+        reads="scores",
+        limit=limit,
+        summary=f"{COMBINE_SUMMARY[combine]}; limit {kind}",
+        sound=True,
+        margins=("probability",) if combine == "margin_variable" else get_args(MarginKind),
+        parameters={"combine": combine, "limit": kind},
+        options=("slope",) if combine == "pairwise" else (),
+    )
+
+
+COMBINE_SUMMARY = {
+    "pairwise": "a limit at level alpha against each other class, and the smallest of them",
+    "bonferroni": "a limit at level alpha/m for the mean of each class",
+    "margin_variable": "a limit of the mean of X_A - max_j X_j",
+}
+_METHODS: dict[str, Method] = {method.name: method for method in (*METHODS, *(_scores_method(name) for name in SCORES))}
+
+
+def register(method: Method) -> Method:
+    """Add a method, and return it; a name may be given once.
+
+    Without ``sound=True`` it can be audited, compared and swept, and issues no certificate. With it, whoever registers
+    vouches for the proof: its name must begin with ``own:``, and certificates carry that name.
+    """
+    known = _METHODS.get(method.name)
+    if known is not None and known != method:
+        raise InvalidInput(f"there is already a method {method.name!r}")
+    if method.sound and method.name not in {*VOTES, *SCORES}:
+        declare_sound(method.name)
+    _METHODS[method.name] = method
+    return method
+
+
+def methods(reads: Reads | None = None) -> tuple[Method, ...]:
+    """Return every method, or those that read votes or scores; in the order they were registered."""
+    for module in EXTENSIONS:
+        import_module(module)
+    return tuple(method for method in _METHODS.values() if reads in {None, method.reads})
+
+
+def find(name: str, reads: Reads | None = None) -> Method:
+    """Return a method by name: the one place where names are read.
+
+    >>> find("exact").reads, find("pairwise/star").parameters["limit"]
+    ('votes', 'star')
+    """
+    method = _METHODS.get(name) if isinstance(name, str) else None
+    if method is None:
+        methods()
+        method = _METHODS.get(name) if isinstance(name, str) else None
+    if method is not None and reads in {None, method.reads}:
+        return method
+    family = name.partition("/")[0] if isinstance(name, str) else ""
+    if method is None and family in _METHODS and not _METHODS[family].sound:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    votes = tuple(method.name for method in _METHODS.values() if method.reads == "votes")
+    if reads == "votes":
+        check_choice("method", name, votes)
+    scores = (
+        f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINE_SUMMARY)} and LIMIT one of {', '.join(get_args(Limit))}"
+    )
+    allowed = scores if reads == "scores" else f"one of {', '.join(map(repr, votes))}, or for scores {scores}"
+    raise InvalidInput(f"method must be {allowed}; got {show(name)}")
+
+
+def sound_method(name: str, reads: Reads | None = None) -> Method:
+    """Return a method by name, refusing one that has no guarantee."""
+    method = find(name, reads)
+    if not method.sound:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return method
+
+
+def sound_methods(reads: Reads = "votes") -> tuple[Method, ...]:
+    """Return the methods that may issue certificates, in registry order."""
+    return tuple(method for method in methods(reads) if method.sound)
