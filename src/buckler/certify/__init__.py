@@ -7,7 +7,7 @@ makes the certificate.
 - ``scores.certify_scores(scores, sigma= | law=, alpha=, label= | selection=)``: Certificate or a list of them.
 - ``discrete.margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 comes back.
 - ``continuous.margin_lower(scores, label, alpha=, margin=, combine=, limit=, selection=)``: scores ``[n, m]`` or more.
-- ``Method``, ``register``: a method of one's own; ``registry.find(name)``: the one place where names are read.
+- ``Method``, ``own_method``, ``register``: a method of one's own; ``registry.find(name)``: from a name to a method.
 - ``vote_limits``, ``continuous.limit_of``: what our methods compute; ``draws``: scores cut into a class and its rivals.
 - ``issue``: the one place where certificates are made.
 - ``tangents``: from a mean of ``X_A - c X_j`` to the second margin; ``margins``: the two margins.
@@ -19,20 +19,18 @@ makes the certificate.
 May import: the root modules, ``laws`` and ``bounds``.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from buckler.certify.method import Method as Method
+    from buckler.certify.method import own_method as own_method
     from buckler.certify.registry import register as register
+
+_HOME = {"Method": "method", "own_method": "method", "register": "registry"}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Method":
-        from buckler.certify.method import Method
-
-        return Method
-    if name == "register":
-        from buckler.certify.registry import register
-
-        return register
-    raise AttributeError(f"module 'buckler.certify' has no attribute {name!r}")
+    if name not in _HOME:
+        raise AttributeError(f"module 'buckler.certify' has no attribute {name!r}")
+    return getattr(import_module(f"buckler.certify.{_HOME[name]}"), name)

@@ -84,8 +84,14 @@ class Method:
             raise InvalidInput(f"method {self.name!r} bounds the {self.margins[0]} margin alone; got margin {margin!r}")
 
 
-def own_method(name: str, function: Callable[..., Any]) -> Method:
-    """Return a user's bound ``(counts, alpha) -> lows`` as a method without a guarantee.
+def own_method(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    margins: tuple[MarginKind, ...] = get_args(MarginKind),
+    sound: bool = False,
+) -> Method:
+    """Return a user's bound ``(counts, alpha) -> lows`` as a method, without a guarantee unless it is said to be sound.
 
     ``counts[k, m]`` are k outcomes, the certified class first; ``lows`` k lower limits of its margin over the best
     other class. Whatever the function raises or returns amiss is an InvalidInput that names it.
@@ -105,4 +111,4 @@ def own_method(name: str, function: Callable[..., Any]) -> Method:
             raise InvalidInput(f"method {name} must return {k} limits, one an outcome, no NaN; got {came}")
         return lows
 
-    return Method(name, "votes", limit, "a bound of the user's own")
+    return Method(name, "votes", limit, "a bound of the user's own", sound, margins)

@@ -9,12 +9,18 @@ from typing import get_args
 
 from buckler.certify.method import Draws, Method, Reads
 from buckler.certify.vote_limits import METHODS
-from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
+from buckler.errors import InvalidInput, UnsoundMethod, show
 from buckler.soundness import SCORES, VOTES, declare_sound
 from buckler.types import Limit, MarginKind
 
 EXTENSIONS = ("buckler.certify.published.methods",)
 """Modules that register methods when they are imported; they are, before a name is called unknown."""
+
+COMBINES = {
+    "pairwise": "a limit at level alpha against each other class, and the smallest of them",
+    "bonferroni": "a limit at level alpha/m for the mean of each class",
+    "margin_variable": "a limit of the mean of X_A - max_j X_j",
+}
 
 
 def _scores_method(name: str) -> Method:
@@ -29,7 +35,7 @@ def _scores_method(name: str) -> Method:
         name=name,
         reads="scores",
         limit=limit,
-        summary=f"{COMBINE_SUMMARY[combine]}; limit {kind}",
+        summary=f"{COMBINES[combine]}; limit {kind}",
         sound=True,
         margins=("probability",) if combine == "margin_variable" else get_args(MarginKind),
         parameters={"combine": combine, "limit": kind},
@@ -37,11 +43,6 @@ def _scores_method(name: str) -> Method:
     )
 
 
-COMBINE_SUMMARY = {
-    "pairwise": "a limit at level alpha against each other class, and the smallest of them",
-    "bonferroni": "a limit at level alpha/m for the mean of each class",
-    "margin_variable": "a limit of the mean of X_A - max_j X_j",
-}
 _METHODS: dict[str, Method] = {method.name: method for method in (*METHODS, *(_scores_method(name) for name in SCORES))}
 
 
@@ -73,23 +74,25 @@ def find(name: str, reads: Reads | None = None) -> Method:
     >>> find("exact").reads, find("pairwise/star").parameters["limit"]
     ('votes', 'star')
     """
-    method = _METHODS.get(name) if isinstance(name, str) else None
-    if method is None:
+    if not isinstance(name, str):
+        raise InvalidInput(f"method must be a name; got {show(name)}")
+    if name not in _METHODS:
         methods()
-        method = _METHODS.get(name) if isinstance(name, str) else None
+    method = _METHODS.get(name)
     if method is not None and reads in {None, method.reads}:
         return method
-    family = name.partition("/")[0] if isinstance(name, str) else ""
-    if method is None and family in _METHODS and not _METHODS[family].sound:
+    if method is None and _unsound_family(name):
         raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
-    votes = tuple(method.name for method in _METHODS.values() if method.reads == "votes")
-    if reads == "votes":
-        check_choice("method", name, votes)
-    scores = (
-        f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINE_SUMMARY)} and LIMIT one of {', '.join(get_args(Limit))}"
-    )
-    allowed = scores if reads == "scores" else f"one of {', '.join(map(repr, votes))}, or for scores {scores}"
-    raise InvalidInput(f"method must be {allowed}; got {show(name)}")
+    votes = ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == "votes")
+    scores = f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}"
+    allowed = {"votes": f"one of {votes}", "scores": scores, None: f"one of {votes}, or for scores {scores}"}
+    raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
+
+
+def _unsound_family(name: str) -> bool:
+    """Whether a name such as ``published/star`` begins with that of a method without a guarantee."""
+    first = _METHODS.get(name.partition("/")[0])
+    return first is not None and not first.sound
 
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:
@@ -101,5 +104,5 @@ def sound_method(name: str, reads: Reads | None = None) -> Method:
 
 
 def sound_methods(reads: Reads = "votes") -> tuple[Method, ...]:
-    """Return the methods that may issue certificates, in registry order."""
-    return tuple(method for method in methods(reads) if method.sound)
+    """Return those of our methods that may issue certificates; a user's own are asked for by name."""
+    return tuple(method for method in methods(reads) if method.sound and not method.own)
