@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
-from buckler.laws import Gaussian
+from buckler.laws import named
 from buckler.records import Certificate, Claim
 from buckler.runs.store.files import atomic_write
 from buckler.runs.store.tables import open_table
+from buckler.types import Law
 
 SCHEMA = pa.schema(
     [
@@ -92,8 +93,8 @@ def claim_of(row: dict[str, Any]) -> Claim:
 
 
 @lru_cache(maxsize=64)
-def _gaussian(sigma: float) -> Gaussian:
-    return Gaussian(sigma)
+def _gaussian(sigma: float) -> Law:
+    return named("gaussian", {"sigma": sigma})
 
 
 def _open(path: Path) -> pq.ParquetFile:
