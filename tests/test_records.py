@@ -8,7 +8,7 @@ import pytest
 from flint import arb
 
 import buckler
-from buckler.certify.anytime import AnytimeTest
+from buckler.certify.issue import issue_target
 from buckler.laws import Gaussian
 from buckler.records import REST, Claim, Counts, MarginBound, Scores
 from buckler.types import MarginKind, RadiusKind
@@ -117,10 +117,8 @@ def test_a_probability_margin_is_at_most_one() -> None:
 
 
 def test_a_target_is_tied_to_the_margin_it_needs() -> None:
-    test = AnytimeTest(label=0, num_classes=3, sigma=0.3, target_radius=0.1, alpha=0.01, max_n=1000)
-    while test.decision == "undecided":
-        test.update(np.array([test.batch_size(), 0, 0]))
-    good = test.certificate("a")
+    good = issue_target(Gaussian(0.3), 0.1, id="a", label=0, alpha=0.01, n=100, n0=0)
+    assert issue_target(Gaussian(0.3), 0.1, id="a", label=None, alpha=0.01, n=100, n0=0).abstained
     assert good.radius == 0.1
     for change in ({"radius": 0.2}, {"radius": float(np.nextafter(0.1, 1.0))}, {"margin": 9.0}, {"method": "exact"}):
         with pytest.raises(buckler.InvalidInput, match="must be what"):

@@ -19,7 +19,6 @@ from buckler.types import FloatArray, MarginKind
 
 @pytest.fixture(autouse=True)
 def _own_methods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    methods()  # those that register themselves when asked for
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
 

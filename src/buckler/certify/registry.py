@@ -1,7 +1,7 @@
 """The registry of methods: from a name to what it computes.
 
 Ours are here from the start. ``register`` adds others: a user's own, and the paper's estimators, which live in a room
-that this one does not import and register themselves. Only sound methods reach a Certificate.
+that this one does not import. Only sound methods reach a Certificate.
 """
 
 from importlib import import_module
@@ -14,7 +14,7 @@ from buckler.soundness import SCORES, VOTES, declare_sound
 from buckler.types import Limit, MarginKind
 
 EXTENSIONS = ("buckler.certify.published.methods",)
-"""Modules that register methods when they are imported; they are, before a name is called unknown."""
+"""Modules beyond this room whose ``METHODS`` are registered, before a name is called unknown; named, not imported."""
 
 COMBINES = {
     "pairwise": "a limit at level alpha against each other class, and the smallest of them",
@@ -64,7 +64,8 @@ def register(method: Method) -> Method:
 def methods(reads: Reads | None = None) -> tuple[Method, ...]:
     """Return every method, or those that read votes or scores; in the order they were registered."""
     for module in EXTENSIONS:
-        import_module(module)
+        for method in import_module(module).METHODS:
+            register(method)
     return tuple(method for method in _METHODS.values() if reads in {None, method.reads})
 
 

@@ -11,8 +11,7 @@ from rich.console import Console
 
 from buckler.certify.counts import votes_of
 from buckler.certify.discrete import limits_by
-from buckler.certify.method import Method
-from buckler.certify.registry import find, methods
+from buckler.certify.registry import methods
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
@@ -93,17 +92,12 @@ def audit(
 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
     """Return the bound that a name stands for, as a function of outcomes alone."""
-    method = _read_from_votes(name)
+    method = method_named(name, "votes")
 
     def bound(counts: IntArray) -> FloatArray:
         return limits_by(method, votes_of(counts, np.zeros(len(counts), dtype=np.int64)), alpha, margin)
 
     return bound
-
-
-def _read_from_votes(name: str) -> Method:
-    method = method_named(name)
-    return find(name, "votes") if method.reads == "scores" else method
 
 
 def _one_name(method: str | None, own: str | None) -> str:

@@ -2,7 +2,6 @@
 
 from buckler.certify.method import Method, Votes
 from buckler.certify.published.discrete import published_margin_lower
-from buckler.certify.registry import register
 from buckler.types import FloatArray, MarginKind
 
 
@@ -11,4 +10,6 @@ def published(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     return published_margin_lower(votes.top, votes.runner_up, votes.n, alpha=alpha, margin=margin)
 
 
-register(Method("published", "votes", published, "the paper's Algorithms 4 and 6 as printed, for reproduction alone"))
+METHODS = (
+    Method("published", "votes", published, "the paper's Algorithms 4 and 6 as printed, for reproduction alone"),
+)
