@@ -132,6 +132,12 @@ def test_a_certificate_names_a_method_that_is_known_to_be_sound(method: str) -> 
         replace(good, method=method)
 
 
+def test_votes_are_no_scores() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    with pytest.raises(buckler.InvalidInput, match="which reads votes"):
+        replace(good, map="softmax", temperature=1.0)
+
+
 def test_a_claim_promises_nothing_and_says_so() -> None:
     good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
     values = {name: getattr(good, name) for name in good.__dataclass_fields__}
@@ -140,6 +146,8 @@ def test_a_claim_promises_nothing_and_says_so() -> None:
     assert not isinstance(claim, buckler.Certificate)
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
         replace(claim, radius=2.0 * claim.radius)
+    with pytest.raises(buckler.UnsoundMethod):
+        replace(claim, sound=True)
 
 
 def test_fields_as_columns() -> None:

@@ -26,9 +26,10 @@ from buckler.errors import (
     show,
 )
 from buckler.rounding import rounded_down
-from buckler.soundness import check_sound, tie_of
+from buckler.soundness import ANYTIME, VOTES, check_sound, tie_of
 from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
 
+OF_VOTES = frozenset((*VOTES, ANYTIME))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
 REST = -1
@@ -169,7 +170,9 @@ class Claim:
     uniform: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields that contradict one another."""
+        """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
+        if self.sound:
+            check_sound(self.method)
         check_alpha(self.alpha)
         check_whole("n", self.n, 1)
         check_whole("n0", self.n0, 0)
@@ -178,6 +181,8 @@ class Claim:
         check_choice("radius_kind", self.radius_kind, RADII)
         if self.law.kinds.get(self.radius_kind) != self.margin_kind:
             raise InvalidInput(f"radius_kind {self.radius_kind} does not follow from a {self.margin_kind} margin")
+        if self.map != "hardmax" and self.method in OF_VOTES:
+            raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
@@ -259,7 +264,6 @@ class Certificate(Claim):
 
     def __post_init__(self) -> None:
         """Refuse a method without a guarantee, and fields that contradict one another."""
-        check_sound(self.method)
         if not self.sound:
             raise UnsoundMethod(f"method {self.method!r} has no guarantee and cannot issue a certificate")
         Claim.__post_init__(self)
