@@ -187,12 +187,9 @@ def test_shards_by_time_hold_the_same_evidence(
     home: Path, undisturbed_by_time: Path, ledger: Ledger, cluster: Cluster
 ) -> None:
     process = cluster.sample(home, shard_inputs=None)
-    assert wait_for(home / "run" / "shards", process)
-    while process.poll() is None and not sealed(home / "run"):
-        time.sleep(0.01)
-    for victim in [pid for pid in workers() if pid in _descendants(cluster.pid)][:1]:
-        os.kill(victim, signal.SIGKILL)
+    os.kill(holding(home, process, 2)[0], signal.SIGKILL)
     before = sealed(home / "run")
+    (home / "go").touch()
     said = process.communicate(timeout=200)[1]
     assert process.returncode == 0, said
     gone = lost(before, sealed(home / "run"))
