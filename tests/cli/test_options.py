@@ -65,6 +65,7 @@ BASE = {
     "--num-classes 10 --limit 4 --max-n 500",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
+    "compact": "compact one",
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
     "audit": "audit top_class --n 8 --m 3 --points 4",
     "import": "import log.tsv --sigma 0.5",
@@ -287,6 +288,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--json": JSON,
         "--quiet": QUIET,
     },
+    "compact": {"--json": Row("--json")},
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train"),
         "--data": Row("--data images.npz", "call:train"),

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler import files
+from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput
-from buckler.records import Certified
+from buckler.results import Certified
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.store import evidence as store
-from buckler.runs.store import folder, shard
+from buckler.runs.store import folder, scores, shard
 from buckler.runs.store.certificates import read_certificates, read_labelled, write_certificates
 from buckler.runs.store.evidence import open_evidence
 from tests.runs.victim import run as sample
@@ -57,7 +58,7 @@ def test_a_program_makes_the_page_and_the_table(run: Path, tmp_path: Path) -> No
 def test_each_file_is_read_and_hashed_once_for_all_methods(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: Counter[str] = Counter()
     opened: Counter[str] = Counter()
-    checksum, read_scores = folder.checksum, store._read_scores
+    checksum, score_file = files.checksum, scores.ScoreFile
 
     def counting(path: Path) -> Any:
         hashed[path.name] += 1
@@ -69,15 +70,16 @@ def test_each_file_is_read_and_hashed_once_for_all_methods(run: Path, monkeypatc
 
     def reading(path: Path, *rest: Any) -> Any:
         opened[path.name] += 1
-        return read_scores(path, *rest)
+        return score_file(path, *rest)
 
     monkeypatch.setattr(folder, "checksum", counting)
     monkeypatch.setattr(store, "decode", decoding)
-    monkeypatch.setattr(store, "_read_scores", reading)
+    monkeypatch.setattr(store, "ScoreFile", reading)
     methods = ("top_class", "bonferroni", "pairwise/hoeffding", "pairwise/bernstein")
     result = read_result(run, CertifyOptions(methods=methods))
     assert [group.certificates[0].method for group in result.groups] == list(methods)
-    names = {f"{i:06d}{end}" for i in range(3) for end in (".parquet", ".scores.parquet")}
+    names = {path.name for path in (run / "shards").glob("*.parquet")}
+    assert len(names) == 6
     assert hashed == dict.fromkeys(names, 1)
     assert opened == dict.fromkeys(names, 1)
 

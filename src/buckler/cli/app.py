@@ -13,6 +13,7 @@ from typer.exceptions import TyperException
 from buckler import __version__
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
+from buckler.cli.compact import compact
 from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
@@ -45,7 +46,7 @@ class _Command(TyperCommand):
         return super().invoke(ctx)
 
 
-for _command in (demo, sample, certify, decide, sweep, report, reproduce, train, audit, plan):
+for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan):
     app.command(cls=_Command)(_command)
 app.command("import", cls=_Command)(import_)
 

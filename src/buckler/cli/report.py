@@ -8,9 +8,9 @@ from typing import Annotated, cast
 import typer
 
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write
 from buckler.report.pages import build_page
 from buckler.runs.results import CertifyOptions, read_result, with_data
-from buckler.runs.store.files import atomic_write
 from buckler.types import MarginKind, SimplexMap
 
 LARGEST_CLASS_FILE = 1_000_000

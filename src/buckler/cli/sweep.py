@@ -13,13 +13,13 @@ from buckler.certify.budget import split
 from buckler.cli.interrupts import interruptible
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_choice
+from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.report.plots import FORMATS
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.grid import Grid
 from buckler.runs.opening import settings_from
 from buckler.runs.spec import distinct
-from buckler.runs.store.files import atomic_write
 from buckler.runs.sweep import sweep_runs
 
 INTERRUPTED = 3
@@ -68,6 +68,9 @@ def sweep(
 
     The table has a row for each run, cell and input. Values are separated by commas; the runs are the axis of sigma.
     The same command again certifies only the cells that are missing.
+
+    A bound of your own is package.module:function, as for buckler audit. Its rows are claims, not certificates, marked
+    sound = false.
 
     Each cell holds alone. Picking the best of k cells after seeing them costs alpha: certify each at alpha / k, or
     choose the cell beforehand.

@@ -6,10 +6,10 @@ from typing import Any
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_curve, false_certificates
 from buckler.evaluate.radii import radius_histogram, round_grid
-from buckler.records import Result, short_names
 from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee, series_names
 from buckler.report.thumbnails import tiles
+from buckler.results import Result, short_names
 
 CELLS = 150
 """Steps of the radius in a curve, about: fine enough for a screen."""

@@ -11,18 +11,22 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
-from buckler.records import Certified
+from buckler.records import Claim
 from buckler.report.plots import FORMATS, accuracy_panels
-from buckler.report.tables import TextTable, gain, rounded_down
+from buckler.report.tables import TextTable, gain
+from buckler.results import Certified
+from buckler.rounding import rounded_down
 from buckler.types import ArrayLike
 
+Cell = Certified[Claim]
 
-def _temperature(cell: Certified) -> float | None:
+
+def _temperature(cell: Cell) -> float | None:
     first = cell.certificates[0]
     return (first.temperature or 1.0) if first.map == "softmax" else None
 
 
-AXES: dict[str, Callable[[Certified], Any]] = {
+AXES: dict[str, Callable[[Cell], Any]] = {
     "run": lambda cell: cell.run,
     "sigma": lambda cell: cell.certificates[0].sigma,
     "n": lambda cell: cell.certificates[0].n,
@@ -43,7 +47,7 @@ SHOWN = (0.0, 0.5, 1.0, 2.0, 3.0)
 
 
 def sweep_table(
-    cells: Sequence[Certified], radii: Sequence[float] | None = None, *, baseline: str | None = None
+    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> TextTable:
     """Return one row a cell, with the settings that vary and certified accuracy at each radius.
 
@@ -65,7 +69,7 @@ def sweep_table(
 
 
 def sweep_records(
-    cells: Sequence[Certified], radii: Sequence[float] | None = None, *, baseline: str | None = None
+    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> list[dict[str, Any]]:
     """Return what ``sweep_table`` shows as one plain record a cell, accuracies and gains not rounded."""
     curves, _ = _curves(cells, _radii(cells, radii))
@@ -73,7 +77,12 @@ def sweep_records(
     records = []
     for i, (cell, curve) in enumerate(zip(cells, curves, strict=True)):
         record = {name: value(cell) for name, value in AXES.items()}
-        record |= {"certified_class": _class(cell), "inputs": curve.inputs, "abstained": curve.abstained}
+        record |= {
+            "certified_class": _class(cell),
+            "sound": _sound(cell),
+            "inputs": curve.inputs,
+            "abstained": curve.abstained,
+        }
         at = [f"{radius:g}" for radius in curve.radii.tolist()]
         record["accuracy"] = dict(zip(at, curve.accuracy.tolist(), strict=True))
         if i in twins:
@@ -83,7 +92,7 @@ def sweep_records(
     return records
 
 
-def draw_axes(cells: Sequence[Certified], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
     """Draw a figure for each axis with several values, a panel a value and a curve a method; return the files.
 
     All other settings stay at the first of their values, which the title says.
@@ -111,24 +120,28 @@ def draw_axes(cells: Sequence[Certified], folder: Path, formats: Sequence[str] =
     return written
 
 
-def _class(cell: Certified) -> str:
+def _class(cell: Cell) -> str:
     return "label" if cell.certificates[0].n0 == 0 else "selection"
 
 
-def _radii(cells: Sequence[Certified], radii: Sequence[float] | None) -> Sequence[float]:
+def _sound(cell: Cell) -> bool:
+    return all(certificate.sound for certificate in cell.certificates)
+
+
+def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[float]:
     if not cells:
         raise InvalidInput("a sweep must have at least one cell; got none")
     return sorted(set(radii)) if radii else [min(map(AXES["sigma"], cells)) * step for step in SHOWN]
 
 
-def _curves(cells: Sequence[Certified], radii: ArrayLike) -> tuple[list[Curve], str]:
+def _curves(cells: Sequence[Cell], radii: ArrayLike) -> tuple[list[Curve], str]:
     """Return the curve of each cell, and what it is of: where labels of one are not known, of shares."""
     labelled = all(cell.labels is not None for cell in cells)
     curves = [certified_curve(cell, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells]
     return curves, "certified accuracy" if labelled else "share certified"
 
 
-def _twins(cells: Sequence[Certified], baseline: str | None) -> dict[int, int]:
+def _twins(cells: Sequence[Cell], baseline: str | None) -> dict[int, int]:
     """Return for each cell, by number, the one that differs from it in nothing but the baseline's method."""
     if baseline is None:
         return {}
@@ -144,28 +157,30 @@ def _twins(cells: Sequence[Certified], baseline: str | None) -> dict[int, int]:
     return found
 
 
-def _known(cells: Sequence[Certified], axis: str) -> list[Any]:
+def _known(cells: Sequence[Cell], axis: str) -> list[Any]:
     return list(dict.fromkeys(value for cell in cells if (value := AXES[axis](cell)) is not None))
 
 
-def _varying(cells: Sequence[Certified]) -> list[str]:
+def _varying(cells: Sequence[Cell]) -> list[str]:
     """Return the axes with several values; runs are told apart by sigma where that is enough."""
     runs = len({cell.run for cell in cells})
     needless = "run" if len(_known(cells, "sigma")) == runs else "sigma"
     return [name for name in AXES if len(_known(cells, name)) > 1 and name != needless]
 
 
-def _settings(cells: Sequence[Certified], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
     """Return the settings that are not shown elsewhere: those held at a value, and those that have but one."""
     single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
     both = {**single, **fixed}
     return {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
 
 
-def _caption(cells: Sequence[Certified], axes: Sequence[str], what: str) -> str:
+def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
     settings = _settings(cells, {}, axes)
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
-    return f"{what} at radius r, {listed}, class by {_class(cells[0])}"
+    unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
+    caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
+    return f"{what} at radius r, {listed}, class by {_class(cells[0])}{caution}"
 
 
 def _text(value: Any) -> str:

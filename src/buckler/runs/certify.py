@@ -1,18 +1,46 @@
-"""Evidence on disk -> certificates, from its votes or from its scores. No model is needed."""
+"""Evidence on disk -> limits and certificates, from its votes or from its scores. No model is needed."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from buckler.certify.methods import certify_counts
-from buckler.certify.scores import certify_scores, split_method
-from buckler.errors import InvalidInput, StoreError, check_choice
-from buckler.records import Certificate
+from buckler.certify.counts import limits_of_counts
+from buckler.certify.issue import MarginLimits, Terms, claim, issue, terms_of
+from buckler.certify.method import Method
+from buckler.certify.scores import limits_of_scores
+from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
+from buckler.laws import Gaussian
+from buckler.records import Certificate, Claim, Counts
+from buckler.runs.own_method import method_named
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard
 from buckler.types import IntArray, MarginKind, SimplexMap
+
+CertifiedClass = Literal["label", "selection"]
+
+
+class Question(NamedTuple):
+    """How evidence is to be certified; ``n`` is a prefix of the draws, None all of them."""
+
+    method: Method
+    alpha: float = 1e-3
+    margin: MarginKind = "quantile"
+    n: int | None = None
+    certified_class: str | None = None
+    map: SimplexMap | None = None
+    temperature: float | None = None
+
+
+def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
+    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else by the label."""
+    chosen = wanted or ("label" if spec.n0 == 0 else "selection")
+    check_choice("class", chosen, get_args(CertifiedClass))
+    if chosen == "selection" and spec.n0 == 0:
+        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+    return cast(CertifiedClass, chosen)
 
 
 class CertifiedRun(NamedTuple):
@@ -39,87 +67,128 @@ def certify_evidence(
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, prefix ``n``, map
     and temperature chosen without looking at the estimation draws.
 
-    A method with a slash, ``pairwise/star`` say, reads the scores; any other reads the votes. ``certified_class`` is
+    The method reads votes (``exact``) or scores (``pairwise/star``), as its name says. ``certified_class`` is
     ``"selection"`` (the default where selection draws are there) or ``"label"``.
     """
-    made = certify_by_each(
-        evidence,
-        [method],
-        alpha=alpha,
-        margin=margin,
-        n=n,
-        certified_class=certified_class,
-        map=map,
-        temperature=temperature,
-    )
-    return made.certificates[0], made.labels
+    rule = _sound(method)
+    question = Question(rule, alpha, margin, n, certified_class, map, temperature)
+    terms, limits, labels = limits_of_evidence(evidence, question)
+    return issue(terms, limits), labels
 
 
-def certify_by_each(
-    evidence: Evidence,
-    methods: Sequence[str],
-    *,
-    alpha: float = 1e-3,
-    margin: MarginKind = "quantile",
-    n: int | None = None,
-    certified_class: str | None = None,
-    map: SimplexMap | None = None,  # noqa: A002
-    temperature: float | None = None,
-) -> CertifiedRun:
+def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> CertifiedRun:
     """Return the certificates of a run by each of several methods; its files are read, and checked, once.
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
+    Keywords are those of ``certify_evidence``.
     """
-    chosen = certified_class or ("label" if evidence.spec.n0 == 0 else "selection")
-    check_choice("class", chosen, ("label", "selection"))
-    if chosen == "selection" and evidence.spec.n0 == 0:
-        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
-    scored = [method for method in methods if "/" in method]
-    if (map is not None or temperature is not None) and not scored:
-        raise InvalidInput(
-            f"map and temperature are for scores, with a method such as pairwise/star; got {', '.join(methods)}"
-        )
+    found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
+    return CertifiedRun([issue(terms, limits) for terms, limits in found.limits], found.labels, found.contents)
+
+
+def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:
+    """Return what any method would say, without a promise, and the labels; keywords as in ``certify_evidence``."""
+    terms, limits, labels = limits_of_evidence(evidence, Question(method_named(method), **how))
+    return claim(terms, limits), labels
+
+
+def limits_of_evidence(evidence: Evidence, question: Question) -> tuple[Terms, MarginLimits, IntArray | None]:
+    """Return the limit of each input's margin with the terms it holds on, and the labels where they are known."""
+    found = _limits_by_each(evidence, [question])
+    return *found.limits[0], found.labels
+
+
+class _Found(NamedTuple):
+    limits: list[tuple[Terms, MarginLimits]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
+
+
+def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found:
+    """Return the answers to questions that differ in their method alone, in one pass over the shards."""
+    first = questions[0]
+    by_label = certified_class_of(evidence.spec, first.certified_class) == "label"
+    scored = [question for question in questions if question.method.reads == "scores"]
+    names = ", ".join(question.method.name for question in questions)
+    if (first.map is not None or first.temperature is not None) and not scored:
+        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
     if scored and evidence.spec.scores == "none":
-        raise StoreError(f"method {scored[0]!r} is for scores, and {str(evidence.root)!r} was sampled without scores")
-    by_votes = len(scored) < len(methods)
-    place = evidence.checkpoint(n) if by_votes else 0
-    settings: dict[str, Any] = {"sigma": evidence.spec.sigma, "alpha": alpha, "margin": margin}
-    made: dict[str, list[Certificate]] = {method: [] for method in methods}
+        raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
+    point = evidence.checkpoint(first.n) if len(scored) < len(questions) else 0
+    of_scores: dict[str, list[MarginLimits]] = {question.method.name: [] for question in scored}
+    kind: tuple[SimplexMap, float | None] = ("softmax", None)
     held: list[Shard] = []
-    for shard, content in zip(evidence.shards, evidence.read_shards(), strict=True):
-        if chosen == "label" and content.labels is None:
-            raise InvalidInput("class 'label' needs labels, and the data of this run had none")
+    for place, content in zip(evidence.shards, evidence.read_shards(), strict=True):
+        if by_label:
+            needed(content.labels)
         # Of the votes only those of one checkpoint are held; the others of a million inputs would be too many.
-        held.append(replace(content, counts=content.counts[:, place : place + 1].copy()))
+        held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
         if not scored:
             continue
-        for scores, selection, label in evidence.scores_of(shard, content, n, map, temperature):
-            truth = None if chosen == "selection" else [cast(int, label)]
-            for method in scored:
-                combine, limit = split_method(method)
-                made[method] += cast(
-                    list[Certificate],
-                    certify_scores(scores, label=truth, selection=selection, combine=combine, limit=limit, **settings),
+        for scores, selection, label in evidence.scores_of(place, content, first.n, first.map, first.temperature):
+            kind = scores.map, scores.temperature
+            for question in scored:
+                of_scores[question.method.name].append(
+                    limits_of_scores(
+                        scores,
+                        question.method,
+                        alpha=question.alpha,
+                        margin=question.margin,
+                        label=[cast(int, label)] if by_label else None,
+                        selection=selection,
+                    )
                 )
     if not held:
         raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
-    if by_votes:
-        votes = [method for method in methods if method not in scored]
-        made |= _by_votes(held, votes, use_labels=chosen == "label", **settings)
-    contents = tuple(name for one in held for name in one.inputs)
-    return CertifiedRun([made[method] for method in methods], _labels(held), contents)
+    labels = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
+    made = []
+    for question in questions:
+        if question in scored:
+            made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
+        else:
+            made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
+    return _Found(made, labels, tuple(name for one in held for name in one.inputs))
 
 
-def _by_votes(
-    held: Sequence[Shard], methods: Sequence[str], *, use_labels: bool, **settings: Any
-) -> dict[str, list[Certificate]]:
-    counts = np.concatenate([one.counts[:, 0] for one in held])
-    settings |= {"ids": [name for one in held for name in one.ids]}
-    settings["label"] = _labels(held) if use_labels else None
-    settings["selection"] = None if use_labels else np.concatenate([cast(IntArray, one.selection) for one in held])
-    return {m: cast(list[Certificate], certify_counts(counts, method=m, **settings)) for m in methods}
+def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:
+    ids = tuple(name for one in held for name in one.ids)
+    drawn = None if labels is not None else np.concatenate([cast(IntArray, one.selection) for one in held])
+    return limits_of_counts(
+        Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
+        question.method,
+        alpha=question.alpha,
+        margin=question.margin,
+        label=labels,
+        selection=None if drawn is None else Counts(ids, drawn),
+    )
 
 
-def _labels(held: Sequence[Shard]) -> IntArray | None:
-    known = [one.labels for one in held if one.labels is not None]
-    return np.concatenate(known) if len(known) == len(held) else None
+def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
+    chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in ("chosen", "low", "n", "n0"))
+    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
+
+
+def _sound(name: str) -> Method:
+    rule = method_named(name)
+    if not rule.sound:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return rule
+
+
+def _terms(
+    evidence: Evidence,
+    question: Question,
+    map: SimplexMap = "hardmax",  # noqa: A002
+    temperature: float | None = None,
+) -> Terms:
+    law = Gaussian(evidence.spec.sigma)
+    return terms_of(
+        question.method, law=law, alpha=question.alpha, margin=question.margin, map=map, temperature=temperature
+    )
+
+
+def needed(labels: IntArray | None) -> IntArray:
+    """Return the labels, or say that they are missing."""
+    if labels is None:
+        raise InvalidInput("class 'label' needs labels, and the data of this run had none")
+    return labels

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from buckler.errors import InvalidInput
-from buckler.records import Result
+from buckler.results import Result
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import Float32Array, content_id
 

@@ -1,7 +1,7 @@
 """What a run will cost, before it is begun: draws, hours, bytes on disk, and what deciding any-time would save."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from buckler.certify.forecast import expected_draws, typical_top
 from buckler.errors import check_positive, check_whole
+from buckler.runs.blocks import SECONDS
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates
 from buckler.types import FloatArray
@@ -65,7 +66,7 @@ def plan(
         inputs,
         samples,
         samples / rate / 3600.0,
-        evidence_size(spec, inputs),
+        evidence_size(spec, inputs, files=ceil(samples / rate / SECONDS)),
         deciding,
         deciding / rate / 3600.0,
         float((probabilities > ndtr(target_radius / sigma)).mean()),
@@ -77,8 +78,7 @@ def pilot_top(path: Path) -> FloatArray:
     return np.array([float(ndtr(c.radius / c.sigma)) for c in read_certificates(path)])
 
 
-def evidence_size(spec: RunSpec, inputs: int) -> int:
-    """Return about how many bytes the votes of ``inputs`` inputs take on disk, within a factor of two or so."""
+def evidence_size(spec: RunSpec, inputs: int, *, files: int) -> int:
+    """Return about how many bytes the votes of ``inputs`` inputs take in so many shards, to a factor of two or so."""
     rows = len(spec.checkpoints) + (spec.n0 > 0)
-    files = -(-inputs // spec.shard_inputs)
     return round(FILE_BYTES * files + inputs * (INPUT_BYTES + ROW_BYTES * rows * sqrt(spec.num_classes)))

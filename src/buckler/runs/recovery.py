@@ -18,7 +18,7 @@ from typing import Literal, cast
 import numpy as np
 
 from buckler.certify.discrete import margin_lower
-from buckler.certify.methods import METHODS
+from buckler.certify.registry import methods
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
@@ -29,6 +29,9 @@ from buckler.types import ArrayLike, BoolArray, DiscreteMethod, FloatArray, IntA
 ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
 DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
 SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+IN_A_SHARD = 1000
+"""Lines of a log in a shard of evidence."""
 
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
 """What the field's papers say their logs were made with."""
@@ -121,7 +124,8 @@ def fit_as_told(log: Log) -> Fit:
     if len(log.origins) != 1:
         raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")
     told = log.origins[0]
-    if told.method not in METHODS or not METHODS[told.method].sound or told.margin != "quantile":
+    ours = {method.name for method in methods("votes") if method.sound}
+    if told.method not in ours or told.margin != "quantile":
         raise InvalidInput(
             f"the log must be of votes and the quantile margin for its votes to be recovered; it says that it was made "
             f"by {told.method!r} from the {told.margin} margin"
@@ -164,7 +168,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     buckets = int((-(-(made.n - held) // np.maximum(rival, 1))).max(initial=1))
     spec = RunSpec(
         model="an imported log", data=source, sigma=made.sigma, num_classes=classes + buckets, n=made.n,
-        n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=1000,
+        n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     chosen = np.where(log.certified, log.predicted, log.labels)
     rows = np.arange(len(log.ids))
@@ -177,12 +181,12 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     with open_writer(
         folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
     ) as writer:
-        for block, start in enumerate(range(0, len(rows), spec.shard_inputs)):
-            part = slice(start, start + spec.shard_inputs)
-            if block not in writer.done:
-                unknown = tuple("" for _ in log.ids[part])
-                shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
-                writer.append(block, shard)
+        starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
+        for start in starts:
+            part = slice(start, start + IN_A_SHARD)
+            unknown = tuple("" for _ in log.ids[part])
+            shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
+            writer.append(start, shard)
     return spec
 
 

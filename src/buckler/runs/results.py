@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
-from buckler.records import Certificate, Certified, Pictures, Result
+from buckler.records import Certificate
+from buckler.results import Certified, Pictures, Result
 from buckler.runs.certify import certify_by_each
+from buckler.runs.own_method import method_named
 from buckler.runs.pictures import inputs_of
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
@@ -77,7 +79,8 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     certificates, labels = read_labelled(path)
     known = None if labels is None else dict(zip((c.id for c in certificates), labels.tolist(), strict=True))
-    groups = _grouped(path, certificates, options.methods)
+    methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
+    groups = _grouped(path, certificates, methods)
     truth = None if known is None else np.array([known[c.id] for c in groups[0]], dtype=np.int64)
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
