@@ -1,6 +1,5 @@
 """The ledger of faults, printed at the end."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,6 @@ import pytest
 from tests.faults.run import Ledger, arguments, call, lay_out
 
 LEDGER = Ledger()
-
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores SIGINT, and so would the commands that the tests interrupt.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture

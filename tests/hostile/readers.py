@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample

@@ -7,8 +7,9 @@ import pytest
 from flint import arb
 
 import buckler
-from buckler.certify.methods import METHODS, sound_methods
-from buckler.records import Certificate
+from buckler.certify.registry import sound_methods
+from buckler.laws import Gaussian
+from buckler.records import Certificate, Counts
 from tests.balls import normal_cdf
 
 
@@ -57,9 +58,9 @@ def test_radius_kinds() -> None:
 def test_the_sentence() -> None:
     certificate = buckler.certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class")
     assert str(certificate) == (
-        "input: the smoothed classifier predicts class 0 everywhere within l2 distance 0.3751, with error probability "
-        "at most 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise with sigma 0.25 (hardmax, method "
-        "top_class, quantile margin at least 3.0009, radius R2)"
+        "input: the smoothed classifier predicts class 0 everywhere within l2 distance 0.3751 in the units of the "
+        "input, with error probability at most 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise "
+        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009, radius R2)"
     )
     abstention = buckler.certify_counts([50, 50], sigma=0.25, selection=[3, 1], method="top_class")
     assert str(abstention) == (
@@ -85,6 +86,8 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"alpha": 1}, "alpha must be in the open interval"),
     ({"alpha": -0.1}, "alpha must be in the open interval"),
     ({"alpha": float("nan")}, "alpha must be a finite number"),
+    ({"sigma": None}, "exactly one of sigma and law must be given; got neither"),
+    ({"law": Gaussian(0.5)}, "exactly one of sigma and law must be given; got both"),
     ({"sigma": 0}, "sigma must be above 0; got 0"),
     ({"sigma": -1.0}, "sigma must be above 0"),
     ({"sigma": "x"}, "sigma must be a finite number"),
@@ -143,5 +146,23 @@ def test_two_classes_are_decided_by_clopper_pearson() -> None:
     assert exact.margin == buckler.certify_counts([90, 10], sigma=0.5, label=0, method="top_class").margin
 
 
-def test_registry_names_are_their_keys() -> None:
-    assert all(name == method.name for name, method in METHODS.items())
+def test_a_law_in_the_place_of_sigma() -> None:
+    by_sigma = buckler.certify_counts([90, 10], sigma=0.5, label=0)
+    assert buckler.certify_counts([90, 10], law=Gaussian(0.5), label=0) == by_sigma
+    assert by_sigma.sigma == 0.5
+
+
+def test_records_of_counts_are_certified_under_their_ids() -> None:
+    counts = Counts(("a", "b"), np.array([[90, 5, 5], [30, 40, 30]]))
+    selection = Counts(("a", "b"), np.array([[9, 1, 0], [3, 4, 3]]))
+    made = buckler.certify_counts(counts, sigma=0.5, selection=selection)
+    plain = buckler.certify_counts(counts.values, sigma=0.5, selection=selection.values, ids=["a", "b"])
+    assert made == plain
+    assert [certificate.id for certificate in made] == ["a", "b"]
+    with pytest.raises(buckler.InvalidInput, match="its ids differ"):
+        buckler.certify_counts(counts, sigma=0.5, selection=Counts(("b", "a"), selection.values))
+
+
+def test_inputs_that_share_an_id_would_share_a_tie_breaker() -> None:
+    with pytest.raises(buckler.InvalidInput, match="ids must differ"):
+        buckler.certify_counts([[90, 5, 5], [70, 20, 10]], sigma=0.5, label=[0, 0], ids=["a", "a"], tie_seed=7)
