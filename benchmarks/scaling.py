@@ -165,7 +165,7 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
             ids = tuple(str(number * block + i) for i in range(block))
             hashes = tuple(f"{number * block + i:032x}" for i in range(block))
             labels = np.zeros(block, dtype=np.int64)
-            writer.append(number, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
+            writer.append(number * block, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
 
 
 def _apart(work: Callable[[], Result]) -> Result:
