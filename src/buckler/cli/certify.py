@@ -18,8 +18,11 @@ from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, rounded_down
+from buckler.runs.admission import Allowed
 from buckler.runs.certify import certify_evidence
+from buckler.runs.contents import contents_hash
 from buckler.runs.interop import write_log
+from buckler.runs.provenance import who_drew
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
@@ -60,6 +63,12 @@ def certify(
     device: Annotated[str | None, typer.Option(help="With a target: torch device.")] = None,
     num_classes: Annotated[int | None, typer.Option(help="With a target: classes, if the model is silent.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="With a target: rows of a batch.")] = None,
+    any_environment: Annotated[
+        bool, typer.Option("--any-environment", help="With a target: go on although versions or the device differ.")
+    ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="With a target: go on although the model answers otherwise.")
+    ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -100,10 +109,13 @@ def certify(
             use_labels=certified_class == "label",
             out=out,
             quiet=quiet or as_json,
+            allowed=Allowed(any_environment, another_model),
         )
         _write_tsv(tsv, certificates, labels)
         _print(certificates, labels, float(settings["sigma"]), as_json=as_json, quiet=quiet)
         return
+    if any_environment or another_model:
+        raise InvalidInput("--any-environment and --another-model are for --target-radius: a run says who drew it")
     if executor != "process":
         raise InvalidInput("--executor is for --target-radius: a run is certified from its evidence, in this process")
     if run is None:
@@ -120,14 +132,19 @@ def certify(
             map=cast(SimplexMap | None, map),
             temperature=temperature,
         )
+    drawn = who_drew(evidence)
     if out is not None:
+        contents = contents_hash(pair for s in evidence.read_shards() for pair in zip(s.ids, s.inputs, strict=True))
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
+            "inputs": contents, "drawn": drawn.as_dict(),
             "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
             "temperature": temperature,
         }  # fmt: skip
         write_certificates(out, certificates, origin)
     _write_tsv(tsv, certificates, labels)
+    if drawn.sentence() and not quiet:
+        print(f"buckler: {drawn.sentence()}", file=sys.stderr)
     if not evidence.complete and not quiet:
         print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)
     _print(certificates, labels, evidence.spec.sigma, as_json=as_json, quiet=quiet)

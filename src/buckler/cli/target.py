@@ -14,9 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from buckler.cli.executors import Where, prepared
 from buckler.cli.interrupts import interruptible
-from buckler.errors import BucklerError, InvalidInput
+from buckler.errors import BucklerError
 from buckler.records import Certificate
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
+from buckler.runs.admission import Allowed
+from buckler.runs.decided import DecidedFile
+from buckler.runs.identity import expected_of, identify
 from buckler.runs.target import decide
 from buckler.types import IntArray
 
@@ -34,33 +36,28 @@ def certify_target(
     use_labels: bool,
     out: Path | None,
     quiet: bool,
+    allowed: Allowed,
 ) -> tuple[list[Certificate], IntArray | None]:
     """Return a certificate for each input, those already in ``out`` included, and the labels where known."""
-    kept: dict[str, Certificate] = {}
-    origin: dict[str, Any] = {}
+    file: DecidedFile | None = None
     saved = time.monotonic()
-
-    def save() -> None:
-        nonlocal saved
-        if out is not None:
-            write_certificates(out, list(kept.values()), origin)
-        saved = time.monotonic()
-
     with interruptible():
         try:
             with prepared(settings, where) as (spec, executor, dataset), _bar(len(dataset), quiet) as (count, show):
-                runs = executor.describe()
-                origin = {
-                    "spec": spec.as_dict(), "classifier": runs.fingerprint, "data": dataset.fingerprint,
-                    "target_radius": target_radius, "alpha": alpha, "class": "label" if use_labels else "selection",
+                asked = {
+                    "spec": spec.as_dict(), "target_radius": target_radius, "alpha": alpha,
+                    "class": "label" if use_labels else "selection",
                 }  # fmt: skip
-                kept.update(_kept(out, origin))
+                identity, probe = identify(spec, executor, dataset)
+                file = opened = DecidedFile(out, asked, identity, dataset, allowed)
 
                 def keep(certificate: Certificate) -> None:
-                    kept[certificate.id] = certificate
-                    show(len(kept))
+                    nonlocal saved
+                    opened.add(certificate)
+                    show(len(opened.kept))
                     if time.monotonic() - saved > SAVE_EVERY:
-                        save()
+                        opened.save()
+                        saved = time.monotonic()
 
                 decide(
                     spec,
@@ -69,24 +66,27 @@ def certify_target(
                     target_radius=target_radius,
                     alpha=alpha,
                     use_labels=use_labels,
-                    skip=frozenset(kept),
+                    skip=frozenset(opened.kept),
                     finished=keep,
+                    loaded=opened.loaded,
                     tick=count,
+                    expected=expected_of(identity, probe, spec, any_environment=False),
                 )
         except KeyboardInterrupt:
-            place = "nothing is kept without --out" if out is None else f"{len(kept)} decided inputs are in {out}"
-            if kept:
-                save()
+            kept = 0 if file is None else len(file.kept)
+            place = "nothing is kept without --out" if out is None else f"{kept} decided inputs are in {out}"
+            if file is not None and kept:
+                file.save()
             command = shlex.join(["buckler", *sys.argv[1:]])
             print(f"buckler: interrupted; {place}. Go on with: {command}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
         except BucklerError:
-            if kept:
-                save()
+            if file is not None and file.kept:
+                file.save()
             raise
-    kept = {name: kept[name] for name in dataset.ids}
-    save()
-    return list(kept.values()), dataset.labels
+    file.kept = {name: file.kept[name] for name in dataset.ids}
+    file.save()
+    return list(file.kept.values()), dataset.labels
 
 
 @contextmanager
@@ -107,14 +107,3 @@ def _bar(inputs: int, quiet: bool) -> Iterator[tuple[Callable[[int], None], Call
             bar.update(task, draws=f"{drawn:,} draws{rate}")
 
         yield count, lambda decided: bar.update(task, completed=decided)
-
-
-def _kept(out: Path | None, origin: dict[str, Any]) -> dict[str, Certificate]:
-    """Return the certificates of an earlier call with the same settings; others in that place are not overwritten."""
-    if out is None or not out.exists():
-        return {}
-    found = read_origin(out)
-    if found != origin:
-        differing = [key for key in origin if (found or {}).get(key) != origin[key]]
-        raise InvalidInput(f"--out holds certificates of another run (another {', '.join(differing)}): {out}")
-    return {certificate.id: certificate for certificate in read_certificates(out)}

@@ -14,6 +14,7 @@ import numpy as np
 
 from buckler.certify.discrete import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
@@ -121,9 +122,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     counts[rows, chosen], counts[rows, classes] = held, made.n - held
     selection[rows, chosen] = n0
     origin = f"log {source}, read at alpha {made.alpha:g}"
-    with open_writer(
-        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
-    ) as writer:
+    with open_writer(folder, spec, Identity(origin, _hash(log)), inputs=len(rows)) as writer:
         for block, start in enumerate(range(0, len(rows), spec.shard_inputs)):
             part = slice(start, start + spec.shard_inputs)
             if block not in writer.done:
@@ -133,7 +132,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     return spec
 
 
-def _fingerprint(log: Log) -> str:
+def _hash(log: Log) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"buckler-log-1")
     digest.update("\0".join(log.ids).encode())
     for values in (log.labels, log.predicted, log.low, log.high):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,10 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
-from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.admission import Allowed
+from buckler.runs.contents import found_again
+from buckler.runs.executors import Desk, Executor, Step, as_executor, describe
+from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import ScoreWriter, Writer, open_writer
@@ -40,6 +43,8 @@ class Summary:
     samples: int
     seconds: float
     rows: int
+    difference: float | None = None
+    """The largest difference of the classifier's logits from those that began the run, where they are not the same."""
 
     @property
     def complete(self) -> bool:
@@ -72,12 +77,17 @@ def sample(
     max_samples: int | None = None,
     repair: bool = False,
     any_environment: bool = False,
+    another_model: bool = False,
 ) -> Summary:
     """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
 
     ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
     ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it.
     Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
+
+    A run goes on with the classifier that began it, known by its answers, in the same environment, and with inputs
+    whose values are those that were drawn. ``any_environment`` lets another environment join, where answers are nearly
+    the same; ``another_model`` lets another classifier join. Both are recorded in the manifest.
     """
     if max_seconds is not None:
         max_seconds = check_positive("max_seconds", max_seconds)
@@ -88,7 +98,7 @@ def sample(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
     executor = as_executor(classifier)
-    runs = executor.describe()
+    identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0
     started = time.monotonic()
     drawn = 0
@@ -97,15 +107,14 @@ def sample(
         open_writer(
             folder,
             spec,
-            classifier=runs.fingerprint,
-            data=dataset.fingerprint,
+            identity,
             inputs=len(dataset),
-            environment=runs.environment,
             repair=repair,
-            any_environment=any_environment,
+            allowed=Allowed(any_environment, another_model),
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):
+        check_drawn(writer, dataset)
         blocks = -(-len(dataset) // spec.shard_inputs)
         there = sum(_size(spec, dataset, block) for block in writer.done)
         missing = [block for block in range(blocks) if block not in writer.done]
@@ -136,7 +145,7 @@ def sample(
 
         with suppress(_OutOfTimeError):
             executor.run(
-                DrawBlocks(spec),
+                DrawBlocks(spec, expected_of(identity, probe, spec, any_environment)),
                 within_limit(),
                 lambda block: block_of(spec, dataset, block),
                 writer.desk,
@@ -145,7 +154,20 @@ def sample(
             )
         if last is not None:
             last.result()
-        return Summary(len(writer.done), blocks, drawn, time.monotonic() - started, rows)
+        took = time.monotonic() - started
+        return Summary(len(writer.done), blocks, drawn, took, rows, writer.entry.get("difference"))
+
+
+def check_drawn(writer: Writer, dataset: Dataset) -> None:
+    """Refuse data whose values or labels are not those that the finished shards were drawn from."""
+    labels = None if dataset.labels is None else dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
+    for block in sorted(writer.done):
+        drawn = writer.read(block)
+        for _ in found_again(dataset, drawn.ids, drawn.inputs, writer.root):
+            pass
+        now = None if labels is None else [labels[name] for name in drawn.ids]
+        if now != (None if drawn.labels is None else drawn.labels.tolist()):
+            raise InvalidInput(f"data has other labels than those in {str(writer.root)!r}; use another folder")
 
 
 def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
@@ -194,13 +216,17 @@ class DrawBlocks:
     """The work of ``sample``, for an executor."""
 
     spec: RunSpec
+    expected: Expected | None
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that draws a block."""
+        if self.expected is not None:
+            self.expected.check(classifier, threads)
+        here = describe(classifier).environment
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
-            yield lambda block, desk: draw_block(engine, self.spec, block, desk)
+            yield lambda block, desk: replace(draw_block(engine, self.spec, block, desk), environment=here)
 
 
 def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard:

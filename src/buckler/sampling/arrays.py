@@ -10,7 +10,6 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 from buckler.types import AnyArray, IntArray
 
@@ -56,8 +55,7 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         rows = x[list(where)]
         return to_unit(rows) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
 
-    print_ = fingerprint("array", path, found, ids)
-    return Dataset(ids, found, load, print_, *((0.0, 1.0) if bytes_ else (low, high)))
+    return Dataset(ids, found, load, *((0.0, 1.0) if bytes_ else (low, high)))
 
 
 def open_cifar10(folder: Path) -> Dataset:
@@ -74,7 +72,7 @@ def open_cifar10(folder: Path) -> Dataset:
     def load(where: Sequence[int]) -> Float32Array:
         return to_unit(records[list(where), 1:].reshape(-1, 3, 32, 32))
 
-    return Dataset(tuple(str(i) for i in range(len(records))), labels, load, fingerprint("cifar10", path))
+    return Dataset(tuple(str(i) for i in range(len(records))), labels, load)
 
 
 def to_unit(pixels: AnyArray) -> Float32Array:

@@ -4,6 +4,7 @@ The table has one row for each input, stream and checkpoint: id, label, a hash o
 votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,10 @@ LONGEST_NAME = 8192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint."""
+    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
+
+    ``rows`` of a batch and the ``environment`` in which it was drawn are for the seal.
+    """
 
     ids: tuple[str, ...]
     labels: IntArray | None
@@ -30,6 +34,7 @@ class Shard:
     counts: IntArray
     columns: IntArray | None
     rows: int
+    environment: Mapping[str, str] | None = None
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:

@@ -1,7 +1,7 @@
 """Appending evidence to a folder: one writer at a time, shard after shard, each whole or not there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +10,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, StoreError
+from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries, from_seals
+from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec, difference
 from buckler.runs.store import folder
-from buckler.runs.store.shard import Shard, encode
+from buckler.runs.store.shard import Shard, decode, encode
 from buckler.types import AnyArray
 
 NUMBERS_IN_A_GROUP = 1 << 20
 """Numbers in a row group of scores: what is held in memory before it is written."""
 
+NOTHING_ELSE = Allowed()
 LARGEST_HALF = 65504.0
 """The largest finite float16: a logit beyond it must not become infinite."""
 
@@ -25,15 +28,21 @@ LARGEST_HALF = 65504.0
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
 
-    def __init__(self, root: Path, spec: RunSpec, owner: Mapping[str, str], done: set[int]) -> None:
-        """Hold the folder; ``done`` are the shards already there and whole."""
-        self.root, self.spec, self.done = root, spec, done
-        self._owner = dict(owner)
+    def __init__(
+        self, root: Path, spec: RunSpec, manifest: Mapping[str, Any], entry: Mapping[str, Any], done: set[int]
+    ) -> None:
+        """Hold the folder; ``entry`` says who draws now, and ``done`` are the shards already there and whole."""
+        self.root, self.spec, self.entry, self.done = root, spec, entry, done
+        self._manifest = manifest
 
     @property
     def desk(self) -> Path:
         """The folder in which a ``ScoreWriter`` leaves its file for ``append``."""
         return self.root / folder.SHARDS
+
+    def read(self, shard: int) -> Shard:
+        """Return a shard that is there; its files were compared with their seal when the folder was opened."""
+        return decode(folder.shard_path(self.root, shard, "counts"), self.spec, 0)
 
     def append(self, shard: int, content: Shard) -> None:
         """Write a shard's votes, publish its files and seal them."""
@@ -44,10 +53,30 @@ class Writer:
         parts = ["counts", "scores"] if content.columns is not None else ["counts"]
         for part in parts:
             folder.publish(folder.shard_path(self.root, shard, part))
-        files = {part: folder.checksum(folder.shard_path(self.root, shard, part)) for part in parts}
-        seal = {"format": folder.FORMAT, "shard": shard, "owner": self._owner, "files": files, "rows": content.rows}
+        drawn = {"classifier": self.entry["classifier"], "environment": dict(self.entry["environment"])}
+        if content.environment is not None:
+            drawn["environment"] = dict(content.environment)
+        self._sign(drawn)
+        seal = {
+            "format": folder.FORMAT,
+            "shard": shard,
+            "owner": self._manifest["owner"],
+            "files": {part: folder.checksum(folder.shard_path(self.root, shard, part)) for part in parts},
+            "rows": content.rows,
+            **drawn,
+        }
         folder.write_sealed(folder.shard_path(self.root, shard, "seal"), seal)
         self.done.add(shard)
+
+    def _sign(self, drawn: Mapping[str, Any]) -> None:
+        """Have the manifest name who draws, before the first shard of theirs counts."""
+        known = entries(self._manifest)
+        if any(drawn.items() <= entry.items() for entry in known):
+            return
+        is_first = drawn.items() <= self.entry.items()
+        new = self.entry if is_first else {**drawn, "files": {}, "because": "any_environment"}
+        self._manifest = {**self._manifest, "drawn_by": [*known, new]}
+        folder.write_sealed(self.root / folder.MANIFEST, self._manifest)
 
 
 class ScoreWriter:
@@ -121,21 +150,18 @@ class ScoreWriter:
 def open_writer(
     root: str | Path,
     spec: RunSpec,
+    identity: Identity,
     *,
-    classifier: str,
-    data: str,
     inputs: int,
-    environment: Mapping[str, str],
     repair: bool = False,
-    any_environment: bool = False,
+    allowed: Allowed = NOTHING_ELSE,
 ) -> Iterator[Writer]:
     """Hold a folder for writing the evidence of a specification: begun, gone on with, or refused with the reason.
 
-    ``repair`` removes damaged shards, which are then drawn again; ``any_environment`` goes on although the versions of
-    the libraries or the device differ from those that began the run.
+    ``repair`` removes damaged shards, which are then drawn again; ``allowed`` says what may be other than it was.
     """
     root = Path(root)
-    owner = {"spec": spec.hash(), "classifier": classifier, "data": data}
+    owner = {"spec": spec.hash(), "classifier": identity.classifier, "data": identity.data}
     shards = -(-inputs // spec.shard_inputs)
     manifest: dict[str, Any] = {
         "format": folder.FORMAT,
@@ -143,7 +169,8 @@ def open_writer(
         "owner": owner,
         "inputs": inputs,
         "shards": shards,
-        "environment": dict(environment),
+        "environment": dict(identity.environment),
+        "drawn_by": [identity.as_dict()],
     }
     with folder.writing(f"open {str(root)!r}"):
         if root.exists() and not (root / folder.MANIFEST).exists() and _foreign(root):
@@ -158,11 +185,19 @@ def open_writer(
             if not repair:
                 raise
         if found is not None:
-            _compare(root, found, manifest, any_environment)
-        done = _check_shards(root, owner, shards, known=found is not None, repair=repair)
+            _compare(root, found, manifest)
+            check_data(root, found, identity)
+            if found["inputs"] != inputs:
+                raise StoreError(f"{str(root)!r} was begun with {found['inputs']} inputs; there are {inputs} now")
+            manifest = dict(found)
+        elif seals := _readable_seals(root, owner):
+            drawn_by = from_seals(seals, identity)
+            manifest |= {"owner": seals[0]["owner"], "environment": drawn_by[0]["environment"], "drawn_by": drawn_by}
+        entry = admit(root, entries(manifest), identity, allowed, spec.dtype)
+        done = _check_shards(root, manifest["owner"], shards, repair=repair)
         if found is None:
             folder.write_sealed(path, manifest)
-        yield Writer(root, spec, owner, done)
+        yield Writer(root, spec, manifest, entry, done)
 
 
 def _foreign(root: Path) -> str | None:
@@ -170,38 +205,32 @@ def _foreign(root: Path) -> str | None:
     return next((p.name for p in sorted(root.iterdir()) if p.name not in own and not p.name.startswith(".tmp-")), None)
 
 
-def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any], any_environment: bool) -> None:
-    if found["spec"] != asked["spec"]:
-        raise StoreError(
-            f"{str(root)!r} holds a run of another specification: {difference(found['spec'], asked['spec'])}"
-        )
-    for part in ("classifier", "data"):
-        if found["owner"][part] != asked["owner"][part]:
-            raise StoreError(
-                f"{str(root)!r} was begun with another {part}: {found['owner'][part]} there, {asked['owner'][part]} now"
-            )
-    if found["inputs"] != asked["inputs"]:
-        raise StoreError(f"{str(root)!r} was begun with {found['inputs']} inputs; there are {asked['inputs']} now")
-    if found["environment"] != asked["environment"] and not any_environment:
-        changes = difference(found["environment"], asked["environment"])
-        raise StoreError(
-            f"{str(root)!r} was begun in another environment: {changes}; "
-            "draws would not be the same bytes (--any-environment goes on all the same)"
-        )
+def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse another specification; what its model and its data are called does not matter, they are compared."""
+    there, now = ({k: v for k, v in which["spec"].items() if k not in NAMES} for which in (found, asked))
+    if there != now:
+        raise StoreError(f"{str(root)!r} holds a run of another specification: {difference(there, now)}")
 
 
-def _check_shards(root: Path, owner: Mapping[str, str], shards: int, *, known: bool, repair: bool) -> set[int]:
-    """Return the shards that are whole; the others are removed if ``repair``, or the first of them is named.
+def _readable_seals(root: Path, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the seals of a run that has lost its manifest; those of another specification or data are not touched."""
+    found = []
+    for shard in folder.sealed_shards(root):
+        with suppress(DamagedEvidence):
+            found.append(folder.read_sealed(folder.shard_path(root, shard, "seal")))
+    for seal in found:
+        owner = seal.get("owner")
+        if not isinstance(owner, dict) or any(owner.get(part) != asked[part] for part in ("spec", "data")):
+            raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
+    return found
 
-    Where the manifest is lost (not ``known``), sound shards of another run must not be taken for damage and removed.
-    """
+
+def _check_shards(root: Path, owner: Mapping[str, str], shards: int, *, repair: bool) -> set[int]:
+    """Return the shards that are whole; the others are removed if ``repair``, or the first of them is named."""
     done: set[int] = set()
     damaged: dict[int, DamagedEvidence] = {}
     for shard in folder.sealed_shards(root):
         try:
-            seal = folder.read_sealed(folder.shard_path(root, shard, "seal"))
-            if not known and seal.get("owner") != dict(owner):
-                raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
             if shard >= shards:
                 raise DamagedEvidence(f"{str(folder.shard_path(root, shard, 'seal'))!r} is damaged: no such shard")
             folder.check_shard(root, shard, owner)

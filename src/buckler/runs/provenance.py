@@ -1,0 +1,83 @@
+"""Who drew the shards of a run: which classifiers, in which environments. The seals say it, not the manifest."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from buckler.runs.store.evidence import Evidence
+
+Pairs = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Environments and classifiers, each with the number of shards, or of inputs, that it drew."""
+
+    environments: Mapping[Pairs, int]
+    classifiers: Mapping[str, int]
+    unit: str = "shard"
+
+    def facts(self) -> dict[str, str]:
+        """Return each version and device, with its shards where there is more than one."""
+        names = dict.fromkeys(name for pairs in self.environments for name, _ in pairs)
+        return {name: self._counted(self._values(name)) for name in names}
+
+    def sentence(self) -> str:
+        """Return what a reader must know: nothing, for a run drawn by one classifier in one environment."""
+        said = []
+        if len(self.environments) > 1:
+            changes = {name: values for name in self.facts() if len(values := self._values(name)) > 1}
+            listed = "; ".join(f"{name} {self._counted(values)}" for name, values in changes.items())
+            said.append(f"It was drawn in {len(self.environments)} environments: {listed}.")
+        if len(self.classifiers) > 1:
+            shares = ", ".join(map(str, self.classifiers.values()))
+            said.append(
+                f"It was drawn by {len(self.classifiers)} different classifiers ({shares} {self.unit}s): "
+                f"each certificate is about the one that drew its {self.unit}."
+            )
+        return " ".join(said)
+
+    def _values(self, name: str) -> Counter[str]:
+        found: Counter[str] = Counter()
+        for pairs, shards in self.environments.items():
+            found[dict(pairs).get(name, "unknown")] += shards
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return this for the record of a file of certificates."""
+        environments = [{"environment": dict(pairs), "count": k} for pairs, k in self.environments.items()]
+        return {"environments": environments, "classifiers": dict(self.classifiers), "unit": self.unit}
+
+    def _counted(self, values: Mapping[str, int]) -> str:
+        if len(values) == 1:
+            return next(iter(values))
+        return ", ".join(f"{value} ({k} {self.unit}{'s' * (k > 1)})" for value, k in values.items())
+
+
+def who_drew(evidence: Evidence) -> Drawn:
+    """Return who drew a run's shards; what the seals of an earlier version leave out is taken from the manifest."""
+    environments: Counter[Pairs] = Counter()
+    classifiers: Counter[str] = Counter()
+    for seal in evidence.seals():
+        environments[pairs_of(seal.get("environment", evidence.manifest["environment"]))] += 1
+        classifiers[str(seal.get("classifier", evidence.manifest["owner"]["classifier"]))] += 1
+    return Drawn(environments, classifiers)
+
+
+def drawn_from(origin: Mapping[str, Any]) -> Drawn | None:
+    """Return who drew the run behind a file of certificates, where its record says so."""
+    found = origin.get("drawn")
+    try:
+        if not isinstance(found, dict) or found["unit"] not in {"shard", "input"}:
+            return None
+        environments = {pairs_of(entry["environment"]): int(entry["count"]) for entry in found["environments"]}
+        return Drawn(environments, {str(k): int(v) for k, v in found["classifiers"].items()}, found["unit"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None  # a record of someone else's
+
+
+def pairs_of(environment: Any) -> Pairs:
+    """Return an environment as a key."""
+    items = environment.items() if isinstance(environment, dict) else ()
+    return tuple(sorted((str(name), str(value)) for name, value in items))
