@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
+from buckler.records import Certificate
+from buckler.runs.decided import DecidedFile
+from buckler.runs.store.certificates import read_certificates
 
 MODELS = """
 import time
@@ -196,7 +198,9 @@ TARGET = [
 ]  # fmt: skip
 
 
-def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_target_radius_is_decided_and_kept(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert run([*TARGET, "--out", "t.parquet"]) == 0
     assert "25 inputs" in capsys.readouterr().out
     certificates = read_certificates(here / "t.parquet")
@@ -208,10 +212,20 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
     before = (here / "t.parquet").read_bytes()
     assert run([*TARGET, "--out", "t.parquet", "--quiet"]) == 0
     assert (here / "t.parquet").read_bytes() == before
-    # Half of it lost, as by a kill: the rest is decided again, to the same bytes.
-    write_certificates(here / "t.parquet", certificates[:11], read_origin(here / "t.parquet"))
-    assert run([*TARGET, "--out", "t.parquet", "--quiet"]) == 0
-    assert (here / "t.parquet").read_bytes() == before
+    # Interrupted at the eleventh: the rest is decided by the same command again, to the same bytes.
+    add = DecidedFile.add
+
+    def interrupted(self: DecidedFile, certificate: Certificate) -> None:
+        add(self, certificate)
+        if len(self.kept) == 11:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DecidedFile, "add", interrupted)
+        assert run([*TARGET, "--out", "half.parquet", "--quiet"]) == 3
+    assert len(read_certificates(here / "half.parquet")) == 11
+    assert run([*TARGET, "--out", "half.parquet", "--quiet"]) == 0
+    assert (here / "half.parquet").read_bytes() == before
     assert run([*TARGET, "--out", "t.parquet", "--quiet", "--alpha", "0.01"]) == 2
     assert "another alpha" in capsys.readouterr().err
     assert run([*TARGET, "--class", "label", "--json"]) == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import DamagedEvidence, StoreError
-from buckler.runs.identity import Identity
+from buckler.runs.identity import NAMES_HASH, Identity
 from buckler.runs.spec import difference
 from buckler.sampling.probe import Answers, answers_from
 
@@ -86,10 +86,10 @@ def from_seals(seals: list[dict[str, Any]], asked: Identity) -> list[dict[str, A
 
 def check_data(root: Path, manifest: Mapping[str, Any], asked: Identity) -> None:
     """Refuse other ids or labels than those of a run, and other values of the inputs that its classifier was asked."""
-    if "drawn_by" not in manifest and asked.answers is not None:
-        return  # an earlier version, which hashed data in another way: the inputs that were drawn are compared later
-    there = manifest["owner"]["data"]
-    if there != asked.data:
+    there = str(manifest["owner"]["data"])
+    # An earlier version hashed data in another way; the inputs that were drawn are compared all the same.
+    is_comparable = asked.answers is None or there.startswith(NAMES_HASH)
+    if there != asked.data and is_comparable:
         raise StoreError(f"{str(root)!r} was begun with another data set: ids or labels differ; use another folder")
     for entry in entries(manifest):
         heard, now = _answers(entry), asked.answers

@@ -21,6 +21,9 @@ from buckler.sampling.probe import Answers, Probe, probed
 TIMES = 2
 """How often the classifier is asked when a run is opened: two answers that differ are not those of a function."""
 
+NAMES_HASH = "names:"
+"""What a hash of ids and labels begins with."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Identity:
@@ -102,4 +105,4 @@ def names_hash(dataset: Dataset) -> str:
     for i, name in enumerate(dataset.ids):
         label = "" if dataset.labels is None else int(dataset.labels[i])
         digest.update(f"{len(name)}:{name}={label};".encode("utf-8", "surrogatepass"))
-    return f"names:{digest.hexdigest()}"
+    return NAMES_HASH + digest.hexdigest()

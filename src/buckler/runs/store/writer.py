@@ -71,10 +71,12 @@ class Writer:
     def _sign(self, drawn: Mapping[str, Any]) -> None:
         """Have the manifest name who draws, before the first shard of theirs counts."""
         known = entries(self._manifest)
-        if any(drawn.items() <= entry.items() for entry in known):
+        new = self.entry
+        if drawn["environment"] != new["environment"]:  # a worker in an environment of its own
+            met = next((entry for entry in known if drawn.items() <= entry.items()), None)
+            new = met or {**drawn, "files": {}, "because": "any_environment"}
+        if new in known:
             return
-        is_first = drawn.items() <= self.entry.items()
-        new = self.entry if is_first else {**drawn, "files": {}, "because": "any_environment"}
         self._manifest = {**self._manifest, "drawn_by": [*known, new]}
         folder.write_sealed(self.root / folder.MANIFEST, self._manifest)
 
