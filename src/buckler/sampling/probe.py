@@ -25,13 +25,13 @@ INPUTS = 8
 DRAWS = 4
 """Noisy copies of each."""
 
-CLOSE = {"float32": 1e-2, "float16": 5e-2, "bfloat16": 5e-2}
+CLOSE = {"float32": 1e-2, "float16": 1e-2, "bfloat16": 1e-1}
 """How far the answers of one model may lie apart in two environments, as a share of the largest logit.
 
-Products are rounded to 24 bits on a CPU, to 11 where a GPU multiplies float32 as TF32, to 11 or 8 in half precision.
-Largest distance seen between float32 on a CPU and each of these on a GPU, over the shipped networks: see
-``benchmarks/probe_distance.py``. These bounds leave room for deeper ones. They say what is accepted on request; within
-one environment answers must be equal to the bit.
+A product keeps 11 bits in float16, and in float32 where a GPU multiplies it as TF32; 8 in bfloat16. The shipped
+networks of 110 layers move by 0.0010 in float16 and 0.017 in bfloat16 (``benchmarks/probe_distance.py``); these limits
+are some six to ten times that, for deeper ones. They are for environments that differ: in one and the same, answers
+must be equal to the bit.
 """
 
 
