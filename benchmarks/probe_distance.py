@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from buckler.cli.executors import ARCHITECTURES
+from buckler.runs.opening import ARCHITECTURES
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.models import resolve_model
 from buckler.sampling.probe import INPUTS, Answers, Probe

@@ -1,12 +1,12 @@
 """A run knows its data and says who drew it: environments in every seal, contents compared, manifests lost."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -16,7 +16,6 @@ from buckler.runs.certify import certify_evidence
 from buckler.runs.provenance import who_drew
 from buckler.runs.sample import sample
 from buckler.runs.store import folder
-from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
@@ -217,16 +216,14 @@ def test_names_of_model_and_data_do_not_matter(here: Path, capsys: pytest.Captur
 
 def decide(*options: str, model: str = "model", data: str = "images") -> int:
     chosen = ["--model", f"{model}_of_test_drawn:make", "--data", data, "--max-n", "500", "--out", "t.parquet"]
-    return run(["certify", "--target-radius", "0.05", *COMMON, *chosen, *options])
+    return run(["decide", "--target-radius", "0.05", *COMMON, *chosen, *options])
 
 
 def test_decided_files_know_their_model_and_data(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert decide() == 0
-    before = (here / "t.parquet").read_bytes()
     assert decide(model="other", data=str(here / "images")) == 0
-    assert read_certificates(here / "t.parquet")
     capsys.readouterr()
     assert decide(model="third") == 2
     assert "another classifier: its logits differ by up to" in capsys.readouterr().err
@@ -234,37 +231,29 @@ def test_decided_files_know_their_model_and_data(
         assert decide() == 2
         assert "another environment" in capsys.readouterr().err
         assert decide("--any-environment") == 0
-    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(here / "images" / "class0" / "02.bmp")
-    assert decide() == 2
-    assert "another data set: some input has other values" in capsys.readouterr().err
+    black = Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8))
+    black.save(here / "images" / "class0" / "02.bmp")
+    for command in ([], ["report", "t.parquet", "-o", "page.html", "--data", "images"]):
+        assert (run(command) if command else decide()) == 2
+        assert "not what was certified in 't.parquet': 'class0/02.bmp' has other values" in capsys.readouterr().err
     pictures(here, 0)
     assert run(["report", "t.parquet", "-o", "page.html", "--data", "images"]) == 0
-    Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8)).save(here / "images" / "class0" / "02.bmp")
-    assert run(["report", "t.parquet", "-o", "page.html", "--data", "images"]) == 2
-    assert "not what was certified" in capsys.readouterr().err
-    assert run(["certify", "run", "--another-model"]) == 2
-    (here / "t.parquet").write_bytes(before)
-    origin = read_origin(here / "t.parquet")
-    assert origin is not None
-    assert json.dumps(origin["drawn"]["environments"][0]["count"]) == "12"
+    assert (
+        run(["decide", "--target-radius", "1", *COMMON, "--another-model", "--model", "m:m", "--data", "images"]) == 2
+    )
+    assert "--another-model is for going on with --out" in capsys.readouterr().err
 
 
-def test_a_decided_file_of_two_environments_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from buckler.records import Certificate
-    from buckler.runs.decided import DecidedFile
-
-    add = DecidedFile.add
-
-    def interrupted(self: DecidedFile, certificate: Certificate) -> None:
-        add(self, certificate)
-        if len(self.kept) == 5:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, elsewhere(monkeypatch, "1.0"):
-        patch.setattr(DecidedFile, "add", interrupted)
-        assert decide() == 3
+def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with elsewhere(monkeypatch, "1.0"):
+        assert decide() == 0
+    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 5), here / "t.parquet")
     with elsewhere(monkeypatch, "2.0"):
         assert decide("--any-environment") == 0
+    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 10), here / "t.parquet")
+    with elsewhere(monkeypatch, "2.0"):
+        assert decide("--another-model", model="third") == 0
     assert run(["report", "t.parquet", "-o", "page.html"]) == 0
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "It was drawn in 2 environments: numpy 1.0 (5 inputs), 2.0 (7 inputs)." in page
+    assert "It was drawn by 2 different classifiers (10, 2 inputs)" in page

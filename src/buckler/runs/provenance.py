@@ -1,10 +1,11 @@
 """Who drew the shards of a run: which classifiers, in which environments. The seals say it, not the manifest."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from buckler.runs.store.decisions import Drawing
 from buckler.runs.store.evidence import Evidence
 
 Pairs = tuple[tuple[str, str], ...]
@@ -63,6 +64,12 @@ def who_drew(evidence: Evidence) -> Drawn:
         environments[pairs_of(seal.get("environment", evidence.manifest["environment"]))] += 1
         classifiers[str(seal.get("classifier", evidence.manifest["owner"]["classifier"]))] += 1
     return Drawn(environments, classifiers)
+
+
+def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Drawn:
+    """Return who drew the decisions of a file."""
+    environments = Counter(pairs_of(known[drawing.drawn_by]["environment"]) for drawing in drawings)
+    return Drawn(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings), "input")
 
 
 def drawn_from(origin: Mapping[str, Any]) -> Drawn | None:

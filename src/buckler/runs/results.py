@@ -11,11 +11,13 @@ import numpy as np
 from buckler.certify.methods import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
+from buckler.runs.admission import entries
 from buckler.runs.certify import certify_evidence
 from buckler.runs.contents import contents_hash, found_again
-from buckler.runs.provenance import Drawn, drawn_from, who_drew
+from buckler.runs.provenance import Drawn, drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.decisions import read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import Float32Array, content_id
@@ -110,18 +112,23 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
+    contents, drawn = None, drawn_from(origin)
+    if "drawn_by" in origin:
+        known = entries(origin)
+        drawings = read_drawings(path, len(known))
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(known, drawings)
     return Result(
         path=path,
         ids=ids,
         labels=None,
         groups=tuple(groups),
         planned=len(ids),
-        contents=None,
-        contents_hash=known if isinstance(known := origin.get("inputs"), str) else None,
+        contents=contents,
+        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
         origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
-        drawn=drawn_from(origin),
+        drawn=drawn,
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
     )
 
@@ -129,10 +136,9 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
-    if "target_radius" in origin:
-        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
-        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
-        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    if isinstance(radii := origin.get("radii"), list):
+        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
