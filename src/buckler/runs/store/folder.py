@@ -1,9 +1,9 @@
 """A run's folder: who may write to it, how a file gets into it whole, and how a damaged one is found.
 
-    manifest.json              specification, its hash, fingerprints, versions
+    manifest.json              specification, its hash, and who drew: answers, files, versions
     shards/000000.parquet      votes of a block of inputs
     shards/000000.scores.parquet
-    shards/000000.json         the seal: checksums of the files above, written last
+    shards/000000.json         the seal: checksums of the files above and who drew them, written last
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard
 counts only once its seal is there; without one its files are leftovers of a killed run and are drawn again. The
