@@ -15,8 +15,9 @@ from buckler.errors import BucklerError, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.provenance import who_drew
 from buckler.runs.sample import sample
-from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.folder import MANIFEST
+from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
@@ -33,7 +34,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, numpy: str) -> Iterator[None]:
 
 
 def seal(home: Path, shard: int) -> dict[str, Any]:
-    return folder.read_sealed(folder.shard_path(home / "run", shard, "seal"))
+    return read_sealed(home / "run" / "shards" / f"{shard:06d}.json")
 
 
 @pytest.fixture
@@ -54,8 +55,8 @@ def test_every_seal_names_its_environment(mixed: Path) -> None:
     assert [first["environment"]["numpy"], second["environment"]["numpy"]] == ["1.0", "2.0"]
     assert second["because"] == "any_environment"
     drawn = who_drew(open_evidence(mixed / "run"))
-    assert drawn.sentence() == "It was drawn in 2 environments: numpy 1.0 (2 shards), 2.0 (1 shard)."
-    assert drawn.facts() == {"device": "cpu", "numpy": "1.0 (2 shards), 2.0 (1 shard)"}
+    assert drawn.sentence() == "It was drawn in 2 environments: numpy 1.0 (4 inputs), 2.0 (2 inputs)."
+    assert drawn.facts() == {"device": "cpu", "numpy": "1.0 (4 inputs), 2.0 (2 inputs)"}
 
 
 def test_the_real_environment_is_told(tmp_path: Path) -> None:
@@ -68,7 +69,7 @@ def test_the_real_environment_is_told(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["deleted", "damaged"])
 def test_a_lost_manifest_does_not_relabel_shards(mixed: Path, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    manifest = mixed / "run" / folder.MANIFEST
+    manifest = mixed / "run" / MANIFEST
     shards = {p: p.read_bytes() for p in (mixed / "run" / "shards").iterdir()}
     manifest.unlink() if how == "deleted" else manifest.write_text("{")
     with elsewhere(monkeypatch, "3.0"), pytest.raises(StoreError, match="another environment"):
@@ -92,12 +93,12 @@ def test_certify_and_report_say_so(
     monkeypatch.chdir(mixed)
     assert run(["certify", "run", "--out", "c.parquet"]) == 0
     said = capsys.readouterr().err
-    assert "drawn in 2 environments: numpy 1.0 (3 shards), 2.0 (1 shard)" in said
-    assert "drawn by 2 different classifiers (3, 1 shards): each certificate is about the one" in said
+    assert "drawn in 2 environments: numpy 1.0 (6 inputs), 2.0 (2 inputs)" in said
+    assert "drawn by 2 different classifiers (6, 2 inputs): each certificate is about the one" in said
     for what in ("run", "c.parquet"):
         assert run(["report", what, "-o", "page.html", "--method", "exact"]) == 0
         page = (mixed / "page.html").read_text(encoding="utf-8")
-        assert "It was drawn in 2 environments: numpy 1.0 (3 shards), 2.0 (1 shard)." in page
+        assert "It was drawn in 2 environments: numpy 1.0 (6 inputs), 2.0 (2 inputs)." in page
         assert "2 different classifiers" in page
     capsys.readouterr()
     assert run(["certify", "run", "--quiet"]) == 0
@@ -106,13 +107,13 @@ def test_certify_and_report_say_so(
 
 def old_version(home: Path) -> None:
     """Take away what an earlier version did not write."""
-    manifest = folder.read_manifest(home / "run")
+    manifest = read_sealed(home / "run" / MANIFEST)
     del manifest["drawn_by"]
     manifest["owner"] = {**manifest["owner"], "classifier": "callable:0123", "data": "array:4567"}
-    folder.write_sealed(home / "run" / folder.MANIFEST, manifest)
-    for shard in folder.sealed_shards(home / "run"):
-        values = {k: v for k, v in seal(home, shard).items() if k not in {"environment", "classifier"}}
-        folder.write_sealed(folder.shard_path(home / "run", shard, "seal"), {**values, "owner": manifest["owner"]})
+    write_sealed(home / "run" / MANIFEST, manifest)
+    for path in (home / "run" / "shards").glob("*.json"):
+        values = {k: v for k, v in read_sealed(path).items() if k not in {"environment", "classifier"}}
+        write_sealed(path, {**values, "owner": manifest["owner"]})
 
 
 def test_runs_of_an_earlier_version(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from buckler.runs.executors import InProcess
 from buckler.runs.identity import Expected, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.store import folder
+from buckler.runs.store.folder import MANIFEST
+from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.models import resolve_model
@@ -50,7 +51,7 @@ def go_on(model: Any, home: Path, shards: int = 1, **options: Any) -> Summary:
 
 
 def drawn_by(home: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = folder.read_manifest(home / "run")["drawn_by"]
+    found: list[dict[str, Any]] = read_sealed(home / "run" / MANIFEST)["drawn_by"]
     return found
 
 
@@ -181,7 +182,7 @@ def test_a_script_and_its_import_are_one(tmp_path: Path, load: Callable[..., Any
     path = os.pathsep.join([str(Path(__file__).parents[2]), *(p for p in sys.path if p)])
     script = [sys.executable, str(tmp_path / "script.py")]
     subprocess.run(script, check=True, env={**os.environ, "PYTHONPATH": path})  # noqa: S603
-    assert go_on(model, tmp_path).blocks_done == 2
+    assert go_on(model, tmp_path).inputs_done == 4
 
 
 def test_what_an_object_says_of_itself_does_not_matter(tmp_path: Path) -> None:
@@ -282,7 +283,7 @@ def test_another_model_joins_on_request_and_is_recorded(tmp_path: Path) -> None:
     assert second["because"] == "another_model"
     assert second["difference"] > 1.0
     assert second["at_input"] in data().ids
-    seals = [folder.read_sealed(folder.shard_path(tmp_path / "run", i, "seal")) for i in (0, 1)]
+    seals = [read_sealed(tmp_path / "run" / "shards" / f"{i:06d}.json") for i in (0, 1)]
     assert [seal["classifier"] for seal in seals] == [first["classifier"], second["classifier"]]
     # A permission that was not needed leaves no trace.
     assert go_on(linear, tmp_path, another_model=True).samples == 100

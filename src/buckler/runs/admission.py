@@ -73,15 +73,16 @@ def admit(root: Path, known: list[dict[str, Any]], asked: Identity, allowed: All
 def from_seals(seals: list[dict[str, Any]], asked: Identity) -> list[dict[str, Any]]:
     """Return the entries of a run whose manifest is lost: what its shards say of who drew them."""
     known: list[dict[str, Any]] = []
-    for seal in seals:
-        drawn = {"classifier": seal.get("classifier"), "environment": seal.get("environment")}
+    merged = [(seal, seal["parts"] if isinstance(seal.get("parts"), list) else [seal]) for seal in seals]
+    for seal, part in [(seal, part) for seal, parts in merged for part in parts if isinstance(part, dict)]:
+        drawn = {"classifier": part.get("classifier"), "environment": part.get("environment")}
         if not isinstance(drawn["classifier"], str) or not isinstance(drawn["environment"], dict):
             drawn = {"classifier": str(seal["owner"].get("classifier")), "environment": {}}  # of an earlier version
         is_asked = (drawn["classifier"], drawn["environment"]) == (asked.classifier, dict(asked.environment))
         entry = asked.as_dict() if is_asked else {**drawn, "files": {}, "because": "found in shards"}
         if entry not in known:
             known.append(entry)
-    return known
+    return known or [asked.as_dict()]
 
 
 def check_data(root: Path, manifest: Mapping[str, Any], asked: Identity) -> None:

@@ -14,10 +14,11 @@ from buckler.certify.anytime import AnytimeTest, Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_choice, check_label
 from buckler.runs.admission import Allowed
+from buckler.runs.blocks import Block
 from buckler.runs.decided import DecidedFile
 from buckler.runs.executors import Desk, Executor, Step, as_executor
 from buckler.runs.identity import Expected, expected_of, identify
-from buckler.runs.sample import Block, make_engine
+from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier

@@ -1,4 +1,4 @@
-"""Who drew the shards of a run: which classifiers, in which environments. The seals say it, not the manifest."""
+"""Who drew for a run: which classifiers, in which environments. The seals say it, not the manifest."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,13 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Environments and classifiers, each with the number of shards, or of inputs, that it drew."""
+    """Environments and classifiers, each with the number of inputs that it drew."""
 
     environments: Mapping[Pairs, int]
     classifiers: Mapping[str, int]
-    unit: str = "shard"
 
     def facts(self) -> dict[str, str]:
-        """Return each version and device, with its shards where there is more than one."""
+        """Return each version and device, with its inputs where there is more than one."""
         names = dict.fromkeys(name for pairs in self.environments for name, _ in pairs)
         return {name: self._counted(self._values(name)) for name in names}
 
@@ -34,8 +33,8 @@ class Drawn:
         if len(self.classifiers) > 1:
             shares = ", ".join(map(str, self.classifiers.values()))
             said.append(
-                f"It was drawn by {len(self.classifiers)} different classifiers ({shares} {self.unit}s): "
-                f"each certificate is about the one that drew its {self.unit}."
+                f"It was drawn by {len(self.classifiers)} different classifiers ({shares} inputs): "
+                "each certificate is about the one that drew its input."
             )
         return " ".join(said)
 
@@ -48,38 +47,40 @@ class Drawn:
     def as_dict(self) -> dict[str, Any]:
         """Return this for the record of a file of certificates."""
         environments = [{"environment": dict(pairs), "count": k} for pairs, k in self.environments.items()]
-        return {"environments": environments, "classifiers": dict(self.classifiers), "unit": self.unit}
+        return {"environments": environments, "classifiers": dict(self.classifiers)}
 
-    def _counted(self, values: Mapping[str, int]) -> str:
+    @staticmethod
+    def _counted(values: Mapping[str, int]) -> str:
         if len(values) == 1:
             return next(iter(values))
-        return ", ".join(f"{value} ({k} {self.unit}{'s' * (k > 1)})" for value, k in values.items())
+        return ", ".join(f"{value} ({k:,} input{'s' * (k > 1)})" for value, k in values.items())
 
 
 def who_drew(evidence: Evidence) -> Drawn:
-    """Return who drew a run's shards; what the seals of an earlier version leave out is taken from the manifest."""
+    """Return who drew for a run; what the seals of an earlier version leave out is taken from the manifest."""
     environments: Counter[Pairs] = Counter()
     classifiers: Counter[str] = Counter()
-    for seal in evidence.seals():
-        environments[pairs_of(seal.get("environment", evidence.manifest["environment"]))] += 1
-        classifiers[str(seal.get("classifier", evidence.manifest["owner"]["classifier"]))] += 1
+    for part in evidence.parts():
+        count = part["count"] if isinstance(part.get("count"), int) else 0
+        environments[pairs_of(part.get("environment", evidence.manifest["environment"]))] += count
+        classifiers[str(part.get("classifier", evidence.manifest["owner"]["classifier"]))] += count
     return Drawn(environments, classifiers)
 
 
 def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Drawn:
     """Return who drew the decisions of a file."""
     environments = Counter(pairs_of(known[drawing.drawn_by]["environment"]) for drawing in drawings)
-    return Drawn(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings), "input")
+    return Drawn(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings))
 
 
 def drawn_from(origin: Mapping[str, Any]) -> Drawn | None:
     """Return who drew the run behind a file of certificates, where its record says so."""
     found = origin.get("drawn")
     try:
-        if not isinstance(found, dict) or found["unit"] not in {"shard", "input"}:
+        if not isinstance(found, dict):
             return None
         environments = {pairs_of(entry["environment"]): int(entry["count"]) for entry in found["environments"]}
-        return Drawn(environments, {str(k): int(v) for k, v in found["classifiers"].items()}, found["unit"])
+        return Drawn(environments, {str(k): int(v) for k, v in found["classifiers"].items()})
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # a record of someone else's
 
