@@ -15,6 +15,7 @@ from buckler.errors import BucklerError, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.provenance import who_drew
 from buckler.runs.sample import sample
+from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
 from buckler.runs.store.sealed import read_sealed, write_sealed
@@ -258,3 +259,14 @@ def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.M
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "It was drawn in 2 environments: numpy 1.0 (5 inputs), 2.0 (7 inputs)." in page
     assert "It was drawn by 2 different classifiers (10, 2 inputs)" in page
+
+
+def test_merged_shards_keep_who_drew_them(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert compact(mixed / "run").after == 1
+    told = "It was drawn in 2 environments: numpy 1.0 (4 inputs), 2.0 (2 inputs)."
+    assert who_drew(open_evidence(mixed / "run")).sentence() == told
+    (mixed / "run" / MANIFEST).unlink()
+    with elsewhere(monkeypatch, "1.0"):
+        assert go_on(linear, mixed).samples == 100
+    assert [entry["environment"]["numpy"] for entry in drawn_by(mixed)] == ["1.0", "2.0"]
+    assert who_drew(open_evidence(mixed / "run")).facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"
