@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE, STEP, fill_boundary, profile, reaches, value
+from buckler.bounds.curve import PROBABILITY, QUANTILE
+from buckler.bounds.likelihood_ratio import STEP, fill_boundary, profile, reaches, value
 from buckler.bounds.orderings import Bonferroni, LikelihoodRatio, Ordering, Wald
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind

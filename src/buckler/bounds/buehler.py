@@ -16,11 +16,11 @@ from math import inf, log, sqrt
 import numpy as np
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.curve import PROBABILITY, QUANTILE, corner, curve_bottom, curve_point, curve_top
 from buckler.bounds.distinct import distinct
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
+from buckler.bounds.margin_curve import DROP, Event, event_probabilities, event_probability, supremum_at_most
 from buckler.bounds.orderings import DEFAULT, Ordering
-from buckler.bounds.trinomial import Region, make_region
+from buckler.bounds.trinomial import make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
@@ -37,30 +37,29 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
-def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float) -> float:
+def log_at(kind: int, L: float, t: float, event: Event, drop: float) -> float:
     """Return the log of the probability at one point of the curve."""
-    q1, q2 = curve_point(kind, L, t)
-    return log(max(mixture(region, strict, weight, q1, q2, drop), 1e-300))
+    return log(max(event_probability(event, curve_point(kind, L, t), drop), 1e-300))
 
 
 @compiled
-def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
+def margin_at(kind: int, L: float, t: float, event: Event, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = DROP * alpha
     limit = 1.0 if kind == PROBABILITY else 80.0
     goal = log(alpha)
-    step = 0.5 / sqrt(region.n)
+    step = 0.5 / sqrt(event.region.n)
     low = high = min(max(L, -limit), limit)
-    f_low = f_high = log_at(kind, low, t, region, strict, weight, drop) - goal
+    f_low = f_high = log_at(kind, low, t, event, drop) - goal
     while f_low > 0.0 and low > -limit:
         high, f_high = low, f_low
         low = max(low - step, -limit)
-        f_low = log_at(kind, low, t, region, strict, weight, drop) - goal
+        f_low = log_at(kind, low, t, event, drop) - goal
         step *= 2.0
     while f_high <= 0.0 and high < limit:
         low, f_low = high, f_high
         high = min(high + step, limit)
-        f_high = log_at(kind, high, t, region, strict, weight, drop) - goal
+        f_high = log_at(kind, high, t, event, drop) - goal
         step *= 2.0
     if f_high <= 0.0 or f_low > 0.0:
         return high if f_high <= 0.0 else low
@@ -76,7 +75,7 @@ def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, wei
             width = high - low
         if not low < x < high:
             return low if abs(f_low) < abs(f_high) else high
-        f = log_at(kind, x, t, region, strict, weight, drop) - goal
+        f = log_at(kind, x, t, event, drop) - goal
         if abs(f) < 1e-13:
             return x
         if f > 0.0:
@@ -93,56 +92,55 @@ def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, wei
 
 
 @compiled
-def climb(
-    kind: int, L: float, t: float, reach: float, region: Region, strict: Region, weight: float, drop: float
-) -> float:
+def climb(kind: int, L: float, t: float, reach: float, event: Event, drop: float) -> float:
     """Return a local maximiser along the curve, by golden section within ``reach`` of ``t``."""
-    top = 1.0 if kind == PROBABILITY else 0.0
+    top = curve_top(kind)
     low, high = t - reach, min(t + reach, top)
     if kind == PROBABILITY:
         low = max(low, 0.0)
     golden = 0.6180339887498949
     x, y = high - golden * (high - low), low + golden * (high - low)
-    f, g = log_at(kind, L, x, region, strict, weight, drop), log_at(kind, L, y, region, strict, weight, drop)
+    f, g = log_at(kind, L, x, event, drop), log_at(kind, L, y, event, drop)
     while high - low > 3e-4 * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - golden * (high - low)
-            f = log_at(kind, L, x, region, strict, weight, drop)
+            f = log_at(kind, L, x, event, drop)
         else:
             low, x, f = x, y, g
             y = low + golden * (high - low)
-            g = log_at(kind, L, y, region, strict, weight, drop)
+            g = log_at(kind, L, y, event, drop)
     best = 0.5 * (low + high)
-    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, region, strict, weight, drop) >= max(f, g):
+    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, event, drop) >= max(f, g):
         best = 0.0
-    if high >= top and log_at(kind, L, top, region, strict, weight, drop) >= max(f, g):
+    if high >= top and log_at(kind, L, top, event, drop) >= max(f, g):
         best = top
     return best
 
 
 @compiled
-def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
+def scan(kind: int, L: float, event: Event, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
-    n, drop = region.n, DROP * alpha
-    rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    ts, steps, q1, q2, values = np.empty((5, SCANNED))
-    t, step = 1.0 if kind == PROBABILITY else 0.0, 0.3 / n
+    n, drop = event.region.n, DROP * alpha
+    bottom = curve_bottom(kind)
+    ts, steps, values = np.empty((3, SCANNED))
+    points = np.empty((SCANNED, 3))
+    t, step = curve_top(kind), 0.3 / n
     best, where, reach = -inf, t, step
     ended = False
     while not ended:
         count = 0
         while count < SCANNED and not ended:
-            q1[count], q2[count] = curve_point(kind, L, t)
+            points[count, 0], points[count, 1], points[count, 2] = curve_point(kind, L, t)
             ts[count], steps[count] = t, step
-            ended = mixture(region, strict, weight, q1[count], rest, drop) <= alpha
+            ended = event_probability(event, corner(kind, L, bottom, t), drop) <= alpha
             step = min(1.5 * step, 0.12)
             if kind == PROBABILITY:
                 step = min(step, 0.04, 0.3 * t)
                 ended = ended or step < 0.01 / n
             t -= step
             count += 1
-        mixtures(region, strict, weight, q1[:count], q2[:count], drop, values)
+        event_probabilities(event, points[:count], drop, values)
         for i in range(count):
             if values[i] > best:
                 best, where, reach = values[i], ts[i], steps[i]
@@ -150,18 +148,18 @@ def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alp
 
 
 @compiled
-def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
+def invert(kind: int, hint: float, event: Event, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none."""
-    n, drop = region.n, DROP * alpha
+    n, drop = event.region.n, DROP * alpha
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
-    L = margin_at(kind, hint, 1.0 if kind == PROBABILITY else 0.0, region, strict, weight, goal)
-    t, reach = scan(kind, L, region, strict, weight, alpha)
+    L = margin_at(kind, hint, curve_top(kind), event, goal)
+    t, reach = scan(kind, L, event, alpha)
     retreat = 0.0
     for attempt in range(100):
         for _ in range(12):
-            t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
-            after = margin_at(kind, L, t, region, strict, weight, goal)
+            t = climb(kind, L, t, 2.0 * reach, event, drop)
+            after = margin_at(kind, L, t, event, goal)
             done = abs(after - L) <= 0.05 * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
@@ -169,11 +167,11 @@ def invert(kind: int, hint: float, region: Region, strict: Region, weight: float
         L -= retreat
         if bottom >= L:
             return nothing
-        proved, t = supremum_at_most(kind, L, region, strict, weight, alpha)
+        proved, t = supremum_at_most(kind, L, event, alpha)
         if proved:
             return L
         reach = 0.2 / sqrt(n) if kind == QUANTILE else 0.05 / sqrt(n)
-        reach = min(reach, max(0.2 * abs((1.0 if kind == PROBABILITY else 0.0) - t), 0.1 / n))
+        reach = min(reach, max(0.2 * abs(curve_top(kind) - t), 0.1 / n))
         if attempt >= 6:
             retreat = max(2.0 * retreat, 1e-9)
     return nothing
@@ -215,6 +213,8 @@ def buehler_lower(
     kind = CODE[margin]
     weight = 1.0 if uniform is None else max(1.0 - uniform, min(2.0 * alpha, 1.0))
     c, hint = ordering.region(x1, x2, n, alpha, margin)
+    if x2 >= c.size or c[x2] > x1:
+        raise ArithmeticError(f"the region of ({x1}, {x2}) of {n} at alpha {alpha} does not hold that outcome")
     if c[0] <= 0:
         if kind == QUANTILE:
             return -inf
@@ -222,7 +222,7 @@ def buehler_lower(
     region = strict = make_region(n, c)
     if uniform is not None:
         strict = make_region(n, ordering.region(x1, x2, n, alpha, margin, ties=False)[0])
-    return float(invert(kind, hint, region, strict, weight, alpha))
+    return float(invert(kind, hint, Event(region, strict, weight), alpha))
 
 
 @lru_cache(maxsize=REMEMBERED)

@@ -19,9 +19,10 @@ n = 1e6, is far below the change of D over one step, so the sets ``R_k = {y : y 
 one fixed starting point, so that it depends on ``(y, k)`` alone and never on the path that led there.
 """
 
-from math import erfc, exp, log, sqrt
+from math import exp, log, sqrt
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, normal_cells
 from buckler.types import IntArray
 
 STEP = 2.0**-30
@@ -29,10 +30,6 @@ NEAR = 1e-5
 COLD = -0.7
 TIGHT, ROUGH = 1e-10, 1e-5
 """Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
-SQRT_HALF = 0.7071067811865476
-INV_SQRT_TWO_PI = 0.3989422804014327
-PROBABILITY = 0
-QUANTILE = 1
 
 
 @compiled
@@ -45,8 +42,7 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolera
     low, high = -60.0, 0.0
     for _ in range(100):
         u, v = t + 0.5 * L, t - 0.5 * L
-        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
-        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+        q1, q2, q3 = normal_cells(L, t, t)
         f1, f2 = INV_SQRT_TWO_PI * exp(-0.5 * u * u), INV_SQRT_TWO_PI * exp(-0.5 * v * v)
         if q1 < 1e-280 or q2 < 1e-280:
             low = t
@@ -84,9 +80,7 @@ def profile(
     total = a1 + a2 + a3
     if kind == QUANTILE:
         t = quantile_fit(a1, a2, a3, L, start, tolerance)
-        u, v = t + 0.5 * L, t - 0.5 * L
-        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
-        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+        q1, q2, q3 = normal_cells(L, t, t)
     else:
         # (s + L)(s - L)(1 - s) times the likelihood equation: a quadratic in s with one root in (|L|, 1).
         half = 0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L))

@@ -23,11 +23,21 @@ analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
 from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from buckler.bounds.compiled import compiled
-from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
+from buckler.bounds.curve import (
+    INV_SQRT_TWO_PI,
+    PROBABILITY,
+    SQRT_HALF,
+    Trinomial,
+    corner,
+    curve_bottom,
+    curve_point,
+    curve_top,
+)
 from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilities, region_probability
 from buckler.types import FloatArray
 
@@ -44,35 +54,36 @@ DROP = 1e-10
 POINTS = 160
 
 
-@compiled
-def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
-    """Return ``(q1, q2)`` at parameter ``t``."""
-    if kind == PROBABILITY:
-        shared = 0.5 * (1.0 - abs(L)) * t
-        return max(L, 0.0) + shared, max(-L, 0.0) + shared
-    return 0.5 * erfc(-(t + 0.5 * L) * SQRT_HALF), 0.5 * erfc(-(t - 0.5 * L) * SQRT_HALF)
+class Event(NamedTuple):
+    """What is to happen with probability at most alpha: the region, or with ``1 - weight`` the strict region.
+
+    ``weight`` is 1, and ``strict`` not looked at, unless ties are broken at random.
+    """
+
+    region: Region
+    strict: Region
+    weight: float
 
 
 @compiled
-def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
+def event_probability(event: Event, q: Trinomial, drop: float) -> float:
     """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
-    total = region_probability(region, q1, q2, drop)
-    if weight < 1.0:
-        total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)
+    total = region_probability(event.region, q, drop)
+    if event.weight < 1.0:
+        total = event.weight * total + (1.0 - event.weight) * region_probability(event.strict, q, drop)
     return total
 
 
 @compiled
-def mixtures(
-    region: Region, strict: Region, weight: float, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray
-) -> None:
-    """Fill ``out`` with ``mixture`` at points near one another."""
-    part = np.empty(q1.size)
-    out[: q1.size] = 0.0
-    for share, chosen in ((weight, region), (1.0 - weight, strict)):
+def event_probabilities(event: Event, q: FloatArray, drop: float, out: FloatArray) -> None:
+    """Fill ``out`` with ``event_probability`` at points ``q[points, 3]`` near one another."""
+    points = q.shape[0]
+    part = np.empty(points)
+    out[:points] = 0.0
+    for share, chosen in ((event.weight, event.region), (1.0 - event.weight, event.strict)):
         if share > 0.0:
-            region_probabilities(chosen, q1, q2, drop, part)
-            for i in range(q1.size):
+            region_probabilities(chosen, q, drop, part)
+            for i in range(points):
                 out[i] += share * part[i]
 
 
@@ -97,7 +108,7 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
             return inf, inf
-        q1, q2 = curve_point(kind, L, a)
+        q1, q2, _ = curve_point(kind, L, a)
         v = 0.5 * (1.0 - abs(L)) * u
         excess = 0.5 * v * v * (1.0 / q1 + 1.0 / q2) + v * u / (1.0 - b)
         return excess if L >= 0.0 else inf, excess
@@ -182,33 +193,28 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 
 @compiled
-def supremum_at_most(
-    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
-) -> tuple[bool, float]:
+def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[bool, float]:
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a
     share of the supremum itself, are counted against alpha.
     """
-    n, drop = region.n, DROP * alpha
+    n, drop = event.region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
-    top = 1.0 if kind == PROBABILITY else 0.0
-    bottom = 0.0 if kind == PROBABILITY else -inf
-    rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    values, coefficients, q1s, q2s = np.empty((4, POINTS))
+    top, bottom = curve_top(kind), curve_bottom(kind)
+    values, coefficients, points = np.empty(POINTS), np.empty(POINTS), np.empty((POINTS, 3))
     cosines = np.empty(2 * POINTS)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     error = FINEST
     while True:
-        q1, _ = curve_point(kind, L, b)
-        if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
+        if b <= bottom or event_probability(event, corner(kind, L, bottom, b), drop) <= goal:
             return True, b
         if b - bottom < 1e-20:
             return False, b
         if half < 0.25 * cell or skip == 0:
             a = max(b - cell, bottom)
-            if mixture(region, strict, weight, q1, curve_point(kind, L, a)[1], drop) <= goal:
+            if event_probability(event, corner(kind, L, a, b), drop) <= goal:
                 b = a
                 cell *= 1.6
                 continue
@@ -233,8 +239,8 @@ def supremum_at_most(
         for k in range(2 * m):
             cosines[k] = cos(pi * k / m)
         for k in range(m + 1):
-            q1s[k], q2s[k] = curve_point(kind, L, middle + half * cosines[k])
-        mixtures(region, strict, weight, q1s[: m + 1], q2s[: m + 1], drop, values)
+            points[k, 0], points[k, 1], points[k, 2] = curve_point(kind, L, middle + half * cosines[k])
+        event_probabilities(event, points[: m + 1], drop, values)
         for k in range(m + 1):
             if values[k] > goal:
                 return False, middle + half * cosines[k]

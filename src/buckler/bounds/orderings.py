@@ -13,7 +13,8 @@ from typing import Protocol
 import numpy as np
 from scipy.special import betaincinv, ndtri
 
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE, STEP, fill_boundary, value
+from buckler.bounds.curve import PROBABILITY, QUANTILE
+from buckler.bounds.likelihood_ratio import STEP, fill_boundary, value
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind
 
