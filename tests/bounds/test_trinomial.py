@@ -115,7 +115,9 @@ def test_pmf_sums_to_one() -> None:
 def test_a_rival_that_hardly_exists_hides_nothing(q2: float) -> None:
     """Columns above the mean underflow one after the other; the column that holds the mass must still be counted."""
     c = np.ones(1000, dtype=np.int64)
-    assert region_probability(make_region(1000, c), whole(1e-3, q2), 1e-15) == pytest.approx(0.6323045752290359, rel=1e-11)
+    assert region_probability(make_region(1000, c), whole(1e-3, q2), 1e-15) == pytest.approx(
+        0.6323045752290359, rel=1e-11
+    )
 
 
 def test_no_number_proves_nothing() -> None:

@@ -47,6 +47,9 @@ MOST = 96
 OPENING = 32
 """Cells are cut for the first time after this part of the draws; before, all candidates hold the same stakes."""
 
+MOST_CHANGES = 1000
+"""How often the slope may change: the stakes of every cell are kept block by block."""
+
 HOPELESS = 16.0
 """How far ``ln K`` may fall before a cell stakes nothing."""
 
@@ -237,7 +240,8 @@ def _refine(
     upper, wealth, stakes = cells
     s = index[seen.size]
     bottom, top = _node_compiled(table, s, window[0]), min(_node_compiled(table, s, window[1]) + 1, table.shape[0] - 1)
-    ends = np.empty(3 * upper.size + MOST, dtype=np.int64)
+    # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
+    ends = np.empty(max(top - bottom, 0) + upper.size + 2, dtype=np.int64)
     parents = np.empty(ends.size, dtype=np.int64)
     found, low = 0, floor
     for k in range(upper.size):
@@ -257,6 +261,31 @@ def _refine(
 
 
 _refine_compiled: Any = compiled(_refine)
+
+
+def _most_blocks(index: IntArray, pace: int) -> int:
+    """Return a number of blocks, draws at one stake, that is never exceeded.
+
+    A block ends where its length is used up, where the slope changes, where cells are cut, or with the draws. Blocks
+    of full length are no more than if there were no others, since ``i + 1 + i // pace`` rises with i; and cells are
+    cut for the first time at draw ``n // OPENING`` or 1, later after twice as many.
+    """
+    n = index.size
+    blocks, i = 1, 0
+    while i < n:
+        i += 1 + i // pace
+        blocks += 1
+    for t in range(1, n):
+        if index[t] != index[t - 1]:
+            blocks += 1
+    cutting = max(1, n // OPENING)
+    while cutting < n:
+        cutting *= 2
+        blocks += 1
+    return blocks
+
+
+_most_blocks_compiled: Any = compiled(_most_blocks)
 
 
 def _bet(
@@ -290,7 +319,7 @@ def _bet(
     n = a.size
     pace, fineness = (HURRIED, COARSE) if hurry else (PACE, FINENESS)
     sums, moments = head.copy(), np.empty(4)
-    most = 2 * pace + 80 + int((pace + 1) * log(1.0 + n / pace))
+    most = _most_blocks_compiled(index, pace)
     starts = np.empty(most, dtype=np.int64)
     upper, wealth, stakes = np.array([table.shape[0] - 1]), np.ones(1), np.empty((1, most))
     first, cells, at_ceiling = 0, 1, 0.0

@@ -45,13 +45,14 @@ ROUNDING = 5e-8
 """Relative error, counted against alpha, that rounding may leave in an interpolant.
 
 Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
-theorem 15.2), below 5 for the m in use: 5 times ``RELATIVE_ERROR``.
+theorem 15.2), below 5 for m up to 533, which would need an alpha of 1e-72: 5 times ``RELATIVE_ERROR``.
 """
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
 """Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
-POINTS = 160
+DEEPEST = 24
+"""How often a cell of an interpolant's argument is halved; the slack of its bound shrinks by 4 each time."""
 
 
 class Event(NamedTuple):
@@ -160,17 +161,17 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
         # Halving cells, depth first: at depth e the cell is pi / (m 2^e) wide.
         depth, index = 0, 0
         left = values[cell]
-        ends = np.empty(32)
+        ends = np.empty(DEEPEST + 1)
         ends[0] = values[cell + 1]
         while True:
             width = pi / (m * 2.0**depth)
             right = ends[depth]
             bound = max(left, right) + 0.125 * width * width * bend
-            if bound <= goal or depth == 24:
+            if bound <= goal or depth == DEEPEST:
                 if bound > ceiling:
                     ceiling = bound
                     where = pi * cell / m + width * (index if left > right else index + 1)
-                if depth == 24 and bound > goal:
+                if depth == DEEPEST and bound > goal:
                     return ceiling, where
                 left = right
                 while depth > 0 and index % 2 == 1:
@@ -203,8 +204,10 @@ def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[b
     n, drop = event.region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top, bottom = curve_top(kind), curve_bottom(kind)
-    values, coefficients, points = np.empty(POINTS), np.empty(POINTS), np.empty((POINTS, 3))
-    cosines = np.empty(2 * POINTS)
+    # Room for every degree m below: (room + growth) / log 2 with growth at most ``most``, error at least FINEST.
+    most_points = ceil(2.0 * (log(4.0 / FINEST) - log(alpha)) / log(2.0)) + 2
+    values, coefficients, points = np.empty(most_points), np.empty(most_points), np.empty((most_points, 3))
+    cosines = np.empty(2 * most_points)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     error = FINEST
     while True:

@@ -19,7 +19,8 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds.bets import Plan, plan
 from buckler.bounds.betting import mean_reaches_compiled, rejects, wealth_goal
-from buckler.bounds.cells import HAZARDS, bet_compiled
+from buckler.bounds.cells import HAZARDS, MOST_CHANGES, bet_compiled
+from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
 SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
@@ -144,6 +145,9 @@ def cells_limit(
 
     Each slope's candidate mean rises in L, as ``cells`` needs it.
     """
+    changes = int(np.count_nonzero(np.diff(index)))
+    if changes > MOST_CHANGES:
+        raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     y, held = np.empty(a.size), np.empty(a.size)
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
     low, top, above = bet_compiled(
