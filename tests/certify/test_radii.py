@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from buckler.certify.radii import default_radius, radius_from_margin
 from buckler.errors import InvalidInput
+from buckler.types import RadiusKind
 from tests.balls import normal_cdf
 
 
@@ -32,6 +33,13 @@ def test_order_and_rounding(low: float, sigma: float) -> None:
 @pytest.mark.parametrize("kind", ["R1", "R1+", "R2"])
 def test_no_margin_no_radius(low: float, kind: str) -> None:
     assert radius_from_margin(low, 1.0, kind) == 0.0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["R1", "R1+", "R2"])
+def test_the_smallest_margins_have_no_negative_radius(kind: RadiusKind) -> None:
+    for low in (5e-324, 1e-323, 1e-310, 1e-300):
+        for sigma in (1e-3, 0.5, 10.0):
+            assert radius_from_margin(low, sigma, kind) >= 0.0
 
 
 def test_defaults_and_refusals() -> None:

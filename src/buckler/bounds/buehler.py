@@ -191,7 +191,9 @@ def buehler_lower(
 
     **Guarantee.** For a trinomial with cell probabilities ``q``, ``P(limit(X) > theta(q)) <= alpha``; one-sided, fixed
     n, no other assumption. ``theta`` is ``q1 - q2`` ("probability") or ``Phi^-1(q1) - Phi^-1(q2)`` ("quantile").
-    The limit rises with ``x1`` and alpha and falls with ``x2``; it may be negative. ``q = (0, 0, 1)`` has quantile
+    The limit rises with ``x1`` and falls with ``x2``; it may be negative. It need not rise with alpha: the likelihood
+    ratio orders outcomes differently for another alpha, so that limits at two alphas invert two families of regions
+    (an ordering that does not look at alpha gives limits that do rise). ``q = (0, 0, 1)`` has quantile
     margin -inf by convention, so that limit is -inf when the outcome (0, 0) is ordered at or above the one seen. A
     probability margin is never below -1, which is returned when nothing more is proved.
 

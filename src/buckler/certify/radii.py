@@ -8,7 +8,7 @@ Given the margin, these are deterministic facts about the smoothed classifier; b
 - ``R2 = (sigma / 2) M2`` (Cohen, Rosenfeld and Kolter 2019).
 """
 
-from math import inf, nextafter, pi, sqrt
+from math import nextafter, pi, sqrt
 
 from scipy.special import ndtri
 
@@ -50,4 +50,4 @@ def radius_from_margin(low: float, sigma: float, kind: RadiusKind, *, lipschitz:
     slope = 1.0 / (sigma * sqrt(pi))
     if lipschitz is not None:
         slope = min(slope, check_positive("lipschitz", lipschitz))
-    return nextafter(low / (sqrt(2.0) * slope), -inf) * _ROUNDING
+    return nextafter(low / (sqrt(2.0) * slope), 0.0) * _ROUNDING
