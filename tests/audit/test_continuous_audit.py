@@ -149,7 +149,7 @@ def test_default_first_margin_holds_with_many_replicates(m: int, temperature: fl
 @pytest.mark.parametrize(
     ("m", "temperature", "tie"), [(2, 0.01, False), (3, 0.1, True), (3, 1.0, True), (10, 1.0, False)]
 )
-@pytest.mark.parametrize("slope", ["adaptive", "one", "mixture"])
+@pytest.mark.parametrize("slope", ["adaptive", "one"])
 def test_second_margins_hold(m: int, temperature: float, tie: bool, slope: str) -> None:
     draw, mean = logits(m, temperature, tie)
     truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
@@ -158,7 +158,7 @@ def test_second_margins_hold(m: int, temperature: float, tie: bool, slope: str) 
         draw,
         truth + 1e-2,
         60,
-        400 if slope != "mixture" else 60,
+        400,
         seed=m,
         batch=200,
     )

@@ -15,7 +15,7 @@ from buckler.bounds.buehler import buehler_lower, exact_margin_lower
 from buckler.bounds.curve import PROBABILITY, QUANTILE, curve_point
 from buckler.bounds.distinct import distinct
 from buckler.bounds.margin_curve import log_excess
-from buckler.bounds.orderings import DEFAULT, Bonferroni, LikelihoodRatio, Ordering, Wald
+from buckler.bounds.orderings import DEFAULT, LikelihoodRatio
 from buckler.bounds.trinomial import log_pmf, make_region, region_probability
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -161,17 +161,6 @@ def test_audit_by_enumeration(n: int, alpha: float, margin: MarginKind) -> None:
     assert worst > 0.8 * alpha
 
 
-@pytest.mark.parametrize("ordering", [Wald(), Bonferroni()], ids=["Wald", "Bonferroni"])
-@pytest.mark.parametrize("margin", MARGINS)
-def test_audit_of_other_orderings(ordering: Ordering, margin: MarginKind) -> None:
-    x1, x2 = all_outcomes(12)
-    pairs = zip(x1.tolist(), x2.tolist(), strict=True)
-    limits = np.array([buehler_lower(a, b, 12, 0.05, margin, ordering=ordering) for a, b in pairs])
-    assert misses(12, margin, limits, hardest_truths(margin, limits, 40)) <= 0.05
-    if isinstance(ordering, Bonferroni):
-        assert np.all(limits >= bonferroni(x1, x2, 12, 0.05, margin) - 1e-6)
-
-
 @pytest.mark.parametrize("margin", MARGINS)
 def test_audit_catches_regions_that_do_not_nest(margin: MarginKind) -> None:
     x1, x2 = all_outcomes(12)
@@ -243,9 +232,10 @@ def test_few_votes_against_many_in_ball_arithmetic(n: int, alpha: float, margin:
         c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
         assert c[x2] <= x1, "a region holds its outcome"
         L = buehler_lower(x1, x2, n, alpha, margin)
-        if margin == "quantile" or L > -1.0:  # nothing is claimed by -1, or by -inf, where no point is left
-            for t in curve:
-                assert ball_probability(n, *margin_curve_point(margin == "quantile", L, float(t)), c) <= arb(alpha)
+        if L == (-1.0 if margin == "probability" else -np.inf):
+            continue  # nothing is claimed
+        for t in curve:
+            assert ball_probability(n, *margin_curve_point(margin == "quantile", L, float(t)), c) <= arb(alpha)
 
 
 def test_a_region_without_its_outcome_is_refused() -> None:

@@ -55,29 +55,6 @@ def _reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArr
 reaches_compiled: Any = compiled(_reaches)
 
 
-def _mean_reaches(y: FloatArray, stakes: FloatArray, means: FloatArray, goal: float) -> bool:
-    """Return whether the average of several wealths, one a row, ever reaches the goal at one and the same draw.
-
-    A row under 1e-200 is given up: it counts as nothing from there on, which can only lower the average.
-    """
-    rows = y.shape[0]
-    wealth = np.ones(rows)
-    for i in range(y.shape[1]):
-        total = 0.0
-        for k in range(rows):
-            if wealth[k] > 0.0:
-                wealth[k] *= 1.0 + min(stakes[k, i], CAP / means[k]) * (y[k, i] - means[k])
-                if wealth[k] < 1e-200:
-                    wealth[k] = 0.0
-                total += wealth[k]
-        if total >= goal * rows * (1.0 + 1e-14 * rows):
-            return True
-    return False
-
-
-mean_reaches_compiled: Any = compiled(_mean_reaches)
-
-
 def smallest_lower(
     a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float, order: IntArray, *, star: bool = True
 ) -> float:

@@ -35,7 +35,6 @@ from buckler.certify.tangents import (
     cells_limit,
     estimate,
     margin_from_height,
-    mixture_limit,
     path_limit,
     predictable_slopes,
 )
@@ -43,7 +42,7 @@ from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choic
 from buckler.records import REST, ROW_SUM_TOLERANCE, Scores
 from buckler.types import ArrayLike, Combine, FloatArray, Limit, MarginKind
 
-Slope = Literal["adaptive", "selection", "one", "mixture"]
+Slope = Literal["adaptive", "selection", "one"]
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
     "betting": betting_lower,
@@ -167,9 +166,7 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
         fixed = best_slopes(heads, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
-        if slope == "mixture":
-            smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest)
-        elif limit == "star":
+        if limit == "star":
             smallest = cells_limit(a, rivals[j], index[j], heads[j], alpha, smallest, hurry=len(rivals) > MANY)
         else:
             path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
@@ -212,8 +209,7 @@ def margin_lower(
 
     First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
     being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
-    for the betting limits), ``selection`` (fixed by the selection sample), ``one``, or a ``mixture`` (the average of
-    the wealths of all slopes, with plain stakes whichever betting limit is asked for). Limits in closed form use the
+    for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
     selection sample's slope if there is one, else c = 1.
     The selection sample also gives the bets their first mean and variance.
 
@@ -230,8 +226,6 @@ def margin_lower(
         raise UnsoundMethod("combine 'published' has no guarantee; the printed estimators are in certify.published")
     if combine == "margin_variable" and margin == "quantile":
         raise InvalidInput("combine 'margin_variable' bounds the probability margin alone; got margin 'quantile'")
-    if slope == "mixture" and limit not in BETS:
-        raise InvalidInput(f"slope 'mixture' needs a betting limit, one of {', '.join(BETS)}; got limit {limit!r}")
     if slope == "selection" and selection is None:
         raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
     if limit not in BETS and selection is not None and slope == "adaptive":

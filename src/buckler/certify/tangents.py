@@ -17,8 +17,8 @@ from math import log
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import Plan, plan
-from buckler.bounds.betting import mean_reaches_compiled, rejects, wealth_goal
+from buckler.bounds.bets import Plan
+from buckler.bounds.betting import rejects, wealth_goal
 from buckler.bounds.cells import HAZARDS, MOST_CHANGES, bet_compiled
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
@@ -187,17 +187,3 @@ def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
         gap: FloatArray = ndtri(top) - ndtri(others)
     slack = 1e-13 * (1.0 + np.abs(np.where(np.isfinite(gap), gap, 0.0)))
     return np.asarray(np.where(np.isnan(gap), -np.inf, gap - slack))
-
-
-def mixture_limit(
-    a: FloatArray, rival: FloatArray, head: FloatArray, log_goal: float, goal: float, high: float
-) -> float:
-    """Return the largest margin rejected by the average wealth over all ``SLOPES``, if not above ``high``.
-
-    Each slope bets on its own, with plain stakes, and an average of wealths at one and the same draw starts at 1 and is
-    a supermartingale too. Each of them falls in L, so their average does.
-    """
-    n = a.size
-    paths = [plan(a, rival, SLOPES, np.full(n, k, dtype=np.int64), log_goal, head=head) for k in range(SLOPES.size)]
-    y, stakes = np.stack([path.y for path in paths]), np.stack([path.stakes for path in paths])
-    return _largest(lambda means: bool(mean_reaches_compiled(y, stakes, means, goal)), None, high)
