@@ -5,7 +5,7 @@ Run by ``test_buffers`` as a program, with numba's bounds checking on: there a w
 
 import numpy as np
 
-from buckler.bounds.bets import NO_HEAD
+from buckler.bounds.bets import NO_EARLIER
 from buckler.bounds.betting import betting_lower, star_lower
 from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.sequences import sequence_lower
@@ -25,7 +25,7 @@ def slopes_that_change_at_every_draw() -> None:
     rng = np.random.default_rng(0)
     for n in (1, 2, 40, 1000):
         a = rng.random(n)
-        limit = cells_limit(a, (1.0 - a) * rng.random(n), np.arange(n) % 13, NO_HEAD, 1e-3, 16.0, hurry=False)
+        limit = cells_limit(a, (1.0 - a) * rng.random(n), np.arange(n) % 13, NO_EARLIER, 1e-3, 16.0, coarse=False)
         assert limit < 16.0
 
 

@@ -232,7 +232,7 @@ def test_few_votes_against_many_in_ball_arithmetic(n: int, alpha: float, margin:
         c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
         assert c[x2] <= x1, "a region holds its outcome"
         L = buehler_lower(x1, x2, n, alpha, margin)
-        if L == (-1.0 if margin == "probability" else -np.inf):
+        if (-1.0 if margin == "probability" else -np.inf) == L:
             continue  # nothing is claimed
         for t in curve:
             assert ball_probability(n, *margin_curve_point(margin == "quantile", L, float(t)), c) <= arb(alpha)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.bounds.bets import HURRIED, NO_HEAD, PACE
-from buckler.bounds.cells import MOST_CHANGES, _most_blocks
-from buckler.certify.tangents import cells_limit
+from buckler.bounds.bets import COARSE_PACE, NO_EARLIER, PACE
+from buckler.bounds.cells import most_blocks
+from buckler.certify.tangents import MOST_CHANGES, cells_limit
 from buckler.errors import InvalidInput
 from tests.bounds import corners
 
@@ -55,7 +55,7 @@ def test_bounds_checking_finds_a_planted_write(tmp_path: Path) -> None:
     assert "IndexError" in ran.stderr
 
 
-@pytest.mark.parametrize("pace", [PACE, HURRIED])
+@pytest.mark.parametrize("pace", [PACE, COARSE_PACE])
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 31, 32, 63, 64, 65, 1000, 100_003])
 def test_no_more_blocks_than_there_is_room_for(n: int, pace: int) -> None:
     rng = np.random.default_rng(n)
@@ -70,10 +70,10 @@ def test_no_more_blocks_than_there_is_room_for(n: int, pace: int) -> None:
             changed = np.flatnonzero(index[i + 1 : stop] != index[i])
             i = i + 1 + int(changed[0]) if changed.size else stop
             blocks += 1
-        assert blocks <= _most_blocks(index, pace)
+        assert blocks <= most_blocks(index, pace)
 
 
 def test_an_index_that_changes_too_often_is_refused() -> None:
     n = MOST_CHANGES + 2
     with pytest.raises(InvalidInput, match=f"index must change at most {MOST_CHANGES} times; got {n - 1} changes"):
-        cells_limit(np.full(n, 0.9), np.full(n, 0.1), np.arange(n) % 13, NO_HEAD, 1e-3, 16.0, hurry=False)
+        cells_limit(np.full(n, 0.9), np.full(n, 0.1), np.arange(n) % 13, NO_EARLIER, 1e-3, 16.0, coarse=False)

@@ -23,7 +23,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_HEAD, head_of, plan
+from buckler.bounds.bets import NO_EARLIER, Pair, earlier_moments, plan
 from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
@@ -58,7 +58,7 @@ class Rivalry(NamedTuple):
 
     a: FloatArray
     rivals: FloatArray
-    heads: FloatArray
+    earlier: FloatArray
 
 
 def check_scores(name: str, scores: ArrayLike) -> FloatArray:
@@ -128,32 +128,32 @@ def rivalries(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike
         others = np.delete(np.arange(by_class.shape[0]), position)
         rivals = np.empty((others.size, by_class.shape[1]))
         rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        heads = np.zeros((others.size, NO_HEAD.size))
+        moments = np.zeros((others.size, NO_EARLIER.size))
         if earlier is not None:
             before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
-            heads = np.stack([head_of(before[position], before[j]) for j in others])
-        found.append(Rivalry(np.ascontiguousarray(by_class[position]), rivals, heads))
+            moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
+        found.append(Rivalry(np.ascontiguousarray(by_class[position]), rivals, moments))
     return found
 
 
 def _first(given: Rivalry, alpha: float, limit: Limit) -> float:
-    a, rivals, heads = given
+    a, rivals, earlier = given
     means = rivals.mean(axis=1)
     if limit in BETS:
         order = np.argsort(-means, kind="stable")
-        end = smallest_lower(a, rivals, heads, alpha, order, star=limit == "star")
+        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star")
         return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
 
 def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
-    a, rivals, heads = given
+    a, rivals, earlier = given
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
     if limit not in BETS:
-        chosen = SLOPES[best_slopes(heads, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
+        chosen = SLOPES[best_slopes(earlier, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
         for c in np.unique(chosen):
             draws = np.clip(a - c * rivals[chosen == c], -c, 1.0).T
             mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
@@ -161,15 +161,15 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
         return smallest
     n, goal = a.size, wealth_goal(alpha, a.size)
     if slope == "adaptive":
-        index = predictable_slopes(a, rivals, heads, alpha)
+        index = predictable_slopes(a, rivals, earlier, alpha)
     else:
-        fixed = best_slopes(heads, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
+        fixed = best_slopes(earlier, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
         if limit == "star":
-            smallest = cells_limit(a, rivals[j], index[j], heads[j], alpha, smallest, hurry=len(rivals) > MANY)
+            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
         else:
-            path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
+            path = plan(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
             smallest = path_limit(path, goal, smallest)
         if smallest == -np.inf:
             break
@@ -238,7 +238,7 @@ def margin_lower(
             low = _bonferroni(given, alpha, margin, limit)
         elif combine == "margin_variable":
             strongest = given.rivals.max(axis=0)[None, :]
-            low = _first(Rivalry(given.a, strongest, np.zeros((1, NO_HEAD.size))), alpha, limit)
+            low = _first(Rivalry(given.a, strongest, np.zeros((1, NO_EARLIER.size))), alpha, limit)
         elif margin == "probability":
             low = _first(given, alpha, limit)
         else:
