@@ -46,6 +46,7 @@ ROUNDING = 5e-8
 
 Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
 theorem 15.2), below 5 for m up to 533, which would need an alpha of 1e-72: 5 times ``RELATIVE_ERROR``.
+Coefficients and Clenshaw's rule lose at most ``4 m^2`` roundoffs of the largest value more, below 1e-11.
 """
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""

@@ -18,8 +18,20 @@ from buckler.types import FloatArray, IntArray
 TINY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
+"""Sums above ``2^RESCALE`` are divided by it, and the divisions counted."""
+ROUNDOFF = 2.0**-53
+DEEP = 3.0
+"""A log scale lower than this many n has an error of its own, added where it is used (``unscaled``)."""
 RELATIVE_ERROR = 1e-8
-"""What rounding may hide of a computed probability, relative, for n up to a million; the tests measure far less."""
+"""What rounding may hide of a computed probability, relative, for n up to a million.
+
+In units of ``n u``, u = 2^-53: 41 for the point (``curve``); 7 for the recurrence, of which each step to a lower level
+costs at most 7 roundings and there are at most n of them (the columns, ``O(sqrt n)`` with 10 roundings each, vanish
+beside that); 5 for the terms of the first column, each 5 roundings from the one before; 6 for the logarithm of its
+scale, three deviance terms whose counts and means add up to n each; and 18 for 6 roundings of a log scale of up to
+``DEEP n``: 3 in its terms, 3 in taking it back. Products and sums of positive numbers add relative errors, and nothing
+else occurs. Together ``77 n u``, 8.6e-9. Against ball arithmetic the tests see less than 1e-10 at n = 1e5.
+"""
 
 
 @compiled
@@ -110,6 +122,13 @@ def at_most_one(total: float) -> float:
     return min(1.0, total)
 
 
+@compiled
+def unscaled(total: float, scale: float, shifts: float, n: int) -> float:
+    """Return ``total exp(scale) 2^(RESCALE shifts)``, from above however low the scale is."""
+    excess = 6.0 * ROUNDOFF * max(-scale - DEEP * n, 0.0)
+    return total * exp(scale + shifts * (RESCALE * log(2.0)) + excess)
+
+
 class Region(NamedTuple):
     """An up-closed region: its boundary, and the ratios of neighbouring outcomes that do not depend on q."""
 
@@ -157,7 +176,7 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     d = without_rival(Trinomial(q1, q2, q3))
     if q2 <= 0.0:
         scale, total = column_sum(n, c[0], 0, q1, 0.0, q3)
-        return at_most_one(exp(scale) * total)
+        return at_most_one(unscaled(total, scale, 0.0, n))
     spread = -log(drop)
     top = n * q2 + sqrt(2.0 * spread * n * q2 * d) + spread
     j = c.size - 1
@@ -177,7 +196,7 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     f = exp(log_f)
     level = c[j]
     scale, h, g = column_start(n, level, j, q1, q2, q3)
-    total = h
+    total, shifts = h, 0.0
     r, odds_column, odds_across, odds_down = q1 / d, d / q2, q3 / q2, q3 / q1
     big = 2.0**RESCALE
     while j > 0:
@@ -198,9 +217,9 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
                 h /= big
                 g /= big
                 total /= big
-                scale += RESCALE * log(2.0)
+                shifts += 1.0
         total += h
-    return at_most_one(total * exp(scale) + outside)
+    return at_most_one(unscaled(total, scale, shifts, n) + outside)
 
 
 @compiled
@@ -215,6 +234,7 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
     points = q.shape[0]
     lanes = (points + 15) // 16 * 16
     h, g, total, scale, r, odds_column, odds_across, odds_down = np.empty((8, lanes))
+    shifts = np.zeros(lanes)
     spread = -log(drop)
     first, last = c.size - 1, c.size
     highest = 0.0
@@ -259,15 +279,15 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
                     h[i] /= big
                     g[i] /= big
                     total[i] /= big
-                    scale[i] += RESCALE * log(2.0)
+                    shifts[i] += 1.0
     for i in range(points):
-        out[i] = at_most_one(total[i] * exp(scale[i]) + outside)
+        out[i] = at_most_one(unscaled(total[i], scale[i], shifts[i], n) + outside)
         if not total[i] < inf:
             out[i] = region_probability(region, Trinomial(q[i, 0], q[i, 1], q[i, 2]), drop)
 
 
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
-    """Return the same probability column by column with SciPy's special functions: slow, plain, the kernel's judge."""
+    """Return the same probability column by column with SciPy's special functions: slow and plain."""
     j = np.arange(c.size)
     low = np.maximum(c, 0)
     log_column = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, q2) + (n - j) * np.log1p(-q2)
