@@ -12,9 +12,9 @@ A2``; their mean with weights q is n. So ``A2 q2 <= n q2`` and ``A3 (1 - q2) <= 
 ``n q`` has, given an event of probability P, a mean of at most ``n q + sqrt(2 n q s) + s``, ``s = ln(1/P)`` (from its
 moment generating function), at most 28 for P down to 1e-12. A normal tail ``q = Phi(x)`` is off by ``(10 + 3 x^2) u``,
 relative: 10 for erfc (assumed: 5 units in the last place; 1.6 were seen), 3 for the roundings of its argument; and
-``x^2 <= 2 ln(1/q)`` for x <= 0 (above 0 it is off by less). With ``q (10 + 6 ln(1/q)) <= 10`` the first term of each count costs at most ``10 n u``, the
-others less than 2 % of that at n = 1e6. Three cells, the third a difference of two tails: ``41 n u`` in all, 4.6e-9 at
-n = 1e6. Cells of the probability margin have three roundings each and cost less.
+``x^2 <= 2 ln(1/q)`` for x <= 0 (above 0 it is off by less). With ``q (10 + 6 ln(1/q)) <= 10`` the first term of each
+count costs at most ``10 n u``, the others less than 2 % of that at n = 1e6. Three cells, the third a difference of two
+tails: ``41 n u`` in all, 4.6e-9 at n = 1e6. Cells of the probability margin have three roundings each and cost less.
 """
 
 from math import erfc, inf
