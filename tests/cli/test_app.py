@@ -2,6 +2,7 @@
 
 import pytest
 
+from buckler.bounds import compiled
 from buckler.cli import app
 from buckler.cli.app import BUG, DONE, MISTAKE, run
 
@@ -46,3 +47,19 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     error = capsys.readouterr().err
     assert "Traceback" in error
     assert "please report it" in error
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_one_line_when_a_kernel_is_compiled(
+    quiet: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def double(x: float) -> float:
+        return 2.0 * x
+
+    double.__module__ = "buckler.bounds.example"  # a kernel that is ours
+    monkeypatch.setattr(compiled, "KERNELS", None)  # and is new
+    assert run(["audit", "--help", *["--quiet"] * quiet]) == DONE
+    capsys.readouterr()
+    kernel = compiled.compiled(double)
+    assert (kernel(1.0), kernel(1)) == (2.0, 2.0)
+    assert capsys.readouterr().err.count("compiling") == (0 if quiet else 1)

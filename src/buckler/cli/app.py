@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.bounds.compiled import tell_when_compiling
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.demo import demo
@@ -73,6 +74,8 @@ def _root(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
+    given = sys.argv[1:] if arguments is None else arguments
+    tell_when_compiling(None if "--quiet" in given else _say_compiling)
     try:
         code = app(args=arguments, prog_name="buckler", standalone_mode=False)
     except TyperException as usage:
@@ -91,6 +94,10 @@ def run(arguments: list[str] | None = None) -> int:
         print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
         return BUG
     return code if isinstance(code, int) else DONE
+
+
+def _say_compiling() -> None:
+    print("buckler: compiling for this machine, once: some seconds", file=sys.stderr)
 
 
 def _mistake(message: str) -> int:
