@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "records"}
+ROOT = {"types", "errors", "records", "files"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "records": {"types", "errors"},
+    "files": {"types", "errors"},
     "bounds": ROOT,
     "certify": ROOT | {"bounds"},
     "evaluate": ROOT | {"bounds", "certify"},

@@ -54,7 +54,7 @@ def _with(name: str, data: bytes, use: Callable[[Path], Any], *, reseal: bool = 
             seal_path = folder.shard_path(root, 0, "seal")
             seal = folder.read_sealed(seal_path)
             for part in seal["files"]:
-                seal["files"][part] = folder.checksum(folder.shard_path(root, 0, part))
+                seal["files"][part] = folder.measure(folder.shard_path(root, 0, part))
             folder.write_sealed(seal_path, seal)
         use(root)
 

@@ -225,7 +225,7 @@ def test_votes_that_do_not_add_up_are_refused(copy: Path) -> None:
     more[0, -1, 0] += 1
     pq.write_table(encode(replace(shard, counts=more), spec()), path)
     seal = folder.read_sealed(seal_path)
-    seal["files"]["counts"] = folder.checksum(path)
+    seal["files"]["counts"] = folder.measure(path)
     folder.write_sealed(seal_path, seal)
     with pytest.raises(DamagedEvidence, match="do not add up"):
         open_evidence(copy).counts()

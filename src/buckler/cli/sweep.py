@@ -15,11 +15,11 @@ from buckler.cli.interrupts import interruptible
 from buckler.cli.sweep_view import baseline_of, curves_of, draw_axes, sweep_table, values
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.runs.grid import Grid
 from buckler.runs.spec import read_toml
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.files import atomic_write
 from buckler.runs.store.sweeps import SweepTable
 from buckler.runs.sweep import sweep as certify_all
 from buckler.runs.sweep import tasks_of

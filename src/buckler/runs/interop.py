@@ -13,8 +13,8 @@ from typing import Literal, get_args
 import numpy as np
 
 from buckler.errors import InvalidInput, check_choice, show
+from buckler.files import atomic_write
 from buckler.records import Certificate
-from buckler.runs.store.files import atomic_write
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")

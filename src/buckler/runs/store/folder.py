@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import DamagedEvidence, StoreError
+from buckler.files import checksum, put_in_place, sync_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -75,19 +76,7 @@ def temporary(path: Path) -> Path:
 def publish(path: Path) -> None:
     """Flush the temporary file of ``path`` to the disk and give it its name."""
     with writing(f"write {str(path)!r}"):
-        with temporary(path).open("rb") as file:
-            os.fsync(file.fileno())
-        temporary(path).replace(path)
-        sync_folder(path.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        put_in_place(temporary(path), path)
 
 
 def clear_temporary(root: Path) -> None:
@@ -98,15 +87,9 @@ def clear_temporary(root: Path) -> None:
                 path.unlink()
 
 
-def checksum(path: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of a file."""
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-            size += len(piece)
-    return {"bytes": size, "sha256": digest.hexdigest()}
+def measure(path: Path) -> dict[str, Any]:
+    """Return the size and checksum of a file, as a seal states them."""
+    return {"bytes": path.stat().st_size, "sha256": checksum(path)}
 
 
 def _seal(values: Mapping[str, Any]) -> str:
@@ -168,7 +151,7 @@ def check_shard(root: Path, shard: int, owner: Mapping[str, Any]) -> dict[str, A
     for part, expected in files.items():
         path = shard_path(root, shard, part)
         try:
-            found = None if path.is_symlink() else checksum(path)
+            found = None if path.is_symlink() else measure(path)
         except OSError:
             found = None
         if found != expected:

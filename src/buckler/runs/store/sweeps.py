@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write
 from buckler.records import Certificate
 from buckler.runs.store import certificates as store
-from buckler.runs.store.files import atomic_write
 from buckler.runs.store.tables import open_table
 from buckler.types import IntArray
 

@@ -44,7 +44,7 @@ class Writer:
         parts = ["counts", "scores"] if content.columns is not None else ["counts"]
         for part in parts:
             folder.publish(folder.shard_path(self.root, shard, part))
-        files = {part: folder.checksum(folder.shard_path(self.root, shard, part)) for part in parts}
+        files = {part: folder.measure(folder.shard_path(self.root, shard, part)) for part in parts}
         seal = {"format": folder.FORMAT, "shard": shard, "owner": self._owner, "files": files, "rows": content.rows}
         folder.write_sealed(folder.shard_path(self.root, shard, "seal"), seal)
         self.done.add(shard)
