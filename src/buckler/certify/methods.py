@@ -20,6 +20,8 @@ from buckler.errors import (
     check_counts,
     check_label,
     check_positive,
+    first_repeated,
+    show,
 )
 from buckler.records import Certificate, MarginBound
 from buckler.types import AnyArray, ArrayLike, DiscreteMethod, IntArray, MarginKind, RadiusKind
@@ -234,4 +236,6 @@ def _names(ids: Sequence[str] | None, inputs: int) -> Sequence[str]:
         return ["input"] if inputs == 1 else [f"input {i}" for i in range(inputs)]
     if len(ids) != inputs:
         raise InvalidInput(f"ids must hold one name for each of the {inputs} inputs; got {len(ids)}")
+    if (twice := first_repeated(ids)) is not None:  # two inputs of one name would share their noise and their ties
+        raise InvalidInput(f"ids must be different names; got {show(twice)} twice")
     return ids

@@ -8,10 +8,10 @@ from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.methods import METHODS
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes

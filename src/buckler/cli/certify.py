@@ -8,11 +8,11 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption
 from buckler.cli.sample import settings_from
 from buckler.cli.target import certify_target
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml
+from buckler.runs.spec import read_toml_file
 
 INTERRUPTED = 3
 
@@ -136,12 +136,7 @@ def sample(
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
     """Return the settings of a TOML file, with the given options over them."""
-    if path is None:
-        return given
-    try:
-        return {**read_toml(path.read_text(encoding="utf-8")), **given}
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return {**({} if path is None else read_toml_file(path, "--spec")), **given}
 
 
 def _numbers(name: str, text: str | None) -> list[float] | None:

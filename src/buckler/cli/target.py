@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.executors import Where, prepared
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import BucklerError, InvalidInput
 from buckler.records import Certificate
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates

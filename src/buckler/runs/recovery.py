@@ -116,19 +116,18 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
         raise InvalidInput(f"the log does not fit alpha {made.alpha:g}, n {made.n}, sigma {made.sigma:g}")
     chosen = np.where(log.certified, log.predicted, log.labels)
     held = np.where(log.certified, votes, made.n // 2)
-    rows = np.arange(len(log.ids))
-    counts, selection = np.zeros((2, len(rows), classes + 1), dtype=np.int64)
-    counts[rows, chosen], counts[rows, classes] = held, made.n - held
-    selection[rows, chosen] = n0
     origin = f"log {source}, read at alpha {made.alpha:g}"
     with open_writer(
-        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
+        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(log.ids), environment={}
     ) as writer:
-        for block, start in enumerate(range(0, len(rows), spec.shard_inputs)):
+        for block, start in enumerate(range(0, len(log.ids), spec.shard_inputs)):
             part = slice(start, start + spec.shard_inputs)
             if block not in writer.done:
-                unknown = tuple("" for _ in log.ids[part])
-                shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
+                ids, rows = log.ids[part], np.arange(len(log.ids[part]))
+                counts, selection = np.zeros((2, len(ids), classes + 1), dtype=np.int64)
+                counts[rows, chosen[part]], counts[rows, classes] = held[part], made.n - held[part]
+                selection[rows, chosen[part]] = n0
+                shard = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
                 writer.append(block, shard)
     return spec
 

@@ -9,9 +9,11 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
+from buckler.files import read_text
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 
@@ -20,6 +22,13 @@ ScoreDtype = Literal["float32", "float16"]
 
 DRAWS_PER_SHARD = {"philox": 50_000, "cuda": 2_000_000}
 """Draws behind one shard unless told: some seconds of work, which is what a kill can cost."""
+
+MOST_CLASSES = 10**6
+MOST_VOTES = 1 << 28
+"""Numbers in the table of one shard, which is read at once: 2 GiB of them."""
+
+LARGEST_TOML = 16 << 20
+"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -73,7 +82,8 @@ class RunSpec:
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
         put = object.__setattr__
         put(self, "sigma", check_positive("sigma", self.sigma))
-        for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
+        put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
+        for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
         for name in ("limit", "resize", "crop", "runner_ups"):
             if getattr(self, name) is not None:
@@ -99,6 +109,9 @@ class RunSpec:
         put(self, "checkpoints", points)
         shard = check_whole("shard_inputs", self.shard_inputs, 0, 10**6)
         put(self, "shard_inputs", shard or max(1, min(1000, DRAWS_PER_SHARD[self.noise] // (self.n + self.n0))))
+        votes = self.shard_inputs * (len(points) + 1) * self.num_classes
+        if votes > MOST_VOTES:
+            raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
     @property
     def kept_draws(self) -> int:
@@ -160,6 +173,15 @@ def read_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+
+
+def read_toml_file(path: Path, name: str) -> dict[str, Any]:
+    """Return the fields in a TOML file, which is called ``name`` where it cannot be read."""
+    try:
+        text = read_text(path, LARGEST_TOML)
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml(text)
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

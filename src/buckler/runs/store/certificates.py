@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.errors import InvalidInput
-from buckler.files import atomic_write
+from buckler.errors import InvalidInput, show
+from buckler.files import atomic_write, parse_json
 from buckler.records import Certificate
-from buckler.runs.store.tables import open_table
+from buckler.runs.store.tables import likely_rows, open_table
 
 SCHEMA = pa.schema(
     [
@@ -35,8 +35,8 @@ SCHEMA = pa.schema(
 )
 
 
-LARGEST = 10**8
-"""Certificates in a table, at most."""
+BATCH = 1 << 16
+"""Rows that are Python numbers at a time."""
 
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
@@ -56,8 +56,8 @@ def read_origin(path: Path) -> dict[str, Any] | None:
     """Return what the certificates of a table were made from, or None if it does not say."""
     try:
         metadata = _open(path).schema_arrow.metadata or {}
-        found = json.loads(metadata[ORIGIN]) if ORIGIN in metadata else None
-    except (ValueError, RecursionError) as broken:
+        found = parse_json(metadata[ORIGIN]) if ORIGIN in metadata else None
+    except ValueError as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
     return found if isinstance(found, dict) else None
 
@@ -73,12 +73,24 @@ def read_certificates(path: Path) -> list[Certificate]:
         empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
         if empty:
             raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
-        return [Certificate(**row) for row in table.to_pylist()]
+        return to_certificates(table, path)
     except InvalidInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
 
 
+def to_certificates(table: pa.Table, path: Path) -> list[Certificate]:
+    """Return the certificates in a table with our columns; a row that contradicts itself is named."""
+    made = []
+    for batch in table.to_batches(max_chunksize=BATCH):
+        for row in batch.to_pylist():
+            try:
+                made.append(Certificate(**row))
+            except InvalidInput as problem:
+                raise type(problem)(f"row {len(made)} of {path} ({show(row['id'])}): {problem}") from None
+    return made
+
+
 def _open(path: Path) -> pq.ParquetFile:
-    return open_table(path, rows=LARGEST, row_bytes=8192)
+    return open_table(path, rows=likely_rows(path), row_bytes=8192)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import DamagedEvidence, StoreError
-from buckler.files import checksum, put_in_place, sync_folder
+from buckler.files import checksum, parse_json, put_in_place, read_text, sync_folder
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -108,12 +108,12 @@ def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return values written by ``write_sealed``, or name the file that is not as it was written."""
     try:
-        if path.is_symlink() or path.stat().st_size > LARGEST_JSON:
+        if path.is_symlink():
             raise ValueError
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(read_text(path, LARGEST_JSON))
         if not isinstance(values, dict) or values.pop("seal", None) != _seal(values) or values.get("format") != FORMAT:
             raise ValueError
-    except (ValueError, RecursionError):
+    except ValueError:
         raise DamagedEvidence(f"{str(path)!r} is damaged: it is not what was written") from None
     except OSError as problem:
         raise StoreError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None

@@ -5,8 +5,25 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from buckler.files import check_plain
+
 SMALL = 1 << 20
 """Bytes that any table may have, whatever its rows."""
+
+
+FEW = 100_000
+"""Rows that any table may have, however small its file."""
+
+
+def likely_rows(path: Path, per_byte: int = 1) -> int:
+    """Return how many rows a table can have, if it is no trap: names and radii take some bytes each, even compressed.
+
+    Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
+    """
+    try:
+        return FEW + per_byte * path.stat().st_size
+    except OSError:
+        return FEW
 
 
 def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = False) -> pq.ParquetFile:
@@ -16,9 +33,13 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
     with what is expected.
     """
     try:
+        check_plain(path)
         table = pq.ParquetFile(path, memory_map=memory_map)
         found = table.metadata
-        unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+        groups = [found.row_group(i) for i in range(found.num_row_groups)]
+        # A column that repeats one value a million times has few bytes, and a million numbers in memory.
+        numbers = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+        unfolded = max(8 * numbers, sum(group.total_byte_size for group in groups))
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(problem) from None
     if not 0 < found.num_rows <= rows:
