@@ -3,6 +3,7 @@
 import csv
 import os
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -127,6 +128,13 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     assert find_fits(again, sigma=0.5)[0].alpha == 0.01
     found, _ = fewest_votes(again, 100_000, 0.01, 0.5)
     assert (found == votes)[again.certified].all()
+
+
+def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0]], sigma=1e23, label=[0])
+    write_log(tmp_path / "log.tsv", certificates, [0])
+    written = (tmp_path / "log.tsv").read_text().splitlines()[1].split("\t")[3]
+    assert Decimal(written) == Decimal(certificates[0].radius)
 
 
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def rounded_down(value: float, digits: int = 3) -> str:
     >>> rounded_down(0.9999)
     '0.999'
     """
+    if abs(value) >= 2.0**53:  # such a number is whole, and times a power of ten it may overflow
+        return f"{value:.{digits}f}"
     scale = 10**digits
     units = floor(value * scale)
     # The product may have been rounded up onto the next unit; a value just below it must not be shown as reaching it.
