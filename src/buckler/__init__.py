@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from buckler.records import Counts as Counts
     from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
-    from buckler.runs.smoothed import Smoothed as Smoothed
+    from buckler.smoothed import Smoothed as Smoothed
 
 __version__ = "0.1.0"
 
@@ -28,7 +28,7 @@ _HOME = {
     "InvalidInput": "errors",
     "MarginBound": "records",
     "Scores": "records",
-    "Smoothed": "runs.smoothed",
+    "Smoothed": "smoothed",
     "UnsoundMethod": "errors",
     "certify_counts": "certify.methods",
     "certify_scores": "certify.scores",

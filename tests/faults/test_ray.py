@@ -197,7 +197,7 @@ def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: C
 @pytest.mark.skipif(not FULL, reason="in make faults")
 def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     command = [
-        "certify", "--target-radius", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
+        "decide", "--target-radius", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
         "0.25", "--num-classes", "10", "--max-n", "3000", "--quiet",
     ]  # fmt: skip
     assert call(home, [*command, "--out", "here.parquet"])[0] == 0

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from buckler.sampling.architectures import build
 from buckler.sampling.fusion import fuse
 from buckler.sampling.narrow import NarrowConvolution
-from buckler.training.architectures import build
 
 
 def shaken(net: nn.Module) -> nn.Module:

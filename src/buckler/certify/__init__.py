@@ -8,7 +8,7 @@ that limit and sigma into a radius; ``methods`` is the registry of names and hol
 - ``tangents``: from a mean of ``X_A - c X_j`` to the second margin.
 - ``scores.certify_scores(scores, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
 - ``methods.certify_counts(counts, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
-- ``anytime.AnytimeTest(label, num_classes, sigma, target_radius, alpha, max_n)``: draw until a radius is decided.
+- ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided.
 - ``forecast.expected_draws(top, target_radius=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided.
 - ``published``: the estimators of the paper as printed; unsound, refused for certificates.

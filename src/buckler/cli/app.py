@@ -14,6 +14,7 @@ from buckler import __version__
 from buckler.bounds.compiled import tell_when_compiling
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
+from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.plan import plan
@@ -37,6 +38,7 @@ app = typer.Typer(
 app.command()(demo)
 app.command()(sample)
 app.command()(certify)
+app.command()(decide)
 app.command()(sweep)
 app.command()(report)
 app.command()(reproduce)

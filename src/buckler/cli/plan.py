@@ -31,7 +31,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Plan a run: draws, device-hours, evidence on disk, and what --target-radius is expected to save.
+    """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
     The forecast is as good as the probabilities it is built on: those of a typical data set, or of a pilot (--like).
 

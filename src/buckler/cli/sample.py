@@ -11,12 +11,12 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml_file
+from buckler.runs.opening import Where, open_run, read_settings
 
 INTERRUPTED = 3
 
@@ -53,7 +53,9 @@ def sample(
     labels: Annotated[str | None, typer.Option(help="An .npy file of labels, for arrays without.")] = None,
     resize: Annotated[int | None, typer.Option(help="Scale the shorter side of each image of a folder.")] = None,
     crop: Annotated[int | None, typer.Option(help="Cut the centre of each image of a folder.")] = None,
-    value_range: Annotated[str | None, typer.Option(help="Declared range of arrays of floats.  [default: 0,1]")] = None,
+    value_range: Annotated[
+        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.  [default: 0,1]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35")] = None,
@@ -90,11 +92,13 @@ def sample(
         "value_range": _numbers("value-range", value_range), "every": every, "limit": limit,
         "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
-    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, given)
+    if "n" not in settings:
+        raise InvalidInput("--n must be given, as an option or in the file of --spec")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with prepared(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
                 summary = runs.sample(
                     resolved,
                     classifier,
@@ -135,8 +139,13 @@ def sample(
 
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the given options over them."""
-    return {**({} if path is None else read_toml_file(path, "--spec")), **given}
+    """Return the settings of a TOML file, with the options over them that were given (None: not given)."""
+    asked = {key: value for key, value in given.items() if value is not None}
+    settings = asked if path is None else {**read_settings(path), **asked}
+    for name in ("model", "data", "sigma"):
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    return settings
 
 
 def _numbers(name: str, text: str | None) -> list[float] | None:

@@ -125,10 +125,9 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
-    if "target_radius" in origin:
-        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
-        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
-        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    if isinstance(radii := origin.get("radii"), list):
+        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra
 from buckler.files import atomic_write, checksum
-from buckler.training.architectures import Network, build
+from buckler.sampling.architectures import Network, build
 
 HEADER = "buckler"
 """The entry of the file's metadata that says, as JSON, which network the weights belong to."""

@@ -38,16 +38,28 @@ SCHEMA = pa.schema(
 BATCH = 1 << 16
 """Rows that are Python numbers at a time."""
 
+ROW_BYTES = 32_768
+"""Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
+
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
 
 def write_certificates(
-    path: Path, certificates: Sequence[Certificate], origin: Mapping[str, Any] | None = None
+    path: Path,
+    certificates: Sequence[Certificate],
+    origin: Mapping[str, Any] | None = None,
+    beside: pa.Table | None = None,
 ) -> None:
-    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
+
+    The columns of ``beside``, a row for each certificate, stand beside theirs; readers of certificates pass them over.
+    """
     schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
     table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
+    if beside is not None:
+        for column in beside.schema:
+            table = table.append_column(column, beside[column.name])
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
@@ -93,4 +105,4 @@ def to_certificates(table: pa.Table, path: Path) -> list[Certificate]:
 
 
 def _open(path: Path) -> pq.ParquetFile:
-    return open_table(path, rows=likely_rows(path), row_bytes=8192)
+    return open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)

@@ -11,6 +11,9 @@ SMALL = 1 << 20
 """Bytes that any table may have, whatever its rows."""
 
 
+LARGE = 1 << 30
+"""Bytes that the numbers of any table may take, whatever its rows."""
+
 FEW = 100_000
 """Rows that any table may have, however small its file."""
 
@@ -37,13 +40,15 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
         table = pq.ParquetFile(path, memory_map=memory_map)
         found = table.metadata
         groups = [found.row_group(i) for i in range(found.num_row_groups)]
+        unfolded = sum(group.total_byte_size for group in groups)
         # A column that repeats one value a million times has few bytes, and a million numbers in memory.
         numbers = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
-        unfolded = max(8 * numbers, sum(group.total_byte_size for group in groups))
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(problem) from None
     if not 0 < found.num_rows <= rows:
         raise ValueError(f"it has {found.num_rows} rows, and must have 1 to {rows}")
-    if not 0 <= unfolded <= SMALL + found.num_rows * row_bytes:
-        raise ValueError(f"it unfolds to {unfolded} bytes, too many for {found.num_rows} rows")
+    expected = SMALL + found.num_rows * row_bytes
+    if not 0 <= unfolded <= expected or not 0 <= 8 * numbers <= max(LARGE, expected):
+        most = max(unfolded, 8 * numbers)
+        raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
     return table

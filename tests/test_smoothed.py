@@ -7,6 +7,7 @@ import pytest
 from scipy.special import ndtr
 
 import buckler
+import buckler.smoothed as smoothed_module
 from buckler.types import AnyArray
 
 
@@ -79,12 +80,15 @@ def test_a_target_radius_is_decided_with_few_draws() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"n": 5}, {"method": "exact"}, {"margin": "probability"}, {"max_n": 0}, {"target_radius": 0.0}, {"n0": 0}],
-)
+    [
+        {"n": 5}, {"method": "exact"}, {"margin": "probability"}, {"max_n": 0}, {"n0": 0}, {"radius": "R1"},
+        {"temperature": 1.0}, {"map": "softmax"},
+    ],
+)  # fmt: skip
 def test_a_target_radius_takes_no_other_plan(change: dict[str, object]) -> None:
     smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
     good: dict[str, object] = {"x": [1.0], "target_radius": 0.5}
-    with pytest.raises(buckler.InvalidInput):
+    with pytest.raises(buckler.InvalidInput, match=rf"^{next(iter(change))} "):
         smoothed.certify(**good | change)  # type: ignore[arg-type]
 
 
@@ -100,6 +104,9 @@ def test_a_target_radius_takes_no_other_plan(change: dict[str, object]) -> None:
         ({"method": "magic"}, "method"),
         ({"x": np.array([np.nan])}, "x must"),
         ({"x": 1.0}, "x must"),
+        ({"max_n": 5}, "max_n is for drawing until decided"),
+        ({"label": 0, "n0": 5}, "n0 is for a class that is selected"),
+        ({"n": None, "target_radius": 0.0}, "radii must be above 0"),
     ],
 )
 def test_bad_input(change: dict[str, object], named: str) -> None:
@@ -109,3 +116,26 @@ def test_bad_input(change: dict[str, object], named: str) -> None:
         smoothed.certify(**good | change)  # type: ignore[arg-type]
     with pytest.raises(buckler.InvalidInput, match="sigma"):
         buckler.Smoothed(half_space, sigma=-1.0, num_classes=2)
+
+
+def test_everything_after_the_input_is_named() -> None:
+    """A locuslab user's ``certify(x, n0, n, alpha, batch_size)`` must not be taken for something else."""
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    with pytest.raises(TypeError, match="positional"):
+        smoothed.certify([0.6], 100, 1000, 0.001, 64)  # type: ignore[call-arg]
+
+
+def test_both_streams_come_from_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+    real = buckler.sampling.engine.Engine
+
+    def spy(*arguments: Any, **options: Any) -> Any:
+        made.append(options)
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(smoothed_module, "Engine", spy)
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    smoothed.certify([0.6], n=10)
+    smoothed.certify([0.6], n=10, map="softmax")
+    smoothed.certify([0.6], target_radius=0.1)
+    assert len(made) == 3

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from buckler.errors import InvalidInput  # noqa: E402
-from buckler.training.architectures import ARCHITECTURES, build, resnet_cifar  # noqa: E402
+from buckler.sampling.architectures import ARCHITECTURES, build, resnet_cifar  # noqa: E402
 
 torch.set_num_threads(1)
 
