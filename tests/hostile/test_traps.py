@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import DamagedEvidence, InvalidInput, UnsoundMethod
 from buckler.runs.store import folder
 from buckler.runs.store.certificates import ORIGIN, read_certificates, read_origin, write_certificates
@@ -111,7 +111,11 @@ def test_a_table_of_millions_of_rows_in_a_small_file(tmp_path: Path) -> None:
 def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
     path = tmp_path / "c.parquet"
     sound = certificates(path)
-    for column, value, kind in (("radius", -1.0, InvalidInput), ("method", "published", UnsoundMethod)):
+    for column, value, kind in (
+        ("radius", -1.0, InvalidInput),
+        ("radius", 50.0, InvalidInput),
+        ("method", "published", UnsoundMethod),
+    ):
         values = sound[column].to_pylist()
         values[1] = value
         place = sound.column_names.index(column)
@@ -128,7 +132,9 @@ def test_a_row_of_a_sweep_that_contradicts_itself_is_named(tmp_path: Path) -> No
     table.put("cell", made, None, run="r", folder="f", certified_class="label")
     table.save({})
     kept = pq.read_table(path)
-    broken = kept.set_column(kept.column_names.index("margin"), kept.field("margin"), pa.array([1.0, float("nan")]))
+    broken = kept.set_column(
+        kept.column_names.index("margin"), kept.field("margin"), pa.array([made[0].margin, float("nan")])
+    )
     pq.write_table(broken, path)
     with pytest.raises(InvalidInput, match=r"row 1 of .*s\.parquet \('b'\)"):
         SweepTable(path).read("cell")

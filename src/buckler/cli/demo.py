@@ -8,7 +8,7 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.cli.terminal import Console
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy

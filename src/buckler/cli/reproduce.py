@@ -20,7 +20,7 @@ from buckler.evaluate.paper import FIGURES, TABLES
 from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.report.reproduction import Reproduced, reproduction_page, text_table
-from buckler.runs.grid import CertifiedClass
+from buckler.runs.certify import CertifiedClass
 from buckler.runs.library import Library, open_library
 
 PARTS = (*TABLES, "figures", "all")

@@ -54,6 +54,9 @@ def sweep(
     The table has a row for each run, cell and input. Values are separated by commas; the runs are the axis of sigma.
     The same command again certifies only the cells that are missing.
 
+    A bound of your own is package.module:function, as for buckler audit. Its rows are claims, not certificates, marked
+    sound = false.
+
     Each cell holds alone. Picking the best of k cells after seeing them costs alpha: certify each at alpha / k, or
     choose the cell beforehand.
 
@@ -102,6 +105,7 @@ def sweep(
         for task, curve in zip(tasks, curves, strict=True):
             cell = {"run": str(task.evidence.root), "sigma": task.evidence.spec.sigma, **asdict(task.cell)}
             accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
+            cell["sound"] = task.sound
             print(json.dumps({**cell, "inputs": curve.inputs, "abstained": curve.abstained, "accuracy": accuracy}))
     elif not quiet:
         console = Console()

@@ -6,7 +6,7 @@ nearest, so half of what they print is more than was certified; what is written 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Context, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -15,6 +15,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_choice, first_repeated, show
 from buckler.files import atomic_write, read_text
 from buckler.records import Certificate
+from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -24,9 +25,6 @@ DECIMALS = 6
 
 LARGEST_LOG = 64 << 20
 """Bytes of a log, at most: a million lines."""
-
-MOST_DIGITS = 400
-"""Digits of a radius we write: the largest float has 309 before the point."""
 
 LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 9, 10**6
 """In the units of the input, and of any data set: beyond these a line is damaged or a joke."""
@@ -109,11 +107,10 @@ def _ends(radii: Sequence[Decimal], rounding: Rounding) -> tuple[FloatArray, Flo
 def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike) -> None:
     """Write certificates as the field's usual log, whole or not at all; radii are rounded down."""
     numbered = all(c.id.isascii() and c.id.isdigit() for c in certificates)
-    digits = Context(prec=MOST_DIGITS)
     lines = ["\t".join(COLUMNS)]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
-        radius = Decimal(certificate.radius).quantize(Decimal(10) ** -DECIMALS, ROUND_FLOOR, digits)
+        radius = rounded_down(certificate.radius, DECIMALS)
         name = certificate.id if numbered else str(i)
         lines.append(f"{name}\t{label}\t{predicted}\t{radius}\t{int(predicted == label)}\t0.0")
     with atomic_write(path) as temporary:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write
-from buckler.records import Certificate
+from buckler.records import Claim
 from buckler.runs.store import certificates as store
 from buckler.runs.store.tables import likely_rows, open_table
 from buckler.types import IntArray
@@ -45,7 +44,7 @@ class SweepTable:
     def put(
         self,
         cell: str,
-        certificates: Sequence[Certificate],
+        certificates: Sequence[Claim],
         labels: IntArray | None,
         *,
         run: str,
@@ -55,14 +54,14 @@ class SweepTable:
         """Take the certificates of a cell, in the place of those it may have had."""
         known = [None] * len(certificates) if labels is None else labels.tolist()
         origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
-        rows = [{**origin, "label": label, **asdict(c)} for c, label in zip(certificates, known, strict=True)]
+        rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
         self._cells[cell] = pa.Table.from_pylist(rows, schema=SCHEMA)
 
-    def read(self, cell: str) -> tuple[list[Certificate], IntArray | None]:
+    def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
         """Return the certificates of a cell, each validated again, and the labels where they are known."""
         table = self._cells[cell]
         labels = table["label"]
-        made = store.to_certificates(table.select(store.SCHEMA.names), self._path)
+        made = list(store.each_row(table.select(store.SCHEMA.names), self._path, store.claim_of))
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
