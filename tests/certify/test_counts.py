@@ -139,8 +139,6 @@ def test_ties_broken_at_random_are_recorded_and_never_lower() -> None:
     assert broken[0].uniform != broken[1].uniform
     with pytest.raises(buckler.InvalidInput, match="uniform serves the method 'exact'"):
         buckler.certify_counts(counts, sigma=0.5, label=[0, 0], tie_seed=7, method="top_class")
-    with pytest.raises(buckler.InvalidInput, match="ids must be different names; got 'a' twice"):
-        buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "a"], tie_seed=7)
 
 
 def test_two_classes_are_decided_by_clopper_pearson() -> None:
