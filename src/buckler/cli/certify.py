@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy

@@ -10,13 +10,13 @@ from typing import Annotated, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.certify import as_line, check_tsv
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.cli.sample import settings_from
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.rounding import rounded_down
 from buckler.runs import decide as runs

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, read_settings

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from buckler.certify.anytime import Decided
 from buckler.errors import InvalidInput, show
-from buckler.runs.store.certificates import LARGEST, ROW_BYTES, read_certificates, write_certificates
-from buckler.runs.store.tables import open_table
+from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
+from buckler.runs.store.tables import likely_rows, open_table
 
 BESIDE = pa.schema(
     [
@@ -47,7 +47,7 @@ def write_decisions(
 def read_drawings(path: Path, entries: int) -> list[Drawing]:
     """Return what the decisions of a table were drawn from, by one of so many ``entries``."""
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=ROW_BYTES).read(columns=DRAWN.names).select(DRAWN.names)
+        table = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES).read(columns=DRAWN.names).select(DRAWN.names)
         found = [Drawing(row["input"], row["drawn_by"]) for row in table.cast(DRAWN).to_pylist()]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
         raise InvalidInput(f"{str(path)!r} does not say what it was drawn from: {show(str(broken), 100)}") from None
@@ -60,7 +60,11 @@ def read_decisions(path: Path) -> list[Decided]:
     """Return the decisions of a table; each row is validated again."""
     certificates = read_certificates(path)
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=ROW_BYTES).read(columns=BESIDE.names).select(BESIDE.names)
+        table = (
+            open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)
+            .read(columns=BESIDE.names)
+            .select(BESIDE.names)
+        )
         if any(table[name].null_count for name in BESIDE.names):
             raise InvalidInput(f"decisions must have a value in every row; {path} has not")
         return [
