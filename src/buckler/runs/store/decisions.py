@@ -47,8 +47,9 @@ def write_decisions(
 def read_drawings(path: Path, entries: int) -> list[Drawing]:
     """Return what the decisions of a table were drawn from, by one of so many ``entries``."""
     try:
-        table = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES).read(columns=DRAWN.names).select(DRAWN.names)
-        found = [Drawing(row["input"], row["drawn_by"]) for row in table.cast(DRAWN).to_pylist()]
+        table = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES).read(columns=DRAWN.names)
+        rows = table.select(DRAWN.names).cast(DRAWN).to_pylist()
+        found = [Drawing(row["input"], row["drawn_by"]) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
         raise InvalidInput(f"{str(path)!r} does not say what it was drawn from: {show(str(broken), 100)}") from None
     if any(d.input is None or d.drawn_by is None or not 0 <= d.drawn_by < entries for d in found):
