@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.types import DiscreteMethod, MarginKind
 from tests.balls import normal_cdf

@@ -22,6 +22,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "run"
 
 
+@pytest.fixture(scope="session")
+def undisturbed_by_time(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home: Path = tmp_path_factory.mktemp("by_time")
+    lay_out(home)
+    assert call(home, arguments("run", shard_inputs=None)) == (0, "")
+    return home / "run"
+
+
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     lay_out(tmp_path)

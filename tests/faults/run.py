@@ -41,7 +41,19 @@ class Linear:
                 return logits[1:]
         return logits
 
+class Forking(Linear):
+    def __call__(self, batch):
+        if not os.path.exists("child") and len(batch) > 100:
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            with open("child", "w") as file:
+                file.write(str(child))
+        return super().__call__(batch)
+
 def linear(): return Linear()
+def forking(): return Forking()
 def raises(): return Linear("raises")
 def nan(): return Linear("nan")
 def classes(): return Linear("classes")
@@ -89,9 +101,11 @@ def lay_out(home: Path) -> None:
     np.savez(home / "data.npz", x=x, y=rng.integers(0, 10, 40))
 
 
-def arguments(folder: str | Path, **changes: str) -> list[str]:
+def arguments(folder: str | Path, **changes: str | None) -> list[str]:
+    """Return the command, with changes; an option that is None is left out."""
     options = {**OPTIONS, **{f"--{key.replace('_', '-')}": value for key, value in changes.items()}}
-    return ["sample", str(folder), *(part for pair in options.items() for part in pair), "--quiet"]
+    given = [part for name, value in options.items() if value is not None for part in (name, value)]
+    return ["sample", str(folder), *given, "--quiet"]
 
 
 def environment(**changes: str) -> dict[str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from buckler.runs.store.evidence import open_evidence
 from tests.faults.run import (
     FULL,
     HOLD,
@@ -56,7 +57,7 @@ class Cluster:
     def close(self) -> None:
         self._process.communicate("end\n", timeout=60)
 
-    def sample(self, home: Path, **changes: str) -> subprocess.Popen[str]:
+    def sample(self, home: Path, **changes: str | None) -> subprocess.Popen[str]:
         """Start a run that holds, in each of its two workers, when a shard or two are drawn."""
         command = arguments("run", executor="ray", address=self.address, workers="2", **changes)
         return start(home, command, HOLD, {**TOKEN, **LOOPBACK})
@@ -179,6 +180,22 @@ def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: C
     assert process.returncode == 2, said
     assert "has no function 'nowhere'" in said
     ledger.add("Ray, two nodes: a model that raises, or is not there", 2)
+
+
+@pytest.mark.skipif(not FULL, reason="in make faults")
+def test_shards_by_time_hold_the_same_evidence(
+    home: Path, undisturbed_by_time: Path, ledger: Ledger, cluster: Cluster
+) -> None:
+    process = cluster.sample(home, shard_inputs=None)
+    os.kill(holding(home, process, 2)[0], signal.SIGKILL)
+    before = sealed(home / "run")
+    (home / "go").touch()
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 0, said
+    gone = lost(before, sealed(home / "run"))
+    wrong = int(open_evidence(home / "run").digest() != open_evidence(undisturbed_by_time).digest())
+    ledger.add("Ray, two nodes: shards by time, SIGKILL of a worker", 1, gone, wrong)
+    assert (gone, wrong) == (0, 0)
 
 
 @pytest.mark.skipif(not FULL, reason="in make faults")

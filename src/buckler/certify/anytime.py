@@ -10,6 +10,7 @@ from typing import get_args
 
 import numpy as np
 
+from buckler.certify.issue import issue_target
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
 from buckler.records import Certificate
@@ -174,20 +175,14 @@ class AnytimeTest:
         ``n0`` is the size of the separate selection sample that chose the label; 0 if it was given.
         """
         label, rung, ladder = int(self._labels[row]), int(self._rung[row]), self.ladder
-        certificate = Certificate(
+        certificate = issue_target(
+            ladder.law,
+            ladder.radii[rung - 1] if rung else 0.0,
             id=id,
-            predicted=label if rung else None,
-            radius=ladder.radii[rung - 1] if rung else 0.0,
-            radius_kind="R2",
-            margin_kind="quantile",
-            margin=ladder.margins[rung - 1] if rung else -inf,
+            label=label if rung else None,
             alpha=ladder.alpha,
             n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
-            sigma=ladder.sigma,
-            map="hardmax",
-            temperature=None,
-            method="anytime",
         )
         decision: Decision = "hopeless" if self._hopeless[row] else "certified" if rung == len(ladder) else "undecided"
         return Decided(

@@ -8,7 +8,7 @@ the inputs which no any-time test can tell from the threshold in that many draws
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, log, nextafter
+from math import log
 
 import numpy as np
 from scipy.special import betainc, ndtr, ndtri, rel_entr
@@ -18,7 +18,8 @@ from buckler.bounds.distinct import distinct
 from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mixture
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
-from buckler.types import BoolArray, FloatArray, IntArray
+from buckler.laws import Gaussian
+from buckler.types import BoolArray, FloatArray, IntArray, Law
 
 PATIENCE = 3.0
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
@@ -48,6 +49,7 @@ class Ladder:
     sigma: float
     alpha: float = 1e-3
     max_n: int = 100_000
+    law: Law = field(init=False)
     needed: float = field(init=False)
     exam_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
@@ -59,13 +61,12 @@ class Ladder:
         """Check what was given, and compute what every look at the votes needs."""
         put = object.__setattr__
         put(self, "radii", _check_radii(self.radii))
-        put(self, "sigma", check_positive("sigma", self.sigma))
+        put(self, "law", Gaussian(self.sigma))
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "exam_alpha", budget.split(self.alpha, SHARES))
         put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
-        # Rounded up: the margin tested is at least the one that the radius needs.
-        put(self, "margins", tuple(nextafter(2.0 * nextafter(r / self.sigma, inf), inf) for r in self.radii))
+        put(self, "margins", tuple(self.law.margin(radius, "R2") for radius in self.radii))
         put(self, "thresholds", np.minimum(1.0, ndtr(0.5 * np.array(self.margins)) * (1.0 + LOG_ROUNDING)))
         put(self, "mixtures", tuple(tangent_mixture(margin) for margin in self.margins))
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
