@@ -44,19 +44,22 @@ class Pictures:
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
 
-    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
-    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
-    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
+    ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
+    the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
+    devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
+    ``commands`` what makes it again from a file spec.toml.
     """
 
     path: Path
     groups: tuple[Certified[Certificate], ...]
     planned: int
     contents: tuple[str, ...] | None
+    contents_hash: str | None
     spec: Mapping[str, Any] | None
     spec_toml: str | None
-    fingerprints: Mapping[str, str]
+    origins: Mapping[str, str]
     environment: Mapping[str, str]
+    caution: str
     commands: tuple[str, ...]
     pictures: Pictures | None = None
 

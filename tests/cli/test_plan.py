@@ -9,6 +9,7 @@ import pytest
 from buckler.certify.counts import certify_counts
 from buckler.certify.forecast import typical_top
 from buckler.cli.app import run
+from buckler.runs.identity import Identity
 from buckler.runs.plan import evidence_size
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
@@ -54,7 +55,7 @@ def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_pat
         selection[i] = rng.multinomial(spec.n0, shares)
     hashes = tuple(rng.bytes(16).hex() for _ in range(inputs))
     shard = Shard(tuple(map(str, range(inputs))), np.zeros(inputs, dtype=np.int64), hashes, selection, counts, None, 1)
-    with open_writer(tmp_path, spec, classifier="c", data="d", inputs=inputs, environment={}) as writer:
+    with open_writer(tmp_path, spec, Identity("c", "d"), inputs=inputs) as writer:
         writer.append(0, shard)
     written = sum(path.stat().st_size for path in (tmp_path / "shards").iterdir())
     assert written / 2.5 < evidence_size(spec, inputs, files=1) < 2.5 * written

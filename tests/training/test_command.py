@@ -13,10 +13,10 @@ import typer
 from typer.testing import CliRunner
 
 from buckler.errors import InvalidInput
+from buckler.files import checksum
 from buckler.training import gaussian
 from buckler.training.cards import read_card
 from buckler.training.checkpoints import save_checkpoint
-from buckler.training.weights import file_sha256
 
 QUICK = ["digits", "--sigma", "0.25", "--arch", "small_conv", "--epochs", "1", "--device", "cpu"]
 
@@ -37,7 +37,7 @@ def test_weights_and_card_are_written(tmp_path: Path, app: typer.Typer) -> None:
     stem = "digits-small_conv-sigma0.25"
     assert result.stdout.strip() == str(tmp_path / f"{stem}.safetensors")
     card = read_card(tmp_path / f"{stem}.json")
-    assert card.sha256 == file_sha256(tmp_path / f"{stem}.safetensors")
+    assert card.sha256 == checksum(tmp_path / f"{stem}.safetensors")
     assert card.command.endswith("--no-flip --seed 0")
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.cli.terminal import Console
 from buckler.errors import check_whole
 from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan

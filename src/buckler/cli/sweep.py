@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from buckler.certify.budget import split
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write

@@ -73,6 +73,8 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
     sentence = guarantee(groups, model, str(spec.get("data", name)), delta, wrong)
     if result.planned > len(ids):
         sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
+    if result.caution:
+        sentence += f" {result.caution}"
     facts: dict[str, dict[str, str]] = {
         "Certificates": {
             "method": _distinct(kind.method for kind in kinds),
@@ -87,7 +89,7 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
             "delta of the band": f"{delta:g}",
         },
         "Sampling": {key: _text(value) for key, value in spec.items()},
-        "Fingerprints": dict(result.fingerprints),
+        "Model, data and specification": dict(result.origins),
         "Versions and device": dict(result.environment),
     }
     shown = result.pictures

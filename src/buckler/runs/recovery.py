@@ -20,6 +20,7 @@ import numpy as np
 from buckler.certify.discrete import margin_lower
 from buckler.certify.registry import methods
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
@@ -171,21 +172,18 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
         n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     chosen = np.where(log.certified, log.predicted, log.labels)
-    rows = np.arange(len(log.ids))
-    counts, selection = np.zeros((2, len(rows), classes + buckets), dtype=np.int64)
-    counts[rows, chosen] = held
-    for bucket in range(buckets):
-        counts[:, classes + bucket] = np.minimum(rival, made.n - counts.sum(axis=1))
-    selection[rows, chosen] = n0
     origin = f"log {source}, read at alpha {made.alpha:g}"
-    with open_writer(
-        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
-    ) as writer:
+    with open_writer(folder, spec, Identity(origin, _hash(log)), inputs=len(log.ids)) as writer:
         starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
         for start in starts:
             part = slice(start, start + IN_A_SHARD)
-            unknown = tuple("" for _ in log.ids[part])
-            shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
+            ids, rows = log.ids[part], np.arange(len(log.ids[part]))
+            counts, selection = np.zeros((2, len(ids), classes + buckets), dtype=np.int64)
+            counts[rows, chosen[part]] = held[part]
+            for bucket in range(buckets):
+                counts[:, classes + bucket] = np.minimum(rival[part], made.n - counts.sum(axis=1))
+            selection[rows, chosen[part]] = n0
+            shard = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
             writer.append(start, shard)
     return spec
 
@@ -202,7 +200,7 @@ def _worst_votes(log: Log, made: Fit) -> tuple[IntArray, IntArray]:
     return held, rival
 
 
-def _fingerprint(log: Log) -> str:
+def _hash(log: Log) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"buckler-log-1")
     digest.update("\0".join(log.ids).encode())
     for values in (log.labels, log.predicted, log.low, log.high):

@@ -1,7 +1,7 @@
 """A run folder or a file of certificates -> one result: certificates by every method asked for, with what made them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,17 @@ from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.results import Certified, Pictures, Result
+from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
+from buckler.runs.contents import contents_hash, found_again
 from buckler.runs.own_method import method_named
-from buckler.runs.pictures import inputs_of
+from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
+from buckler.runs.store.decisions import read_drawings
 from buckler.runs.store.evidence import open_evidence
-from buckler.sampling.datasets import open_dataset
+from buckler.sampling.datasets import Dataset, open_dataset
+from buckler.sampling.noise import Float32Array, content_id
 from buckler.types import MarginKind, SimplexMap
 
 
@@ -48,6 +52,7 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
+    drawn = who_drew(evidence)
     methods = options.methods or tuple(method.name for method in sound_methods())
     made = certify_by_each(
         evidence,
@@ -64,10 +69,12 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         groups=tuple(Certified(str(path), tuple(group), made.labels) for group in made.certificates),
         planned=evidence.inputs,
         contents=made.contents,
+        contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=evidence.spec.to_toml(),
-        fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
-        environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
+        origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        environment=drawn.facts(),
+        caution=drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
     )
 
@@ -85,17 +92,22 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
+    contents, drawn = None, drawn_from(origin)
+    if "drawn_by" in origin:
+        drawers = entries(origin)
+        drawings = read_drawings(path, len(drawers))
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(drawers, drawings)
     return Result(
         path=path,
         groups=tuple(Certified(str(path), group, truth) for group in groups),
         planned=len(groups[0]),
-        contents=None,
+        contents=contents,
+        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
-        fingerprints={
-            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
-        },
-        environment={},
+        origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
+        environment={} if drawn is None else drawn.facts(),
+        caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
     )
 
@@ -139,7 +151,7 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
 def with_data(result: Result, data: str) -> Result:
     """Return a result with pictures of its inputs, and labels where it had none, from the data that were certified.
 
-    Other data are refused where the result says which they were: labels or order may differ.
+    Where the result says what was drawn, other inputs are refused when the pictures are looked at.
     """
     spec = result.spec or {}
     dataset = open_dataset(
@@ -149,11 +161,6 @@ def with_data(result: Result, data: str) -> Result:
         crop=spec.get("crop"),
         value_range=tuple(spec.get("value_range", (0.0, 1.0))),
     )
-    known = result.fingerprints.get("data")
-    if known is not None and known != dataset.fingerprint:
-        raise InvalidInput(
-            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
-        )
     place = {name: i for i, name in enumerate(dataset.ids)}
     missing = next((name for name in result.ids if name not in place), None)
     if missing is not None:
@@ -163,3 +170,16 @@ def with_data(result: Result, data: str) -> Result:
         labels = dataset.labels[[place[name] for name in result.ids]]
         groups = tuple(replace(group, labels=labels) for group in groups)
     return replace(result, groups=groups, pictures=Pictures(dataset.low, dataset.high, inputs_of(dataset, result)))
+
+
+def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
+    """Yield the inputs of a result one by one, in its order, compared with what was certified where that is known.
+
+    A picture of something else beside a certificate, or its label, would be worse than none.
+    """
+    seen = []
+    for x in found_again(dataset, result.ids, result.contents, result.path):
+        seen.append(content_id(x) if result.contents_hash is not None else "")
+        yield x
+    if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
+        raise InvalidInput(f"data is not what was certified in {str(result.path)!r}: some input has other values")
