@@ -34,7 +34,7 @@ ONLY_IN = {
     "sklearn": ("sampling/", "training/"),
     "numba": ("bounds/",),
     "pyarrow": ("runs/store",),
-    "ray": ("runs/executors/cluster.py",),
+    "ray": ("runs/executors/",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),
     "altair": ("report/",),

@@ -52,6 +52,11 @@ def test_bad_input() -> None:
         certified_accuracy(made, [0, 0, 0, 0], [-1.0])
     with pytest.raises(buckler.InvalidInput, match="certificates"):
         certified_accuracy([], [], [0.0])
+    twice = [*made, made[1]]
+    with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
+        certified_accuracy(twice, [0] * 5, [0.0])
+    with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
+        certified_share(twice, [0.0])
 
 
 def test_share_is_accuracy_if_every_prediction_is_right() -> None:

@@ -138,6 +138,13 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     assert (found == votes)[again.certified].all()
 
 
+def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0]], sigma=1e23, label=[0])
+    write_log(tmp_path / "log.tsv", certificates, [0])
+    written = (tmp_path / "log.tsv").read_text().splitlines()[1].split("\t")[3]
+    assert float(written) == certificates[0].radius
+
+
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:
     certificates = certify_counts([[50, 0], [60, 1]], sigma=1.0, label=[0, 0], ids=["a\tb", "7"])
     write_log(tmp_path / "log.tsv", certificates, [0, 1])

@@ -7,12 +7,12 @@ from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
-from rich.console import Console
 
 from buckler.certify.counts import votes_of
 from buckler.certify.discrete import limits_by
 from buckler.certify.method import Votes
 from buckler.certify.registry import methods
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes

@@ -10,13 +10,13 @@ from typing import Annotated, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.certify import as_line, check_tsv
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.cli.sample import settings_from
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
@@ -53,6 +53,9 @@ def decide(
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
     ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
+    ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -79,6 +82,8 @@ def decide(
     settings = runs.settings_to_decide(settings_from(spec, given), target)
     if any_environment and out is None and executor == "process":
         raise InvalidInput("--any-environment is for --out or workers, and there are neither")
+    if another_model and out is None:
+        raise InvalidInput("--another-model is for going on with --out, and there is none")
     kept = 0
     with interruptible():
         try:
@@ -92,7 +97,14 @@ def decide(
                     show(decided, drawn)
 
                 decisions = runs.decide(
-                    run.spec, target, run.executor, run.dataset, out, any_environment=any_environment, progress=progress
+                    run.spec,
+                    target,
+                    run.executor,
+                    run.dataset,
+                    out,
+                    any_environment=any_environment,
+                    another_model=another_model,
+                    progress=progress,
                 )
         except KeyboardInterrupt:
             place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
 
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.rounding import rounded_down
 from buckler.runs.interop import Log, Rounding, read_log

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtr
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.cli.terminal import Console
 from buckler.runs.plan import plan as make_plan
 from buckler.runs.store.certificates import read_certificates
 

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from buckler.certify.budget import split
 from buckler.cli.interrupts import interruptible
 from buckler.cli.sweep_view import baseline_of, curves_of, draw_axes, sweep_table, values
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.runs.grid import Grid
-from buckler.runs.spec import read_toml
+from buckler.runs.spec import read_toml_file
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sweeps import SweepTable
 from buckler.runs.sweep import sweep as certify_all
@@ -125,10 +125,7 @@ def _reminder(cells: int, alpha: float) -> str:
 
 
 def _settings(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    try:
-        found = {} if path is None else read_toml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    found = {} if path is None else read_toml_file(path, "--spec")
     unknown = sorted(found.keys() - set(SETTINGS))
     if unknown:
         raise InvalidInput(f"a sweep has no setting {unknown[0]!r}; it has {', '.join(SETTINGS)}")

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc
 
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_float_array,
+    check_whole,
+    check_whole_array,
+    first_repeated,
+    show,
+)
 from buckler.records import Claim
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
@@ -116,6 +124,9 @@ def margin_accuracy(
 def _curve(
     certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
+    if (twice := first_repeated(c.id for c in certificates)) is not None:
+        # Copies of one input stand or fall together, and the guarantee counts independent ones.
+        raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
@@ -74,11 +74,12 @@ def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
 
 def to_rich(table: TextTable, title: str = "") -> Table:
     """Return a table for the terminal; brackets in names are shown, not obeyed."""
-    made = Table(title=title or None, caption=table.caption or None)
+    caption = Text(table.caption, "table.caption") if table.caption else None
+    made = Table(title=Text(title, "table.title") if title else None, caption=caption)
     for i, name in enumerate(table.header):
-        made.add_column(escape(name), justify="left" if i < table.names else "right")
+        made.add_column(Text(name), justify="left" if i < table.names else "right")
     for row in table.rows:
-        made.add_row(*map(escape, row))
+        made.add_row(*map(Text, row))
     return made
 
 

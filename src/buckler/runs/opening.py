@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from buckler.errors import InvalidInput, check_real
 from buckler.runs.executors import Executor, open_executor
-from buckler.runs.spec import RunSpec, from_dict, read_toml
+from buckler.runs.spec import RunSpec, from_dict, read_toml_file
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import Architecture, resolve_model
@@ -55,10 +55,7 @@ class Opened(NamedTuple):
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """Return the settings in a TOML file."""
-    try:
-        return read_toml(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml_file(Path(path), "spec")
 
 
 def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None) -> Classifier:

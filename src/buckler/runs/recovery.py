@@ -14,6 +14,7 @@ import numpy as np
 
 from buckler.certify.discrete import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
@@ -119,24 +120,21 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
         raise InvalidInput(f"the log does not fit alpha {made.alpha:g}, n {made.n}, sigma {made.sigma:g}")
     chosen = np.where(log.certified, log.predicted, log.labels)
     held = np.where(log.certified, votes, made.n // 2)
-    rows = np.arange(len(log.ids))
-    counts, selection = np.zeros((2, len(rows), classes + 1), dtype=np.int64)
-    counts[rows, chosen], counts[rows, classes] = held, made.n - held
-    selection[rows, chosen] = n0
     origin = f"log {source}, read at alpha {made.alpha:g}"
-    with open_writer(
-        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
-    ) as writer:
+    with open_writer(folder, spec, Identity(origin, _hash(log)), inputs=len(log.ids)) as writer:
         starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
         for start in starts:
             part = slice(start, start + IN_A_SHARD)
-            unknown = tuple("" for _ in log.ids[part])
-            shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
+            ids, rows = log.ids[part], np.arange(len(log.ids[part]))
+            counts, selection = np.zeros((2, len(ids), classes + 1), dtype=np.int64)
+            counts[rows, chosen[part]], counts[rows, classes] = held[part], made.n - held[part]
+            selection[rows, chosen[part]] = n0
+            shard = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
             writer.append(start, shard)
     return spec
 
 
-def _fingerprint(log: Log) -> str:
+def _hash(log: Log) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"buckler-log-1")
     digest.update("\0".join(log.ids).encode())
     for values in (log.labels, log.predicted, log.low, log.high):

@@ -9,9 +9,11 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
+from buckler.files import read_text
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 
@@ -24,6 +26,13 @@ take seconds on a processor; more on a device, where a batch that is not full co
 
 MOST_TOGETHER = 1000
 """Inputs drawn together, at most: they are held in memory."""
+
+MOST_CLASSES = 10**6
+MOST_VOTES = 1 << 28
+"""Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""
+
+LARGEST_TOML = 16 << 20
+"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -77,7 +86,8 @@ class RunSpec:
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
         put = object.__setattr__
         put(self, "sigma", check_positive("sigma", self.sigma))
-        for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
+        put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
+        for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
         for name in ("limit", "resize", "crop", "runner_ups", "shard_inputs"):
             if getattr(self, name) is not None:
@@ -102,6 +112,9 @@ class RunSpec:
         if list(points) != sorted(set(points)) or points[-1] != self.n:
             raise InvalidInput(f"checkpoints must rise to n = {self.n}; got {show(self.checkpoints)}")
         put(self, "checkpoints", points)
+        votes = self.drawn_together * (len(points) + 1) * self.num_classes
+        if votes > MOST_VOTES:
+            raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
     @property
     def drawn_together(self) -> int:
@@ -180,6 +193,15 @@ def read_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+
+
+def read_toml_file(path: Path, name: str) -> dict[str, Any]:
+    """Return the fields in a TOML file, which is called ``name`` where it cannot be read."""
+    try:
+        text = read_text(path, LARGEST_TOML)
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml(text)
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:

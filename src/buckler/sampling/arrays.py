@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, check_whole_array, show
+from buckler.files import check_plain
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import from_bytes
 from buckler.types import AnyArray, IntArray
@@ -19,7 +19,7 @@ _UNREADABLE = (
     OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,
     tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-_LARGE, _UNFOLDS = 1 << 30, 100
+_LARGE, _UNFOLDS = 1 << 28, 100
 """A file may unfold to this many bytes, or to this many times its own size: more is not data but a trap."""
 
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
@@ -58,8 +58,7 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         rows = x[list(where)]
         return from_bytes(channels_first(rows), (low, high)) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
 
-    print_ = fingerprint("array", path, found, ids)
-    return Dataset(ids, found, load, print_, low, high)
+    return Dataset(ids, found, load, low, high)
 
 
 def open_cifar10(folder: Path) -> Dataset:
@@ -76,7 +75,7 @@ def open_cifar10(folder: Path) -> Dataset:
     def load(where: Sequence[int]) -> Float32Array:
         return from_bytes(records[list(where), 1:].reshape(-1, 3, 32, 32), (0.0, 1.0))
 
-    return Dataset(tuple(str(i) for i in range(len(records))), labels, load, fingerprint("cifar10", path))
+    return Dataset(tuple(str(i) for i in range(len(records))), labels, load)
 
 
 def channels_first(pixels: AnyArray) -> AnyArray:
@@ -88,6 +87,7 @@ def channels_first(pixels: AnyArray) -> AnyArray:
 
 def _read(path: Path) -> AnyArray:
     try:
+        check_plain(path)
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except _UNREADABLE as problem:
         raise InvalidInput(f"data {str(path)!r} is not a readable .npy file: {show(str(problem), 120)}") from None
@@ -96,6 +96,7 @@ def _read(path: Path) -> AnyArray:
 def _read_members(path: Path) -> dict[str, AnyArray]:
     wanted = {"x_test", "y_test", "x", "y", "index"}
     try:
+        check_plain(path)
         with path.open("rb") as raw:
             file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):
