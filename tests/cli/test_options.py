@@ -317,7 +317,11 @@ TABLE: dict[str, dict[str, Row]] = {
         "--alpha": Row("--alpha 0.1"),
         "--margin": Row("--margin probability"),
         "--points": Row("--points 6"),
-        "--collapsed": Row("--collapsed", base="audit top_class --n 8 --points 4", refused=("=audit top_class --n 8 --collapsed --power",)),
+        "--collapsed": Row(
+            "--collapsed",
+            base="audit top_class --n 8 --points 4",
+            refused=("=audit top_class --n 8 --collapsed --power",),
+        ),
         "--power": Row("--power", refused=("--power --quiet", "=audit top_class --n 8 --collapsed --power")),
         "--truth": Row("--truth 0.6,0.3,0.1", given="--power", refused=("--truth 0.6,0.3,0.1", "--power --truth 1,x")),
         "--fail": Row("--fail", "code", base="audit bounds_for_options:high --n 8 --points 4"),
