@@ -22,6 +22,7 @@ from scipy.special import betainc, ndtr
 
 from buckler.bounds.evalues import kl_to_null
 from buckler.certify.anytime import AnytimeTest
+from buckler.certify.ladder import Ladder
 from buckler.types import FloatArray
 
 FIXED_N = 100_000
@@ -77,19 +78,14 @@ def measure(images: Images, target: float, alpha: float, third: float, rng: np.r
     rest = 1.0 - images.top
     truths = np.stack([images.top, rest * (1.0 - third), rest * third], axis=-1)
     limits = math.log(1.0 / alpha) / np.maximum(kl_to_null(truths, margin), 1e-300)
-    used, certified, fixed = [], [], []
-    for truth in truths:
-        test = AnytimeTest(0, 3, images.sigma, target, alpha, FIXED_N)
-        top = 0
-        while test.decision == "undecided":
-            votes = rng.multinomial(test.batch_size(), truth)
-            top += int(votes[0])
-            test.update(votes)
-        top += int(rng.binomial(FIXED_N - test.n, truth[0]))
-        used.append(test.n)
-        certified.append(test.decision == "certified")
-        fixed.append(top > 0 and bool(betainc(top, FIXED_N - top + 1.0, ndtr(0.5 * margin)) <= alpha))
-    n, yes, usual = np.array(used), np.array(certified), np.array(fixed)
+    test = AnytimeTest(Ladder((target,), images.sigma, alpha, FIXED_N), np.zeros(len(truths)), 3)
+    while (rows := test.undecided).size:
+        test.update(rows, rng.multinomial(test.batch_sizes(rows), truths[rows]))
+    decided = [test.decided(row, str(row)) for row in range(len(truths))]
+    n = test.n
+    yes = np.array([d.decision == "certified" for d in decided])
+    top = np.array([dict(d.votes).get(0, 0) for d in decided]) + rng.binomial(FIXED_N - n, truths[:, 0])
+    usual = (top > 0) & (betainc(np.maximum(top, 1), FIXED_N - top + 1.0, ndtr(0.5 * margin)) <= alpha)
     ratio = float(np.median(n[yes] / limits[yes])) if yes.any() else math.nan
     return (
         f"{target:6.2f} {n.size:7d} {yes.mean():7.4f} {usual.mean():7.4f} {100 * (yes & ~usual).mean():6.2f} "

@@ -5,6 +5,7 @@ import pytest
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.forecast import expected_draws, typical_top
+from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput
 
 
@@ -12,12 +13,11 @@ from buckler.errors import InvalidInput
 def test_the_forecast_is_near_what_the_test_takes(target: float) -> None:
     rng = np.random.default_rng(0)
     top = typical_top(300)
-    used = []
-    for p in top:
-        test = AnytimeTest(0, 3, 0.5, target, 1e-3, 20_000)
-        while test.decision == "undecided":
-            test.update(rng.multinomial(test.batch_size(), [p, 1.0 - p, 0.0]))
-        used.append(test.n)
+    truths = np.stack([top, 1.0 - top], axis=1)
+    test = AnytimeTest(Ladder((target,), 0.5, 1e-3, 20_000), np.zeros(300), 2)
+    while (rows := test.undecided).size:
+        test.update(rows, rng.multinomial(test.batch_sizes(rows), truths[rows]))
+    used = test.n
     forecast = expected_draws(top, target_radius=target, sigma=0.5, max_n=20_000)
     assert 0.5 < np.mean(used) / forecast.mean() < 1.5
     assert 0.5 < np.median(used) / np.median(forecast) < 2.0

@@ -7,7 +7,8 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds.evalues import kl_to_null, kl_to_target
 from buckler.certify import budget
-from buckler.certify.anytime import FIRST_BATCH, PATIENCE, SHARES
+from buckler.certify.anytime import FIRST_BATCH
+from buckler.certify.ladder import PATIENCE, SHARES
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole, show
 from buckler.types import ArrayLike, FloatArray
 

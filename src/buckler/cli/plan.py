@@ -7,11 +7,11 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 from scipy.special import ndtr
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.cli.terminal import Console
 from buckler.runs.plan import plan as make_plan
 from buckler.runs.store.certificates import read_certificates
 
@@ -31,7 +31,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Plan a run: draws, device-hours, evidence on disk, and what --target-radius is expected to save.
+    """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
     The forecast is as good as the probabilities it is built on: those of a typical data set, or of a pilot (--like).
 

@@ -9,8 +9,8 @@ import typer
 
 from buckler.cli.pages import build_page
 from buckler.errors import InvalidInput, check_choice
+from buckler.files import atomic_write, read_text
 from buckler.runs.results import CertifyOptions, read_result
-from buckler.runs.store.files import atomic_write
 from buckler.types import MarginKind, SimplexMap
 
 LARGEST_CLASS_FILE = 1_000_000
@@ -90,8 +90,6 @@ def report(
 
 def _class_names(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > LARGEST_CLASS_FILE:
-            raise InvalidInput(f"--classes must be at most {LARGEST_CLASS_FILE:,} bytes; {str(path)!r} is larger")
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as problem:
+        return [line.strip() for line in read_text(path, LARGEST_CLASS_FILE).splitlines()]
+    except (OSError, ValueError) as problem:
         raise InvalidInput(f"--classes must be a readable text file; got {str(path)!r} ({problem})") from None

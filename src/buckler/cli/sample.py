@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml
+from buckler.runs.opening import Where, open_run, read_settings
 
 INTERRUPTED = 3
 
@@ -43,7 +43,7 @@ def sample(
     score_draws: Annotated[int | None, typer.Option(help="Keep the scores of this many draws.  [default: all]")] = None,
     score_dtype: Annotated[str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  [default: 512, or 2048 on cuda]")] = None,
-    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.")] = None,
+    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.  [default: 10 s of work]")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.  [default: cpu]")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.  [default: float32]")] = None,
     channels_last: Annotated[bool | None, typer.Option(help="Store images channels last.")] = None,
@@ -53,7 +53,9 @@ def sample(
     labels: Annotated[str | None, typer.Option(help="An .npy file of labels, for arrays without.")] = None,
     resize: Annotated[int | None, typer.Option(help="Scale the shorter side of each image of a folder.")] = None,
     crop: Annotated[int | None, typer.Option(help="Cut the centre of each image of a folder.")] = None,
-    value_range: Annotated[str | None, typer.Option(help="Declared range of arrays of floats.  [default: 0,1]")] = None,
+    value_range: Annotated[
+        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.  [default: 0,1]")
+    ] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
     ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35")] = None,
@@ -62,6 +64,9 @@ def sample(
     repair: Annotated[bool, typer.Option("--repair", help="Draw damaged shards again.")] = False,
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
+    ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
     ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
@@ -90,11 +95,13 @@ def sample(
         "value_range": _numbers("value-range", value_range), "every": every, "limit": limit,
         "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
     }  # fmt: skip
-    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, given)
+    if "n" not in settings:
+        raise InvalidInput("--n must be given, as an option or in the file of --spec")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with prepared(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
                 summary = runs.sample(
                     resolved,
                     classifier,
@@ -105,43 +112,54 @@ def sample(
                     max_samples=max_samples,
                     repair=repair,
                     any_environment=any_environment,
+                    another_model=another_model,
                 )
+        except runs.Interrupted as stop:
+            _how_to_go_on("interrupted", out, stop.summary)
+            raise typer.Exit(INTERRUPTED) from None
         except KeyboardInterrupt:
-            _how_to_go_on("interrupted", out)
+            _how_to_go_on("interrupted before anything was drawn", out, None)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(
             json.dumps(
                 {
                     "complete": summary.complete,
-                    "shards": summary.blocks,
-                    "shards_done": summary.blocks_done,
+                    "inputs": summary.inputs,
+                    "inputs_done": summary.inputs_done,
+                    "shards": summary.shards,
                     "samples": summary.samples,
+                    "lost": summary.lost,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
+                    "largest_difference": summary.difference,
                     "spec_hash": resolved.hash(),
                 }
             )
         )
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
-        done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
+        done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+    if summary.difference is not None and not quiet:
+        print(
+            f"buckler: logits differ by up to {summary.difference:.3g} from those that began the run", file=sys.stderr
+        )
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
-        _how_to_go_on("stopped at the limit", out)
+        _how_to_go_on("stopped at the limit", out, summary)
         raise typer.Exit(INTERRUPTED)
 
 
 def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the given options over them."""
-    if path is None:
-        return given
-    try:
-        return {**read_toml(path.read_text(encoding="utf-8")), **given}
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    """Return the settings of a TOML file, with the options over them that were given (None: not given)."""
+    asked = {key: value for key, value in given.items() if value is not None}
+    settings = asked if path is None else {**read_settings(path), **asked}
+    for name in ("model", "data", "sigma"):
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+    return settings
 
 
 def _numbers(name: str, text: str | None) -> list[float] | None:
@@ -151,9 +169,14 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
         raise InvalidInput(f"--{name} must be numbers separated by commas; got {text!r}") from None
 
 
-def _how_to_go_on(what: str, out: Path) -> None:
+def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
+    kept = ""
+    if summary is not None:
+        lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
+        shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
+        kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
     command = shlex.join(["buckler", *sys.argv[1:]])
-    print(f"buckler: {what}; finished shards are kept in {out}. Go on with: {command}", file=sys.stderr)
+    print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, show
-from buckler.runs.spec import read_toml
+from buckler.runs.spec import read_toml_file
 
 
 def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -13,12 +13,8 @@ def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, A
     ``[certify]`` with ``alpha = 0.01`` is ``certify --alpha 0.01`` unless the option is given; a list is what the
     command line separates by commas.
     """
-    try:
-        tables = read_toml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--settings must be a readable TOML file; got {str(path)!r} ({problem})") from None
     found: dict[str, dict[str, Any]] = {}
-    for command, table in tables.items():
+    for command, table in read_toml_file(path, "--settings").items():
         if command not in commands or not isinstance(table, dict):
             raise InvalidInput(f"--settings must hold tables named like commands; got {show(command)}")
         options = {

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import MissingExtra
 from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.cli.terminal import Console
 
 Advance = Callable[[int, int | None], None]
 

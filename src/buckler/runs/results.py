@@ -1,21 +1,27 @@
 """A run folder or a file of certificates -> one result: its inputs, and certificates by every method asked for."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
+from buckler.runs.admission import entries
 from buckler.runs.certify import certify_evidence
+from buckler.runs.contents import contents_hash, found_again
+from buckler.runs.own_method import method_named
+from buckler.runs.provenance import Drawn, drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.decisions import read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import Dataset
+from buckler.sampling.noise import Float32Array, content_id
 from buckler.types import IntArray, MarginKind, SimplexMap
 
 
@@ -36,9 +42,9 @@ class CertifyOptions:
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, in the order of ``ids``.
 
-    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
-    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
-    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
+    ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
+    the specification, ``origins`` what the run says about its model and its data, and ``drawn`` about who drew it;
+    ``planned`` is its number of inputs, and ``commands`` what makes it again from a file spec.toml.
     """
 
     path: Path
@@ -47,10 +53,11 @@ class Result:
     groups: tuple[tuple[Certificate, ...], ...]
     planned: int
     contents: tuple[str, ...] | None
+    contents_hash: str | None
     spec: Mapping[str, Any] | None
     spec_toml: str | None
-    fingerprints: Mapping[str, str]
-    environment: Mapping[str, str]
+    origins: Mapping[str, str]
+    drawn: Drawn | None
     commands: tuple[str, ...]
 
 
@@ -69,7 +76,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     groups, labels = [], None
     for method in options.methods or tuple(method.name for method in sound_methods()):
-        scores = "/" in method
+        scores = method_named(method).reads == "scores"
         made, labels = certify_evidence(
             evidence,
             alpha=1e-3 if options.alpha is None else options.alpha,
@@ -88,10 +95,11 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         groups=tuple(groups),
         planned=evidence.inputs,
         contents=tuple(name for shard in evidence.read_shards() for name in shard.inputs),
+        contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=evidence.spec.to_toml(),
-        fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
-        environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
+        origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        drawn=who_drew(evidence),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
     )
 
@@ -100,24 +108,29 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
         if getattr(options, name) is not None:
             raise InvalidInput(f"{name} is for folders of evidence; {str(path)!r} holds certificates already made")
-    groups = _grouped(path, read_certificates(path), options.methods)
+    methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
+    groups = _grouped(path, read_certificates(path), methods)
     ids = tuple(certificate.id for certificate in groups[0])
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
+    contents, drawn = None, drawn_from(origin)
+    if "drawn_by" in origin:
+        known = entries(origin)
+        drawings = read_drawings(path, len(known))
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(known, drawings)
     return Result(
         path=path,
         ids=ids,
         labels=None,
         groups=tuple(groups),
         planned=len(ids),
-        contents=None,
+        contents=contents,
+        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
-        fingerprints={
-            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
-        },
-        environment={},
+        origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
+        drawn=drawn,
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
     )
 
@@ -125,10 +138,9 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
-    if "target_radius" in origin:
-        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
-        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
-        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    if isinstance(radii := origin.get("radii"), list):
+        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
@@ -159,13 +171,17 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     return [tuple(group[name] for name in first) for group in apart.values()]
 
 
-def check_data(dataset: Dataset, result: Result) -> None:
-    """Refuse other data than those of a result, where it says which they were: labels or order may differ."""
-    known = result.fingerprints.get("data")
-    if known is not None and known != dataset.fingerprint:
-        raise InvalidInput(
-            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
-        )
+def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
+    """Yield the inputs of a result one by one, in its order, compared with what was certified where that is known.
+
+    A picture of something else beside a certificate, or its label, would be worse than none.
+    """
+    seen = []
+    for x in found_again(dataset, result.ids, result.contents, result.path):
+        seen.append(content_id(x) if result.contents_hash is not None else "")
+        yield x
+    if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
+        raise InvalidInput(f"data is not what was certified in {str(result.path)!r}: some input has other values")
 
 
 def labels_from(dataset: Dataset, result: Result) -> IntArray | None:

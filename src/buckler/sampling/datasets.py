@@ -1,8 +1,8 @@
 """Named data sets: inputs with stable ids, labels where known, and a declared range that is checked.
 
 ``open_dataset`` takes ``digits``, an ``.npy`` or ``.npz`` file, a folder of images by class, or CIFAR-10 in its
-official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first; arrays of
-floats are taken as they are, and must lie in the declared range, since sigma is in the same units.
+official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first. Arrays
+lie in the declared range, since sigma is in the same units: bytes are spread over it, other numbers taken as they are.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_real, check_whole, show
-from buckler.sampling.fingerprint import fingerprint
+from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.noise import Float32Array
+from buckler.sampling.values import check_value_range
 from buckler.types import IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]
@@ -26,7 +26,6 @@ class Dataset:
     ids: tuple[str, ...]
     labels: IntArray | None
     loader: Loader
-    fingerprint: str
     low: float = 0.0
     high: float = 1.0
     positions: tuple[int, ...] | None = None
@@ -94,14 +93,15 @@ def open_dataset(
     """Return the data set behind a name or path.
 
     ``labels`` is an ``.npy`` file of classes for arrays that come without. ``resize`` scales the shorter side of each
-    image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays of floats.
+    image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays: bytes are spread
+    over it, other numbers are taken as they are and must lie in it.
     """
     from buckler.sampling import arrays, images
 
-    low, high = (check_real("value_range", v) for v in value_range)
-    if low >= high:
-        raise InvalidInput(f"value_range must be two numbers, the lower first; got {show(value_range)}")
+    low, high = check_value_range(value_range)
     path = Path(name)
+    if path.suffix not in {".npy", ".npz"} and (low, high) != (0.0, 1.0):
+        raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
     if str(name) == "digits":
         return digits()
     if not path.exists():
@@ -150,4 +150,4 @@ def from_arrays(
     def load(where: Sequence[int]) -> Float32Array:
         return np.ascontiguousarray(x[list(where)], dtype=np.float32)
 
-    return Dataset(names, labels, load, fingerprint("array", x, labels, names), low, high)
+    return Dataset(names, labels, load, low, high)

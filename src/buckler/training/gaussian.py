@@ -15,8 +15,8 @@ import torch
 
 from buckler import __version__
 from buckler.errors import InvalidInput
+from buckler.sampling.architectures import Network, build
 from buckler.training.accuracy import noisy_accuracy
-from buckler.training.architectures import Network, build
 from buckler.training.averaging import recompute_statistics
 from buckler.training.cards import Card, write_card
 from buckler.training.checkpoints import load_checkpoint, save_checkpoint

@@ -1,0 +1,147 @@
+"""``buckler decide``: draw from a model until radii are decided, keeping what is decided."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, cast
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.cli.certify import as_line, check_tsv
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
+from buckler.cli.interrupts import interruptible
+from buckler.cli.sample import settings_from
+from buckler.cli.terminal import Console
+from buckler.errors import InvalidInput
+from buckler.rounding import rounded_down
+from buckler.runs import decide as runs
+from buckler.runs.interop import write_log
+from buckler.runs.opening import Where, open_run
+
+INTERRUPTED = 3
+
+
+def decide(
+    target_radius: Annotated[float, typer.Option(help="The radius to decide, fixed beforehand.")],
+    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
+    max_n: Annotated[
+        int | None,
+        typer.Option(help=f"Draws for each input at most: n of --spec.  (default: {runs.MAX_N})"),
+    ] = None,
+    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.  (default: 100)")] = None,
+    certified_class: Annotated[str, typer.Option("--class", help="selection, or label: the true one.")] = "selection",
+    spec: Annotated[Path | None, typer.Option(help="TOML file with settings of buckler sample; options win.")] = None,
+    model: Annotated[str | None, typer.Option(help="As for buckler sample.")] = None,
+    data: Annotated[str | None, typer.Option(help="As for buckler sample.")] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise.  (default: 0)")] = None,
+    every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.  (default: cpu)")] = None,
+    num_classes: Annotated[int | None, typer.Option(help="Classes, where the model does not tell.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  (default: 512, or 2048 on cuda)")] = None,
+    out: Annotated[Path | None, typer.Option(help="Keep what is decided in this Parquet file.")] = None,
+    tsv: Annotated[
+        Path | None,
+        typer.Option(help="Write the field's usual log: idx label predict radius correct time; rounded down."),
+    ] = None,
+    any_environment: Annotated[
+        bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
+    ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
+    ] = False,
+    executor: ExecutorOption = "process",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Draw from a model until a radius, fixed beforehand, is certified, hopeless or out of budget for each input.
+
+    Most inputs take a hundred draws or so. Each certificate holds whenever its drawing stopped. What is decided is
+    kept in --out, and the same command goes on from there.
+
+    Examples:
+
+      buckler decide --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
+
+      buckler decide --target-radius 0.5 --spec run.toml --class label --max-n 10000
+    """
+    target = runs.Target((target_radius,), alpha, cast(runs.ClassRule, certified_class))
+    given = {
+        "model": model, "data": data, "sigma": sigma, "n": max_n, "n0": n0, "seed": seed, "every": every,
+        "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
+    }  # fmt: skip
+    settings = runs.settings_to_decide(settings_from(spec, given), target)
+    if any_environment and out is None and executor == "process":
+        raise InvalidInput("--any-environment is for --out or workers, and there are neither")
+    if another_model and out is None:
+        raise InvalidInput("--another-model is for going on with --out, and there is none")
+    kept = 0
+    with interruptible():
+        try:
+            where = Where(executor, address, workers, gpus_per_worker, any_environment)
+            with open_run(settings, where) as run, _bar(len(run.dataset), quiet or as_json) as show:
+                check_tsv(tsv, run.dataset.labels)
+
+                def progress(decided: int, drawn: int) -> None:
+                    nonlocal kept
+                    kept = decided
+                    show(decided, drawn)
+
+                decisions = runs.decide(
+                    run.spec,
+                    target,
+                    run.executor,
+                    run.dataset,
+                    out,
+                    any_environment=any_environment,
+                    another_model=another_model,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"
+            command = shlex.join(["buckler", *sys.argv[1:]])
+            print(
+                f"buckler: interrupted; {kept} inputs are decided and {place}. Go on with: {command}", file=sys.stderr
+            )
+            raise typer.Exit(INTERRUPTED) from None
+    certificates = [decided.certificate for decided in decisions]
+    if tsv is not None and run.dataset.labels is not None:
+        write_log(tsv, certificates, run.dataset.labels)
+    if as_json:
+        for decided in decisions:
+            print(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))
+    elif not quiet:
+        draws = np.array([certificate.n for certificate in certificates])
+        certified = sum(not certificate.abstained for certificate in certificates)
+        Console().print(
+            f"{len(certificates)} inputs: {certified} certified to radius {rounded_down(target_radius)}, "
+            f"{len(certificates) - certified} not; draws {draws.sum():,} in all, mean {draws.mean():,.0f}, "
+            f"median {np.median(draws):,.0f} (sigma {run.spec.sigma:g}, alpha {alpha:g})",
+            soft_wrap=True,
+        )
+
+
+@contextmanager
+def _bar(inputs: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows the number of inputs decided, and of draws."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[draws]}"))
+    with Progress(
+        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), disable=quiet
+    ) as bar:
+        task = bar.add_task("deciding", total=inputs, draws="")
+
+        def show(decided: int, drawn: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = f", {drawn / elapsed:,.0f} a second" if elapsed > 0 else ""
+            bar.update(task, completed=decided, draws=f"{drawn:,} draws{rate}")
+
+        yield show
