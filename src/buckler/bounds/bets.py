@@ -36,12 +36,12 @@ PRIOR = 2.0
 
 
 class Pair(NamedTuple):
-    """Draws of two columns, and how they make one variable: c_i is ``slopes[index[i]]``, fixed before draw i."""
+    """Draws of two columns, and how they make one variable: c_i is ``slopes[slope_index[i]]``, fixed before draw i."""
 
     a: FloatArray
     b: FloatArray
     slopes: FloatArray
-    index: IntArray
+    slope_index: IntArray
     earlier: FloatArray
     """Sums over draws seen earlier (``earlier_moments``)."""
 

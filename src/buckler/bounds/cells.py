@@ -193,7 +193,7 @@ def refine(
     """
     upper, wealth, stakes = cells
     y, starts = seen
-    table, index = bets.table, bets.pair.index
+    table, index = bets.table, bets.pair.slope_index
     s = index[y.size]
     nodes = node_below(table, s, window[0]), min(node_below(table, s, window[1]) + 1, table.shape[0] - 1)
     # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.

@@ -43,7 +43,7 @@ def hazard(log_price: float, hazards: FloatArray) -> float:
     k = int(x)
     if k + 1 >= hazards.size:
         return 1.4142135623730951 * x / STEPS
-    return hazards[k] + (x - k) * (hazards[k + 1] - hazards[k])
+    return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
 
 
 @compiled
@@ -63,7 +63,7 @@ def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatAr
     deviation = deviation_of(moments)
     reach = hazard(log_price, hazards) / sqrt(left)
     skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / deviation**3
-    return reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION)
+    return float(reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION))
 
 
 @compiled

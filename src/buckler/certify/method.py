@@ -102,7 +102,7 @@ def own_method(
     def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
         if votes.counts is None and not pairs:
             raise InvalidInput(f"method {name} reads the counts of all classes; only two of them are known here")
-        given = votes[:3] if pairs else (votes.counts,)
+        given = votes[:3] if pairs or votes.counts is None else (votes.counts,)
         try:
             lows = np.asarray(function(*(each.copy() for each in given), alpha), dtype=np.float64)
         except Exception as problem:

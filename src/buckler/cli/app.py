@@ -5,9 +5,10 @@ import sys
 import traceback
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from buckler import __version__
@@ -25,7 +26,7 @@ from buckler.cli.sample import sample
 from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
 from buckler.cli.train import train
-from buckler.errors import BucklerError
+from buckler.errors import BucklerError, InvalidInput
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
 
@@ -36,18 +37,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(sample)
-app.command()(certify)
-app.command()(decide)
-app.command()(sweep)
-app.command()(report)
-app.command()(reproduce)
-app.command()(compact)
-app.command()(train)
-app.command()(audit)
-app.command("import")(import_)
-app.command()(plan)
+
+
+class _Command(TyperCommand):
+    """A command that says either nothing or JSON, not both."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if ctx.params.get("quiet") and ctx.params.get("as_json"):
+            raise InvalidInput("--quiet prints nothing, and --json asks for something to be printed: give one of them")
+        return super().invoke(ctx)
+
+
+for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan):
+    app.command(cls=_Command)(_command)
+app.command("import", cls=_Command)(import_)
 
 
 def _show_version(value: bool) -> None:
@@ -61,7 +64,10 @@ def _root(
     context: typer.Context,
     settings: Annotated[
         Path | None,
-        typer.Option(help="TOML file with a table of options for each command: [certify] alpha = 0.01. Options win."),
+        typer.Option(
+            help=r"TOML file with a table of options for each command: \[certify] alpha = 0.01. Options win.",
+            show_default="none",
+        ),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")

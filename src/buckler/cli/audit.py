@@ -32,8 +32,10 @@ def audit(
     method: Annotated[
         str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
     ] = None,
-    own: Annotated[str | None, typer.Option("--method", help="The same as METHOD; package.module:function.")] = None,
-    m: Annotated[int | None, typer.Option("--m", help="Classes; 3 unless given.", show_default=False)] = None,
+    own: Annotated[
+        str | None, typer.Option("--method", help="The same as the argument METHOD.", show_default="METHOD")
+    ] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Classes.", show_default="3")] = None,
     n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
     alpha: Annotated[float, typer.Option(help="The promised error probability.")] = 0.01,
     margin: Annotated[
@@ -51,7 +53,10 @@ def audit(
         bool, typer.Option("--power", help="Compare its power with the best there can be, by linear programming.")
     ] = False,
     truth: Annotated[
-        list[str] | None, typer.Option(help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", show_default="several"
+        ),
     ] = None,
     fail: Annotated[bool, typer.Option("--fail", help="Leave with exit code 1 if the audit did not pass.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -59,9 +64,9 @@ def audit(
 ) -> None:
     """Search all truths for the one at which a bound misses most often, every outcome enumerated.
 
-    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of shape [k, m], one outcome a
-    row, class 0 being the certified class; lows are k lower limits of its margin over the best other class. Its module
-    is found in the current folder too, and is run as the program it is. With --collapsed it is a function
+    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one
+    outcome a row, class 0 being the certified class; lows are k lower limits of its margin over the best other class.
+    Its module is found in the current folder too, and is run as the program it is. With --collapsed it is a function
     (top, runner_up, n, alpha) -> lows of three arrays of counts, and must not rise with the runner-up.
 
     The exit code is 0 whatever the verdict, or 1 with --fail and a bound that missed more often than promised.
@@ -83,6 +88,8 @@ def audit(
     check_whole("points", points, 2)
     if truth and not power:
         raise InvalidInput("--truth is for --power")
+    if power and quiet:
+        raise InvalidInput("--power is shown, and --quiet shows nothing")
     if collapsed:
         if power:
             raise InvalidInput("--power does not go with --collapsed: its optimum is over all outcomes of m classes")
@@ -138,7 +145,10 @@ def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
 def _one_name(method: str | None, own: str | None) -> str:
     if (method is None) == (own is None):
         ours = ", ".join(known.name for known in methods("votes"))
-        raise InvalidInput(f"one METHOD must be given: {ours}, or package.module:function for a bound of your own")
+        raise InvalidInput(
+            f"one METHOD must be given, as the argument or by --method: {ours}, or package.module:function for a bound "
+            "of your own"
+        )
     return cast(str, method or own)
 
 

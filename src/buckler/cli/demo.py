@@ -29,7 +29,7 @@ SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure, the evidence and the certificates.")] = Path("demo"),
-    sigma: Annotated[float, typer.Option(help="Noise, in units of the pixels' range [0, 1].")] = 0.4,
+    sigma: Annotated[float, typer.Option(help="Noise, in units of the pixels, which go from 0 to 1.")] = 0.4,
     n: Annotated[int, typer.Option(help="Estimation draws for each image.")] = 1000,
     n0: Annotated[int, typer.Option(help="Selection draws for each image.")] = 100,
     alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,

@@ -1,4 +1,4 @@
-"""A bar on the terminal while something is counted that has no rate of its own; nothing where no one looks."""
+"""A bar on the terminal while something is counted that has no rate of its own; hidden where there is no terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

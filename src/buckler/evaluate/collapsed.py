@@ -137,8 +137,6 @@ def pair_probability(n: int, p1: float, p2: float, c: IntArray) -> float:
     >>> round(pair_probability(2, 0.5, 0.25, np.array([1, 1, 1])), 6)
     0.75
     """
-    from scipy.stats import binom  # pmfs to 1e-13, which gammaln does not give; loaded only where it is used
-
     reach = SPREAD * np.sqrt(n * p2 * (1.0 - p2)) + 100.0
     j = np.arange(max(0, int(n * p2 - reach)), min(n, int(n * p2 + reach)) + 1)
     level, left = c[j], n - j
@@ -146,7 +144,10 @@ def pair_probability(n: int, p1: float, p2: float, c: IntArray) -> float:
     some = (level > 0) & (level <= left)
     share = min(1.0, p1 / (1.0 - p2)) if p2 < 1.0 else 0.0
     tails[some] = betainc(level[some], left[some] - level[some] + 1.0, share)
-    return float(np.sum(binom.pmf(j, n, p2) * tails))
+    # Weights by the ratios of neighbours, made to sum to one: gammaln would lose the digits that large n leaves.
+    logs = np.cumsum(np.log((n - j[:-1]) * max(p2, 1e-300) / ((j[:-1] + 1.0) * max(1.0 - p2, 1e-300))))
+    weights = np.exp(np.append(0.0, logs) - logs.max(initial=0.0))
+    return float(weights @ tails / weights.sum())
 
 
 def _limits(bound: PairBound, top: IntArray, runner_up: IntArray, n: int) -> FloatArray:

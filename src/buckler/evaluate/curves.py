@@ -21,6 +21,7 @@ from buckler.errors import (
     show,
 )
 from buckler.records import Claim
+from buckler.results import Certified
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
@@ -88,6 +89,20 @@ def certified_share(
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
     return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
+
+
+def certified_curve(
+    certified: Certified[Claim],
+    radii: ArrayLike,
+    *,
+    delta: float = 1e-3,
+    name: str | None = None,
+    use_labels: bool = True,
+) -> Curve:
+    """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
+    if certified.labels is not None and use_labels:
+        return certified_accuracy(certified.certificates, certified.labels, radii, delta=delta, name=name)
+    return certified_share(certified.certificates, radii, delta=delta, name=name)
 
 
 def margin_accuracy(

@@ -2,8 +2,9 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
@@ -142,3 +143,10 @@ def _is_number(cell: str) -> bool:
 
 FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
 """How a table is written, by the ending of its file."""
+
+
+def format_of(path: Path) -> Callable[[TextTable], str]:
+    """Return what turns a table into the text of a file with the ending of ``path``."""
+    if path.suffix not in FORMATS:
+        raise InvalidInput(f"a table's file must end in {', '.join(FORMATS)}; got {str(path)!r}")
+    return FORMATS[path.suffix]

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli_w
+
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.files import read_text
 from buckler.sampling.classifiers import Dtype
@@ -157,7 +159,7 @@ class RunSpec:
 
     def to_toml(self) -> str:
         """Return the specification as TOML."""
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
+        return tomli_w.dumps(self.as_dict())
 
 
 FIELDS = frozenset(field.name for field in fields(RunSpec))
@@ -182,11 +184,6 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**dict(values))
 
 
-def from_toml(text: str) -> RunSpec:
-    """Return the specification in a TOML text."""
-    return from_dict(read_toml(text))
-
-
 def read_toml(text: str) -> dict[str, Any]:
     """Return the fields in a TOML text."""
     try:
@@ -202,6 +199,30 @@ def read_toml_file(path: Path, name: str) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
     return read_toml(text)
+
+
+def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting: from ``a,b,c``, from a list of a TOML file, or from one value.
+
+    >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
+    ((100, 200), (0.1, 1.0), ())
+    """
+    if given is None:
+        return ()
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
+    try:
+        return tuple(kind(part.strip() if isinstance(part, str) else part) for part in parts)
+    except (TypeError, ValueError):
+        wanted = {int: "whole numbers", float: "numbers"}.get(kind, "names")
+        raise InvalidInput(f"{name} must be {wanted} separated by commas; got {show(given)}") from None
+
+
+def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting that may have each of them once."""
+    found = values(name, given, kind)
+    if len(set(found)) != len(found):
+        raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
+    return found
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -222,13 +243,3 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
         ):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        if any(0xD800 <= ord(c) < 0xE000 for c in value):
-            raise InvalidInput(f"text must be Unicode; got {show(value)}")
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)

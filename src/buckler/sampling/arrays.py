@@ -46,6 +46,8 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         found = None if y is None else check_whole_array("y", y.reshape(-1))
         index = check_whole_array("index", members["index"]) if "index" in members and key == "x" else None
     if labels is not None:
+        if found is not None:
+            raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
         found = check_whole_array("labels", _read(Path(labels)))
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")

@@ -41,7 +41,7 @@ def write_decisions(
         for decided, drawing in zip(decisions, drawings, strict=True)
     ]
     beside = pa.Table.from_pylist(rows, schema=pa.schema([*BESIDE, *DRAWN]))
-    write_certificates(path, [d.certificate for d in decisions], origin, beside)
+    write_certificates(path, [d.certificate for d in decisions], origin, beside=beside)
 
 
 def read_drawings(path: Path, entries: int) -> list[Drawing]:
