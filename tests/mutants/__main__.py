@@ -13,6 +13,8 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from math import inf
 from pathlib import Path
 from queue import Queue
 from typing import Any
@@ -22,6 +24,7 @@ from tests.mutants.making import Mutant, all_mutants
 from tests.mutants.trying import copy_tree, run_tests, steps, try_mutant
 
 ROOT = Path(__file__).parents[2]
+MOST_STEPS = 3
 
 
 def asked() -> argparse.Namespace:
@@ -52,7 +55,7 @@ def chosen(options: argparse.Namespace) -> list[Mutant]:
 
 
 def main() -> int:
-    """Try the sample; print a line for each mutant that is tried and the table of those that lived."""
+    """Try the sample; print a line for each verdict and the table of those that lived."""
     options = asked()
     excuses = read_excuses()
     results: Path = options.results
@@ -61,51 +64,54 @@ def main() -> int:
     if results.exists():
         known = {entry["key"]: entry for entry in map(json.loads, results.read_text().splitlines())}
     sample = chosen(options)
+    if options.again:
+        known = {key: entry for key, entry in known.items() if entry["found"]}
     excused = {m.key for m in sample if any(excuse.covers(m) for excuse in excuses)}
-    tried = {m.key for m in sample if m.key in known and (known[m.key]["found"] or not options.again)}
-    waiting = [m for m in sample if m.key not in tried | excused]
-    print(f"{len(sample)} mutants, {len(excused)} of them excused, {len(tried - excused)} known", flush=True)
-    ends = time.monotonic() + 60.0 * options.minutes if options.minutes else float("inf")
+    waiting = [m for m in sample if m.key not in excused]
+    print(f"{len(sample)} mutants, {len(excused)} of them excused", flush=True)
+    ends = time.monotonic() + 60.0 * options.minutes if options.minutes else inf
     lock = threading.Lock()
     proved: set[str] = set()
     trees: Queue[Path] = Queue()
 
-    def one(mutant: Mutant) -> None:
-        if time.monotonic() > ends:
+    def one(mutant: Mutant, depth: int) -> None:
+        entry = known.get(mutant.key, {"found": "", "passed": 0, "seconds": 0.0})
+        plan = steps(ROOT, mutant.file)
+        if time.monotonic() > ends or entry["found"] or entry["passed"] != depth or depth >= len(plan):
             return
         tree = trees.get()
         try:
             if not options.unproved:
-                prove(tree, mutant.file, proved)
-            verdict = try_mutant(tree, mutant)
+                prove(tree, mutant.file, plan[depth], proved)
+            verdict = try_mutant(tree, mutant, plan[depth])
         finally:
             trees.put(tree)
         entry = {
-            "key": mutant.key, "file": mutant.file, "line": mutant.line, "text": mutant.text,
-            "change": mutant.change, "found": verdict.found, "seconds": round(verdict.seconds, 1),
+            "key": mutant.key, "file": mutant.file, "line": mutant.line, "text": mutant.text, "change": mutant.change,
+            "found": verdict.found, "passed": depth if verdict.found else depth + 1, "steps": len(plan),
+            "seconds": round(entry["seconds"] + verdict.seconds, 1),
         }  # fmt: skip
         with lock, results.open("a") as file:
             file.write(json.dumps(entry) + "\n")
             known[mutant.key] = entry
-            print(f"{verdict.found or 'LIVED':60} {entry['seconds']:6} s  {where(mutant)}", flush=True)
+            print(f"{verdict.found or f'passed {depth + 1} of {len(plan)}':60}  {where(mutant)}", flush=True)
 
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         for job in range(options.jobs):
             copy_tree(ROOT, Path(folder) / str(job))
             trees.put(Path(folder) / str(job))
         with ThreadPoolExecutor(options.jobs) as pool:
-            for _ in pool.map(one, waiting):
-                pass
+            for depth in range(MOST_STEPS):  # the short step of all before the long one of any
+                list(pool.map(one, waiting, repeat(depth)))
     return report(sample, excused, known)
 
 
-def prove(tree: Path, file: str, proved: set[str]) -> None:
-    """Run the tests of a file on the tree as it is, once: tests that fail on it would find every mutant."""
-    for tests in steps(tree, file):
-        name = " ".join(tests[1:] if tests[0] == file else tests)
-        if name not in proved and (verdict := run_tests(tree, tests)).found:
-            raise SystemExit(f"{verdict.found} fails on the tree as it is: no verdict on mutants can be had")
-        proved.add(name)
+def prove(tree: Path, file: str, tests: list[str], proved: set[str]) -> None:
+    """Run tests on the tree as it is, once: those that fail on it would find every mutant."""
+    name = " ".join(test for test in tests if test != file)
+    if name not in proved and (verdict := run_tests(tree, tests)).found:
+        raise SystemExit(f"{verdict.found} fails on the tree as it is: no verdict on mutants can be had")
+    proved.add(name)
 
 
 def where(mutant: Mutant) -> str:
@@ -114,24 +120,35 @@ def where(mutant: Mutant) -> str:
 
 
 def report(sample: list[Mutant], excused: set[str], known: dict[str, dict[str, Any]]) -> int:
-    """Print how many were found, room by room, and the lines of those that lived; return 1 if there are such."""
+    """Print how many were found, room by room, and the lines of those that lived; return 1 if there are such.
+
+    *open* are those that passed some of the tests and have others to come, *left* those not tried.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     living = []
     for mutant in sample:
         room = "/".join(mutant.file.removeprefix("src/buckler/").split("/")[:-1])
-        entry = known.get(mutant.key)
-        state = "excused" if mutant.key in excused else "left" if entry is None else "found" if entry["found"] else ""
-        counts[room, state or "lived"] += 1
-        if not state:
-            living.append(mutant)
-    states = ("found", "lived", "excused", "left")
+        state = "excused" if mutant.key in excused else state_of(known.get(mutant.key))
+        counts[room, state] += 1
+        if state in {"lived", "open"}:
+            living.append((state, mutant))
+    states = ("found", "lived", "excused", "open", "left")
     print(f"\n{'room':20}" + "".join(f"{state:>9}" for state in states))
     for room in sorted({room for room, _ in counts}):
         print(f"{room:20}" + "".join(f"{counts[room, state]:9}" for state in states))
     if living:
-        print("\nlived without an excuse:")
-        print("\n".join(f"  {where(mutant)}" for mutant in sorted(living, key=where)))
-    return 1 if living else 0
+        print("\nnot found and without an excuse:")
+        print("\n".join(sorted(f"  {state:6}{where(mutant)}" for state, mutant in living)))
+    return 1 if any(state == "lived" for state, _ in living) else 0
+
+
+def state_of(entry: dict[str, Any] | None) -> str:
+    """Return how a mutant stands by what is known of it."""
+    if entry is None:
+        return "left"
+    if entry["found"]:
+        return "found"
+    return "lived" if entry["passed"] == entry["steps"] else "open"
 
 
 if __name__ == "__main__":

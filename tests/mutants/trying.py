@@ -80,7 +80,7 @@ def copy_tree(root: Path, to: Path) -> None:
 
 def run_tests(tree: Path, tests: list[str]) -> Verdict:
     """Run these tests in a tree until the first failure."""
-    python = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
+    python = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *tests]
     # The tree's own sources, and machine code of its own beside them.
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
@@ -107,18 +107,12 @@ def run_tests(tree: Path, tests: list[str]) -> Verdict:
     return Verdict(failed[0] if failed else f"pytest ended with {process.returncode}", seconds)
 
 
-def try_mutant(tree: Path, mutant: Mutant) -> Verdict:
-    """Return the verdict of the tests on one mutant; the tree is left as it was."""
+def try_mutant(tree: Path, mutant: Mutant, tests: list[str]) -> Verdict:
+    """Return the verdict of these tests on one mutant; the tree is left as it was."""
     path = tree / mutant.file
     source = path.read_text()
-    seconds = 0.0
     try:
         path.write_text(mutant.applied(source))
-        for tests in steps(tree, mutant.file):
-            verdict = run_tests(tree, tests)
-            seconds += verdict.seconds
-            if verdict.found:
-                return Verdict(verdict.found, seconds)
+        return run_tests(tree, tests)
     finally:
         path.write_text(source)
-    return Verdict("", seconds)
