@@ -104,34 +104,34 @@ def mutants_of(file: str, source: str) -> list[Mutant]:
         seen[line.strip()] += 1
         repeats.append(seen[line.strip()])
     found = set()
-    for line, column, old, new in _changes(ast.parse(source), source):
+    for line, column, old, new in _changes(ast.parse(source), lines):
         text = lines[line - 1]
         found.add(Mutant(file, line, column, old, new, text.strip(), repeats[line - 1]))
     return sorted(found, key=lambda mutant: (mutant.line, mutant.column, mutant.new))
 
 
-def _changes(tree: ast.AST, source: str) -> Iterator[tuple[int, int, str, str]]:
+def _changes(tree: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
     for node in _outside_annotations(tree):
         if isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
             for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
-                yield from _operator(source, left, operator, right)
+                yield from _operator(lines, left, operator, right)
         elif isinstance(node, ast.BinOp):
-            yield from _operator(source, node.left, node.op, node.right)
+            yield from _operator(lines, node.left, node.op, node.right)
         elif isinstance(node, ast.BoolOp):
             for left, right in zip(node.values, node.values[1:], strict=False):
-                yield from _operator(source, left, node.op, right)
+                yield from _operator(lines, left, node.op, right)
         elif isinstance(node, ast.AugAssign):
-            yield from _operator(source, node.target, node.op, node.value)
+            yield from _operator(lines, node.target, node.op, node.value)
         elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
             old = "not " if isinstance(node.op, ast.Not) else "~"
-            yield node.lineno, _characters(source, node.lineno, node.col_offset), old, "()"
+            yield node.lineno, _characters(lines, node.lineno, node.col_offset), old, "()"
         elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-            yield from _constant(source, node)
+            yield from _constant(lines, node)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
             if name in NAMES and node.func.end_lineno and node.func.end_col_offset:
-                end = _characters(source, node.func.end_lineno, node.func.end_col_offset)
+                end = _characters(lines, node.func.end_lineno, node.func.end_col_offset)
                 yield node.func.end_lineno, end - len(name), name, NAMES[name]
 
 
@@ -150,8 +150,9 @@ def _is_node(value: object) -> bool:
     return isinstance(value, ast.AST)
 
 
-def _constant(source: str, node: ast.Constant) -> Iterator[tuple[int, int, str, str]]:
-    old = ast.get_source_segment(source, node) or ""
+def _constant(lines: list[str], node: ast.Constant) -> Iterator[tuple[int, int, str, str]]:
+    start, end = (_characters(lines, node.lineno, offset) for offset in (node.col_offset, node.end_col_offset or 0))
+    old = lines[node.lineno - 1][start:end]
     if isinstance(node.value, bool):
         new = str(not node.value)
     elif isinstance(node.value, int):
@@ -159,24 +160,25 @@ def _constant(source: str, node: ast.Constant) -> Iterator[tuple[int, int, str, 
     else:
         assert isinstance(node.value, float)
         new = "0.0" if 0.0 < abs(node.value) < ALLOWANCE else repr(node.value + 1.0)
-    yield node.lineno, _characters(source, node.lineno, node.col_offset), old, new
+    yield node.lineno, start, old, new
 
 
-def _operator(source: str, left: ast.expr, operator: ast.AST, right: ast.expr) -> Iterator[tuple[int, int, str, str]]:
+def _operator(
+    lines: list[str], left: ast.expr, operator: ast.AST, right: ast.expr
+) -> Iterator[tuple[int, int, str, str]]:
     """Yield the change of the operator that stands between two operands."""
     if type(operator) not in OPERATORS or left.end_lineno is None or left.end_col_offset is None:
         return
     old, new = OPERATORS[type(operator)]
-    lines = source.splitlines()
     for line in range(left.end_lineno, right.lineno + 1):
-        start = _characters(source, line, left.end_col_offset) if line == left.end_lineno else 0
-        end = _characters(source, line, right.col_offset) if line == right.lineno else len(lines[line - 1])
+        start = _characters(lines, line, left.end_col_offset) if line == left.end_lineno else 0
+        end = _characters(lines, line, right.col_offset) if line == right.lineno else len(lines[line - 1])
         between = lines[line - 1][start:end].split("#")[0]
         if old in between:
             yield line, start + between.index(old), old, new
             return
 
 
-def _characters(source: str, line: int, offset: int) -> int:
+def _characters(lines: list[str], line: int, offset: int) -> int:
     """Return a column in characters; the syntax tree counts bytes."""
-    return len(source.splitlines()[line - 1].encode()[:offset].decode())
+    return len(lines[line - 1].encode()[:offset].decode())
