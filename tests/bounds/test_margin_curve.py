@@ -56,7 +56,8 @@ def on_ellipse(b: float, half: float) -> list[complex]:
 
 def pieces(kind: int, many: int, seed: int) -> list[tuple[float, float, float]]:
     """Return margins, right ends and half widths of pieces whose ellipses lie inside of the curve."""
-    rng, found = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
+    found: list[tuple[float, float, float]] = []
     while len(found) < many:
         L, half = rng.uniform(-1, 1) * (0.99 if kind == PROBABILITY else 6.0), 10 ** rng.uniform(-3, 0.3)
         b = rng.uniform(0, 1) if kind == PROBABILITY else -(10 ** rng.uniform(-1.5, 0.6))
@@ -165,7 +166,7 @@ def test_a_ceiling_is_above_the_series_and_close_to_it(seed: int) -> None:
     rng = np.random.default_rng(seed)
     m = int(rng.integers(2, 40))
     coefficients = rng.normal(size=m + 1) / (1.0 + np.arange(m + 1)) ** rng.uniform(0.0, 2.0)
-    values = chebyshev.chebval(np.cos(pi * np.arange(m + 1) / m), coefficients)
+    values = np.asarray(chebyshev.chebval(np.cos(pi * np.arange(m + 1) / m), coefficients), dtype=np.float64)
     angles = np.linspace(0.0, pi, 20_001)
     grid = chebyshev.chebval(np.cos(angles), coefficients)
     peak, nodes = float(grid.max()), float(values.max())
@@ -238,7 +239,7 @@ class Walk:
 
     def event_probability(self, event: Event, q: Any, drop: float) -> float:
         assert drop == DROP * self.alpha
-        found = float(margin_curve.region_probability(event.region, q, drop))
+        found = float(region_probability(event.region, q, drop))
         if found <= self.goal:
             self.proved.append(self.cell)
         return found

@@ -100,13 +100,12 @@ def mutants_of(file: str, source: str) -> list[Mutant]:
     lines = source.splitlines()
     seen: Counter[str] = Counter()
     repeats = []
-    for line in lines:
-        seen[line.strip()] += 1
-        repeats.append(seen[line.strip()])
+    for text in lines:
+        seen[text.strip()] += 1
+        repeats.append(seen[text.strip()])
     found = set()
     for line, column, old, new in _changes(ast.parse(source), lines):
-        text = lines[line - 1]
-        found.add(Mutant(file, line, column, old, new, text.strip(), repeats[line - 1]))
+        found.add(Mutant(file, line, column, old, new, lines[line - 1].strip(), repeats[line - 1]))
     return sorted(found, key=lambda mutant: (mutant.line, mutant.column, mutant.new))
 
 
