@@ -12,7 +12,7 @@ from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import Log, Origin, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_told, radius_of, write_evidence
+from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 
@@ -214,7 +214,7 @@ def test_a_log_of_ours_says_how_it_was_made_and_is_read_back(method: str, tmp_pa
     log = read_log(tmp_path / "log.tsv")
     assert log.origins == (Origin(method, "quantile", 0.01, 100, 0.5),)
     assert not fit(log, 0.01, 100, 0.5).fits  # no count of votes gives it by the usual tool
-    told = fit_as_told(log)
+    told = fit_as_stated(log)
     assert (told.method, told.fits) == (method, True)
     write_evidence(log, told, tmp_path / "run", source="log.tsv")
     counts, _, labels = open_evidence(tmp_path / "run").counts()
@@ -249,4 +249,4 @@ def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str,
     lines = ["\t".join((f"{i}\t1\t1\t0.5\t1\t0", *one.values())) for i, one in enumerate(both)]
     (tmp_path / "log.tsv").write_text("\n".join([HEADER.strip() + "\t" + "\t".join(origin), *lines]))
     with pytest.raises(InvalidInput, match=named):
-        fit_as_told(read_log(tmp_path / "log.tsv"))
+        fit_as_stated(read_log(tmp_path / "log.tsv"))

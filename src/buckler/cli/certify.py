@@ -86,7 +86,9 @@ def certify(
         )
     drawn = who_drew(evidence)
     if out is not None:
-        contents = contents_hash(pair for s in evidence.read_shards() for pair in zip(s.ids, s.inputs, strict=True))
+        contents = contents_hash(
+            pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)
+        )
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
             "inputs": contents, "drawn": drawn.as_dict(),

@@ -94,7 +94,7 @@ def demo(
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     if as_json:
         for curve in curves:
-            accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
+            accuracy = {f"{r:g}": a for r, a in zip(curve.thresholds.tolist(), curve.accuracy.tolist(), strict=True)}
             print(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
     if as_json or quiet:
         return

@@ -203,7 +203,7 @@ def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None]]:
+def _bar(quiet: bool) -> Iterator[Callable[[runs.SamplingProgress], None]]:
     columns = (
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(), TimeRemainingColumn(),
@@ -212,7 +212,7 @@ def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None]]:
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("sampling", total=None, rate="")
 
-        def show(state: runs.Progress) -> None:
+        def show(state: runs.SamplingProgress) -> None:
             elapsed = bar.tasks[0].elapsed or 0.0
             rate = f"{state.drawn / elapsed:,.0f} draws/s" if elapsed > 0 else ""
             bar.update(task, total=state.total, completed=state.done, rate=rate)

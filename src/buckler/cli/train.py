@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
@@ -16,7 +15,7 @@ from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
 if TYPE_CHECKING:
-    from buckler.training.descent import Progress
+    from buckler.training.descent import TrainingProgress
 
 
 def train(
@@ -93,10 +92,10 @@ def train(
         TextColumn("{task.fields[at]}"),
     )
     hidden = quiet or as_json or not console.is_terminal
-    with interruptible(), Bar(*columns, console=console, disable=hidden) as bar:
+    with interruptible(), Progress(*columns, console=console, disable=hidden) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
-        def show(at: "Progress") -> None:
+        def show(at: "TrainingProgress") -> None:
             text = f"loss {at.loss:.3f}  rate {at.rate:.4f}  {at.seconds_left:.0f} s left"
             bar.update(task, completed=at.step, total=at.steps, epoch=f"{at.epoch}/{at.epochs}", at=text)
 

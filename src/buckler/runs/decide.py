@@ -16,7 +16,7 @@ from buckler.errors import InvalidInput, check_choice, check_label
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
 from buckler.runs.decided import DecidedFile
-from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.executors import Executor, Step, StepContext, as_executor
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec, from_dict
@@ -90,15 +90,15 @@ class DecideInputs:
         spec, engine = self.spec, make_engine(self.spec, classifier, threads)
         ladder = Ladder(self.target.radii, spec.sigma, self.target.alpha, spec.n)
 
-        def step(block: Block, desk: Desk) -> None:
+        def step(block: Block, context: StepContext) -> None:
             labels = block.labels
             if labels is None:
                 labels = engine.votes(block.x, block.ids, "selection", spec.n0).argmax(axis=1)
             test = AnytimeTest(ladder, labels, spec.num_classes)
             for done in draw_until_decided(engine, block.x, block.ids, test):
                 for row in done.finished.tolist():
-                    desk.hand_in(test.decided(row, block.ids[row], spec.n0))
-                desk.tick(done.drawn)
+                    context.send_result(test.decided(row, block.ids[row], spec.n0))
+                context.tick(done.drawn)
 
         with engine.session():
             yield step

@@ -2,7 +2,7 @@
 
 Abstentions have class -1 and radius 0. The tools of the field print a radius with three significant digits, rounded to
 nearest, so half of what they print is more than was certified; what is written here is rounded down. Five more columns,
-``method margin alpha n sigma``, say how each radius was made: whoever reads columns by name need not know of them.
+``method margin alpha n sigma``, say how each radius was made; tools that read columns by name pass them over.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ LARGEST_LOG = 64 << 20
 """Bytes of a log, at most: a million lines."""
 
 LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 9, 10**6
-"""In the units of the input, and of any data set: beyond these a line is damaged or a joke."""
+"""In the units of the input, and of any data set: a line beyond these is damaged."""
 
 Rounding = Literal["nearest", "down"]
 
@@ -68,7 +68,7 @@ class Log:
 def read_log(path: Path, rounding: Rounding | None = None) -> Log:
     """Return the lines of a log whose radii were rounded in the given way, to digits that are read off the file.
 
-    Unless told, radii were rounded down in a log that says how they were made, which is one of ours, else to nearest.
+    By default, radii were rounded down in a log that says how they were made, which is one of ours, else to nearest.
     """
     if rounding is not None:
         check_choice("rounding", rounding, get_args(Rounding))

@@ -69,7 +69,7 @@ def radius_of(
 ) -> FloatArray:
     """Return the radius that a method finds for ``k`` votes of ``n``; where it is negative, a tool abstains.
 
-    The method is the usual tool's unless told. The other votes are all of ``one`` rival, or of ``none``: so scattered
+    The method is the usual tool's by default. The other votes are all of ``one`` rival, or of ``none``: so scattered
     that no rival has any, the best case of a method that looks at the runner-up.
 
     >>> radius_of([100_000, 60_000], 100_000, 0.001, 0.5).round(3)
@@ -120,7 +120,7 @@ def fit(log: Log, alpha: float, n: int, sigma: float, method: DiscreteMethod = "
     return Fit(alpha, n, sigma, int((~possible & log.certified).sum()), largest, method)
 
 
-def fit_as_told(log: Log) -> Fit:
+def fit_as_stated(log: Log) -> Fit:
     """Return how a log agrees with what it says itself, or say why the votes behind it cannot be recovered."""
     if len(log.origins) != 1:
         raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")

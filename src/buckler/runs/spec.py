@@ -43,7 +43,7 @@ def geometric(n: int) -> tuple[int, ...]:
     >>> geometric(1000)
     (10, 20, 50, 100, 200, 500, 1000)
     """
-    steps = [head * 10**power for power in range(1, 19) for head in (1, 2, 5)]
+    steps = [digit * 10**power for power in range(1, 19) for digit in (1, 2, 5)]
     return (*(step for step in steps if step < n), n)
 
 

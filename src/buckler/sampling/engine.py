@@ -25,25 +25,24 @@ from buckler.errors import (
     check_whole,
     show,
 )
-from buckler.sampling.backend import Backend, HostBackend, Keep
+from buckler.sampling.backend import Backend, HostBackend, KeptScores
+from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.noise import Float32Array, NoiseKind, Stream, check_address
-from buckler.sampling.plan import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
 
 BATCH_SIZE = 512
-"""Rows of a batch unless told: small networks on a CPU like it; a large device wants a few thousand."""
+"""Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
 
 GROUP = 16
 """Batches between two waits for the device."""
 
-Progress = Callable[[int], None]
 Sink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Tally:
     """Votes ``counts[input, segment, class]`` and, where asked for, sums of scores ``sums[input, class]``."""
 
     counts: IntArray
@@ -111,10 +110,10 @@ class Engine:
         requests: Iterable[Request],
         *,
         checkpoints: Sequence[int] = (2**62,),
-        keep: Keep | None = None,
+        keep: KeptScores | None = None,
         sink: Sink | None = None,
-        progress: Progress | None = None,
-    ) -> Drawn:
+        progress: Callable[[int], None] | None = None,
+    ) -> Tally:
         """Return the votes of the requested draws, segment by segment between the checkpoints.
 
         Scores go to ``sink`` in the order of the requests, a group of batches at a time, so memory does not grow with
@@ -141,7 +140,7 @@ class Engine:
         if progress is not None and done:
             progress(done)
         votes, sums = self._backend.tally()
-        return Drawn(votes.reshape(len(inputs), segments, m), sums)
+        return Tally(votes.reshape(len(inputs), segments, m), sums)
 
     def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
         """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input."""
@@ -151,7 +150,7 @@ class Engine:
         """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of draws ``0, ..., n - 1``."""
         rows: list[Float32Array] = []
         requests = [Request(i, 0, n) for i in range(len(ids))]
-        self.draw(x, ids, stream, requests, keep=Keep(make), sink=rows.append)
+        self.draw(x, ids, stream, requests, keep=KeptScores(make), sink=rows.append)
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
@@ -179,8 +178,8 @@ class Engine:
                 f"the classifier returned a NaN or infinite logit for input {ids[worst]!r} ({int(bad[worst])} draws)"
             )
         if sink is not None:
-            for block in rows:
-                sink(block)
+            for part in rows:
+                sink(part)
 
     def _blame(self, part: Batch, ids: Sequence[str], problem: Exception) -> ClassifierError:
         """Return the error that names the input: each input of the failed batch is tried alone."""

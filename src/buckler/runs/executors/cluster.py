@@ -17,7 +17,7 @@ from typing import Any
 
 from buckler.errors import InvalidInput, StoreError, WorkerLost, check_whole
 from buckler.runs.executors.connection import check_node, connect
-from buckler.runs.executors.protocol import Description, Desk, Load, Work, describe
+from buckler.runs.executors.protocol import Description, Load, StepContext, Work, describe
 from buckler.runs.spec import difference
 from buckler.runs.store.sealed import writing
 
@@ -27,7 +27,7 @@ AHEAD = 2
 TRIES = 5
 """Times that a block may be lost with its worker before it is taken to be the cause."""
 
-NEWS_EVERY = 0.5
+REPORT_EVERY = 0.5
 """Seconds between two reports of a worker on the block under way."""
 
 PIECE = 16 << 20
@@ -35,15 +35,15 @@ PIECE = 16 << 20
 
 
 class _Worker:
-    """The actor: one classifier, loaded once. Results handed in early wait in a tray until they are asked for."""
+    """The actor: one classifier, loaded once. Results sent before the end of a block wait here."""
 
     def __init__(self, load: Load, home: str) -> None:
         self._load, self._stack = load, ExitStack()
         if Path(home).is_dir():
             os.chdir(home)  # relative names of models mean what they mean where the command was typed
-        self._lock, self._draws, self._tray = threading.Lock(), 0, list[Any]()
+        self._lock, self._draws, self._early_results = threading.Lock(), 0, list[Any]()
 
-    def hello(self) -> Description:
+    def load_classifier(self) -> Description:
         self._classifier = self._load()
         return describe(self._classifier)
 
@@ -55,15 +55,15 @@ class _Worker:
         import ray
 
         with tempfile.TemporaryDirectory(prefix="buckler-") as name:
-            last = self._step(item, Desk(Path(name), self._count, self._keep))
+            last = self._step(item, StepContext(Path(name), self._count, self._keep))
             files = []
             for path in sorted(Path(name).iterdir()):
                 with path.open("rb") as file:
                     files.append((path.name, [ray.put(piece) for piece in iter(lambda: file.read(PIECE), b"")]))
         return (*self._take(), last, files)
 
-    def news(self) -> tuple[int, list[Any]]:
-        time.sleep(NEWS_EVERY)
+    def report(self) -> tuple[int, list[Any]]:
+        time.sleep(REPORT_EVERY)
         return self._take()
 
     def _count(self, draws: int) -> None:
@@ -72,12 +72,12 @@ class _Worker:
 
     def _keep(self, result: Any) -> None:
         with self._lock:
-            self._tray.append(result)
+            self._early_results.append(result)
 
     def _take(self) -> tuple[int, list[Any]]:
         with self._lock:
-            draws, self._draws, tray, self._tray = self._draws, 0, self._tray, []
-        return draws, tray
+            draws, self._draws, early, self._early_results = self._draws, 0, self._early_results, []
+        return draws, early
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +117,7 @@ class OnRay:
             num_cpus=1 if gpus_per_worker == 0.0 else 0,
             num_gpus=gpus_per_worker,
             max_restarts=0,
-            concurrency_groups={"news": 1},
+            concurrency_groups={"report": 1},
             runtime_env={"env_vars": variables},
         )(_Worker)
         for _ in range(self.width):
@@ -164,19 +164,19 @@ class OnRay:
     def _call_in(self) -> None:
         member = _Member(self._actor.remote(self._load, str(Path.cwd())))
         self._members.append(member)
-        self._waiting[member.actor.hello.remote()] = (member, "hello", -1)
+        self._waiting[member.actor.load_classifier.remote()] = (member, "load", -1)
 
     def _hand_out(self, member: _Member, work: Work, block: int, item: Any) -> None:
         if member.work is not work:
             member.work = work
             self._waiting[member.actor.begin.remote(work)] = (member, "begin", -1)
-        if not any(who is member and what == "news" for who, what, _ in self._waiting.values()):
-            self._ask_for_news(member)
+        if not any(who is member and what == "report" for who, what, _ in self._waiting.values()):
+            self._ask_for_report(member)
         member.blocks.append(block)
         self._waiting[member.actor.run.remote(item)] = (member, "run", block)
 
-    def _ask_for_news(self, member: _Member) -> None:
-        self._waiting[member.actor.news.options(concurrency_group="news").remote()] = (member, "news", -1)
+    def _ask_for_report(self, member: _Member) -> None:
+        self._waiting[member.actor.report.options(concurrency_group="report").remote()] = (member, "report", -1)
 
     def _listen(
         self, tick: Callable[[int], None], done: Callable[[int, Any], None], folder: Path, again: deque[int]
@@ -205,16 +205,16 @@ class OnRay:
         done: Callable[[int, Any], None],
         folder: Path,
     ) -> None:
-        if what == "hello":
+        if what == "load":
             self._compare(came)
             member.here, self._lost_on_the_way = True, 0
-        elif what == "news":
+        elif what == "report":
             draws, early = came
             tick(draws)
             for result in early:
                 done(block, result)
             if member.blocks:
-                self._ask_for_news(member)
+                self._ask_for_report(member)
         elif what == "run":
             draws, early, last, files = came
             for name, pieces in files:
@@ -233,12 +233,12 @@ class OnRay:
         self._members.remove(member)
         self._ray.kill(member.actor)
         again.extend(member.blocks)
-        if what == "hello":
+        if what == "load":
             self._lost_on_the_way += 1
         elif member.blocks:
             self._tries[member.blocks[0]] += 1
         if self._lost_on_the_way >= TRIES or (member.blocks and self._tries[member.blocks[0]] >= TRIES):
-            where = "before it was ready" if what == "hello" else f"at block {member.blocks[0]}"
+            where = "before it was ready" if what == "load" else f"at block {member.blocks[0]}"
             reason = " ".join(str(problem).split())[:300]
             raise WorkerLost(f"a worker was lost {TRIES} times {where}: {reason}")
         self._call_in()

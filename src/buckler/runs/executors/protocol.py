@@ -23,16 +23,16 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What a step works at: a folder for its files, a counter of draws, and a tray for results that are ready early."""
+class StepContext:
+    """What a step is given: a folder for its files, a counter of draws, and a way to send results before its end."""
 
     folder: Path
     tick: Callable[[int], None]
-    hand_in: Callable[[Any], None]
+    send_result: Callable[[Any], None]
 
 
-Step = Callable[[Any, Desk], Any]
-"""Does one block: what it needs, and a desk -> its last result, or None. Its files are in place when that arrives."""
+Step = Callable[[Any, StepContext], Any]
+"""Does one block: its data and a context -> its last result, or None. Its files are in place when that arrives."""
 
 
 class Work(Protocol):
@@ -65,8 +65,8 @@ class Executor(Protocol):
     ) -> None:
         """Do the blocks, calling ``done`` with each result as it comes, and with its block's number (early ones: -1).
 
-        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step leaves on its
-        desk lie in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
+        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step writes
+        are in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
         a second where that can be; what it raises ends the run.
         """
         ...
@@ -107,7 +107,7 @@ class InProcess:
         """Do the blocks in order."""
         with work.begin(self._classifier, None) as step:
             for block in blocks:
-                last = step(fetch(block), Desk(folder, tick, lambda result: done(-1, result)))
+                last = step(fetch(block), StepContext(folder, tick, lambda result: done(-1, result)))
                 if last is not None:
                     done(block, last)
 

@@ -37,8 +37,8 @@ class Writer:
         self._manifest, self.inputs = manifest, int(manifest["inputs"])
 
     @property
-    def desk(self) -> Path:
-        """The folder in which a ``ScoreWriter`` leaves its file for ``append``."""
+    def step_folder(self) -> Path:
+        """The folder in which a step writes its files, before ``append`` gives them their names."""
         return self.root / folder.SHARDS
 
     @property
