@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
 from buckler.errors import MissingExtra
@@ -54,7 +55,7 @@ def train(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the card and the place of the weights as JSON.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network under Gaussian noise; write its float16 weights and a card with its accuracy under noise.
 
