@@ -145,6 +145,21 @@ def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
     assert float(written) == certificates[0].radius
 
 
+@pytest.mark.parametrize("sigma", [1e9, 1e23, 1e299])
+def test_what_is_written_can_be_read_however_large(sigma: float, tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0], [9, 9]], sigma=sigma, label=[0, 0])
+    write_log(tmp_path / "log.tsv", certificates, [0, 0])
+    log = read_log(tmp_path / "log.tsv")
+    assert log.low[0] <= certificates[0].radius <= log.high[0] < float("inf")
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0]], sigma=1e301, label=[0])
+    with pytest.raises(InvalidInput, match=r"below 1e\+300"):
+        write_log(tmp_path / "log.tsv", certificates, [0])
+    assert not (tmp_path / "log.tsv").exists()
+
+
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:
     certificates = certify_counts([[50, 0], [60, 1]], sigma=1.0, label=[0, 0], ids=["a\tb", "7"])
     write_log(tmp_path / "log.tsv", certificates, [0, 1])

@@ -28,8 +28,8 @@ DECIMALS = 6
 LARGEST_LOG = 64 << 20
 """Bytes of a log, at most: a million lines."""
 
-LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 9, 10**6
-"""In the units of the input, and of any data set: a line beyond these is damaged."""
+LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 300, 10**6
+"""A line beyond these is damaged: the ends of a rounded radius must still be finite numbers."""
 
 Rounding = Literal["nearest", "down"]
 
@@ -113,9 +113,8 @@ def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int,
             raise ValueError
     except (ValueError, ArithmeticError, IndexError):
         raise InvalidInput(
-            f"line {number} of the log must hold a name, a label, a class or -1, and a radius of at least 0, "
-            f"below {LARGEST_CLASS:,} and {LARGEST_RADIUS:,}; "
-            f"got {show(line)}"
+            f"line {number} of the log must hold a name, a label and a class or -1, below {LARGEST_CLASS:,}, and a "
+            f"radius from 0 to below {LARGEST_RADIUS:.0e}; got {show(line)}"
         ) from None
     return row
 
@@ -143,8 +142,10 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
     lines = ["\t".join((*COLUMNS, *ORIGIN_COLUMNS))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
-        radius = rounded_down(certificate.radius, DECIMALS)
         name = certificate.id if numbered else str(i)
+        if certificate.radius >= LARGEST_RADIUS:
+            raise InvalidInput(f"the radii of a log must be below {LARGEST_RADIUS:.0e}; got {certificate.radius:g}")
+        radius = rounded_down(certificate.radius, DECIMALS)
         made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n, certificate.sigma)
         cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made)
         lines.append("\t".join(map(str, cells)))
