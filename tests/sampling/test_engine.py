@@ -12,9 +12,10 @@ from buckler.records import REST
 from buckler.sampling.backend import KeptScores
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, draw_counts, draw_scores, score_map
+from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
+from tests.sampling.drawing import draw_counts, draw_scores
 
 torch.set_num_threads(1)
 

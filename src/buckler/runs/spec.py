@@ -225,10 +225,12 @@ def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
     return found
 
 
-def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+def difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], where: tuple[str, str] = ("in the folder", "asked for")
+) -> str:
     """Return the fields in which two specifications differ, for people: ``n: 1000 in the folder, 2000 asked for``."""
     keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]
-    return "; ".join(f"{k}: {show(ours.get(k))} in the folder, {show(theirs.get(k))} asked for" for k in keys)
+    return "; ".join(f"{k}: {show(ours.get(k))} {where[0]}, {show(theirs.get(k))} {where[1]}" for k in keys)
 
 
 def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:

@@ -104,21 +104,18 @@ def open_dataset(
         _refuse("labels", labels, "arrays; these data bring their own")
         if (low, high) != (0.0, 1.0):
             raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
-    if str(name) == "digits":
+    if not path.is_dir() or (path / "test_batch.bin").is_file():
         _refuse("resize", resize, "folders of images")
         _refuse("crop", crop, "folders of images")
+    if str(name) == "digits":
         return digits()
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        _refuse("resize", resize, "folders of images")
-        _refuse("crop", crop, "folders of images")
         return arrays.open_array(path, labels=labels, low=low, high=high)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
-        _refuse("resize", resize, "folders of images")
-        _refuse("crop", crop, "folders of images")
         return arrays.open_cifar10(path)
     if (path / "test_batch").is_file():
         raise InvalidInput(

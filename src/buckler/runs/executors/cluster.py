@@ -33,6 +33,8 @@ REPORT_EVERY = 0.5
 PIECE = 16 << 20
 """Bytes of a file that travel at once."""
 
+WORKERS = ("at one worker", "at another")
+
 
 class _Worker:
     """The actor: one classifier, loaded once. Results sent before the end of a block wait here."""
@@ -247,11 +249,8 @@ class OnRay:
         """Refuse a worker whose files, libraries or device are not those of the first; answers are compared at work."""
         seen = self._seen = self._seen or came
         if (came.files, came.num_classes) != (seen.files, seen.num_classes):
-            changes = difference(
-                {**seen.files, "classes": seen.num_classes}, {**came.files, "classes": came.num_classes}
-            )
-            changes = changes.replace("in the folder", "at one worker").replace("asked for", "at another")
-            raise StoreError(f"the workers run different classifiers: {changes}")
+            first, second = ({**worker.files, "classes": worker.num_classes} for worker in (seen, came))
+            raise StoreError(f"the workers run different classifiers: {difference(first, second, WORKERS)}")
         if came.environment != seen.environment and not self._any_environment:
-            changes = difference(seen.environment, came.environment).replace("in the folder", "at one worker")
-            raise StoreError(f"the workers differ: {changes.replace('asked for', 'at another')} (--any-environment)")
+            changes = difference(seen.environment, came.environment, WORKERS)
+            raise StoreError(f"the workers differ: {changes} (any_environment goes on all the same)")

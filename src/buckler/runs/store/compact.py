@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import StoreError
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import read_shard
@@ -42,10 +41,7 @@ class Compacted:
 def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
     """Merge the shards of a run, finished or not, where they lie side by side; every file is checked before."""
     root = Path(root)
-    if not (root / folder.MANIFEST).is_file():
-        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
-    if (root / folder.SHARDS).is_symlink():
-        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    folder.check_run(root)
     with locked(root):
         manifest, spec = folder.read_manifest(root)
         owner, inputs = manifest["owner"], manifest["inputs"]

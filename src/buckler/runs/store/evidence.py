@@ -183,10 +183,7 @@ def read_shard(root: Path, place: Place, spec: RunSpec, owner: Mapping[str, Any]
 def open_evidence(root: str | Path) -> Evidence:
     """Return the evidence in a folder; a run that is not finished is read as far as it got."""
     root = Path(root)
-    if not (root / folder.MANIFEST).is_file():
-        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
-    if (root / folder.SHARDS).is_symlink():
-        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    folder.check_run(root)
     manifest, spec = folder.read_manifest(root)
     count, _, overlapping = folder.sort_out(folder.places(root, spec, manifest["inputs"])[0])
     if overlapping:
