@@ -16,7 +16,7 @@ from buckler.errors import InvalidInput, check_choice, check_label
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
 from buckler.runs.decided import DecidedFile
-from buckler.runs.executors import Executor, Step, StepContext, as_executor
+from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec, from_dict
@@ -170,7 +170,7 @@ def decide(
     tick(0)
     work = DecideInputs(spec, target, expected_of(identity, probe, spec, any_environment))
     try:
-        executor.run(work, range(-(-len(left) // size)), fetch, Path(), tick=tick, done=keep)
+        executor.run(Job(work, range(-(-len(left) // size)), fetch, Path(), tick, keep))
     finally:
         if file is not None and len(kept) > len(dataset) - len(left):
             file.write(in_order())

@@ -20,7 +20,7 @@ from buckler.records import REST
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
 from buckler.runs.contents import found_again
-from buckler.runs.executors import Executor, Step, StepContext, as_executor, describe
+from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor, describe
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
@@ -163,7 +163,7 @@ def sample(
         work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
         try:
             with suppress(_OutOfTimeError):
-                executor.run(work, iter(blocks), blocks.load, writer.step_folder, tick=tick, done=done)
+                executor.run(Job(work, blocks, blocks.load, writer.step_folder, tick, done))
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()

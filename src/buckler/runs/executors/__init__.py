@@ -13,6 +13,7 @@ from buckler.runs.executors.cluster import OnRay as OnRay
 from buckler.runs.executors.protocol import Description as Description
 from buckler.runs.executors.protocol import Executor as Executor
 from buckler.runs.executors.protocol import InProcess as InProcess
+from buckler.runs.executors.protocol import Job as Job
 from buckler.runs.executors.protocol import Load as Load
 from buckler.runs.executors.protocol import Step as Step
 from buckler.runs.executors.protocol import StepContext as StepContext

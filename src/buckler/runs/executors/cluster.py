@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from buckler.errors import InvalidInput, StoreError, WorkerLost, check_whole
 from buckler.runs.executors.connection import check_node, connect
-from buckler.runs.executors.protocol import Description, Load, StepContext, Work, describe
+from buckler.runs.executors.protocol import Description, Job, Load, StepContext, Work, describe
 from buckler.runs.spec import difference
 from buckler.runs.store.sealed import writing
 
@@ -128,21 +127,12 @@ class OnRay:
     def describe(self) -> Description:
         """Return what the first worker runs, once it is here."""
         while self._seen is None:
-            self._listen(lambda _: None, lambda *_: None, Path(), deque())
+            self._listen(None, deque())
         return self._seen
 
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """Hand out the blocks until all are done; those of a lost worker go to the next that is free."""
-        left, again = iter(blocks), deque[int]()
+        left, again = iter(job.blocks), deque[int]()
         self._tries: Counter[int] = Counter()
         more = True
         while more or again or any(member.blocks for member in self._members):
@@ -152,9 +142,9 @@ class OnRay:
                     if block is None:
                         more = False
                         break
-                    self._hand_out(member, work, block, fetch(block))
+                    self._hand_out(member, job.work, block, job.fetch(block))
             if more or again or any(member.blocks for member in self._members):
-                self._listen(tick, done, folder, again)
+                self._listen(job, again)
 
     def close(self) -> None:
         """Kill the workers, whatever they do, and leave the cluster."""
@@ -180,54 +170,46 @@ class OnRay:
     def _ask_for_report(self, member: _Member) -> None:
         self._waiting[member.actor.report.options(concurrency_group="report").remote()] = (member, "report", -1)
 
-    def _listen(
-        self, tick: Callable[[int], None], done: Callable[[int, Any], None], folder: Path, again: deque[int]
-    ) -> None:
+    def _listen(self, job: Job | None, again: deque[int]) -> None:
         """Wait a second at most for whatever comes first, and take it in."""
         ready, _ = self._ray.wait(list(self._waiting), timeout=1.0)
-        tick(0)
+        if job is not None:
+            job.tick(0)
         if not ready:
             check_node(self._ray, self._node)
         for reference in ready:
             member, what, block = self._waiting.pop(reference)
             try:
-                self._take_in(member, what, block, self._ray.get(reference), tick, done, folder)
+                self._take_in(member, what, block, self._ray.get(reference), job)
             except self._ray.exceptions.RayTaskError as problem:
                 raise problem.cause or problem from None
             except self._ray.exceptions.RayError as problem:
                 self._replace(member, what, again, problem)
 
-    def _take_in(
-        self,
-        member: _Member,
-        what: str,
-        block: int,
-        came: Any,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-        folder: Path,
-    ) -> None:
+    def _take_in(self, member: _Member, what: str, block: int, came: Any, job: Job | None) -> None:
         if what == "load":
             self._compare(came)
             member.here, self._lost_on_the_way = True, 0
-        elif what == "report":
+        if job is None:
+            return
+        if what == "report":
             draws, early = came
-            tick(draws)
+            job.tick(draws)
             for result in early:
-                done(block, result)
+                job.done(block, result)
             if member.blocks:
                 self._ask_for_report(member)
         elif what == "run":
             draws, early, last, files = came
             for name, pieces in files:
-                path = folder / Path(name).name
+                path = job.folder / Path(name).name
                 with writing(f"write {str(path)!r}"), path.open("wb") as file:
                     for piece in pieces:
                         file.write(self._ray.get(piece))
             member.blocks.remove(block)
-            tick(draws)
+            job.tick(draws)
             for result in [*early, *([] if last is None else [last])]:
-                done(block, result)
+                job.done(block, result)
 
     def _replace(self, member: _Member, what: str, again: deque[int], problem: Exception) -> None:
         """Forget a worker that is gone, take its blocks back and call another in."""
