@@ -3,17 +3,14 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli import options
 from buckler.cli.interrupts import interruptible
-from buckler.cli.terminal import Console
+from buckler.cli.waiting import bar
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
@@ -132,13 +129,14 @@ def sample(
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
+            with open_run(settings, where) as (resolved, classifier, dataset), shown as advance:
                 summary = runs.sample(
                     resolved,
                     classifier,
                     dataset,
                     out,
-                    progress=progress,
+                    progress=lambda state: advance(state.done, state.total, state.drawn),
                     max_seconds=max_seconds,
                     max_samples=max_samples,
                     repair=repair,
@@ -182,21 +180,3 @@ def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
         kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
     command = shlex.join(["buckler", *sys.argv[1:]])
     print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[runs.SamplingProgress], None]]:
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("sampling", total=None, rate="")
-
-        def show(state: runs.SamplingProgress) -> None:
-            elapsed = bar.tasks[0].elapsed or 0.0
-            rate = f"{state.drawn / elapsed:,.0f} draws/s" if elapsed > 0 else ""
-            bar.update(task, total=state.total, completed=state.done, rate=rate)
-
-        yield show
