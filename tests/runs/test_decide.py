@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckler.certify.anytime import Decided
+from buckler.certify.decided import Decided
 from buckler.errors import BucklerError, InvalidInput
 from buckler.runs import decide as module
 from buckler.runs.decide import Target, decide, settings_to_decide

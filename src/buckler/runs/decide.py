@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from buckler.certify.anytime import AnytimeTest, Decided
+from buckler.certify.anytime import AnytimeTest
+from buckler.certify.decided import Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_choice, check_label, show
 from buckler.runs.executors import Desk, Executor, Step, as_executor

@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from buckler.certify.anytime import Decided
+from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput
 from buckler.runs.store.certificates import LARGEST, ROW_BYTES, read_certificates, write_certificates
 from buckler.runs.store.tables import open_table
@@ -18,6 +18,7 @@ BESIDE = pa.schema(
         pa.field("votes", pa.map_(pa.int64(), pa.int64()), nullable=False),
         pa.field("certified_at", pa.list_(pa.int64()), nullable=False),
         pa.field("by_exam", pa.int64(), nullable=False),
+        pa.field("overcome", pa.binary(), nullable=False),
     ]
 )
 
@@ -43,6 +44,7 @@ def read_decisions(path: Path) -> list[Decided]:
                 tuple((k, count) for k, count in row["votes"]),
                 tuple(row["certified_at"]),
                 row["by_exam"],
+                row["overcome"],
             )
             for certificate, row in zip(certificates, table.cast(BESIDE).to_pylist(), strict=True)
         ]
