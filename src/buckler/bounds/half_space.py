@@ -2,8 +2,8 @@
 
 One pair of classes at a time, as in ``evalues``: a draw is of the first class, of the second, or of neither. With
 ``v = (1, -1, 0)`` the factor ``1 + lambda (v - L)``, ``0 <= lambda <= 1/(1 + L)``, has mean at most one under every
-member of ``H0(L)``. It is also the best factor there is: an alternative p projects onto ``q = p / (1 + lambda (v - L))``,
-by the optimality conditions of a half-space. So the mixture below needs a grid in lambda alone (theory T16).
+member of ``H0(L)``. It is also the best factor there is: by the optimality conditions of a half-space an
+alternative p projects onto ``q = p / (1 + lambda (v - L))``. So the mixture needs a grid in lambda alone (T16).
 """
 
 from functools import lru_cache
@@ -11,7 +11,16 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import xlogy
 
-from buckler.bounds.evalues import POINT_POWER, RATIO, ROUNDING, STEPS, Mixture, check_distribution, check_three, divided
+from buckler.bounds.evalues import (
+    POINT_POWER,
+    RATIO,
+    ROUNDING,
+    STEPS,
+    Mixture,
+    check_distribution,
+    check_three,
+    divided,
+)
 from buckler.errors import InvalidInput, check_real, show
 from buckler.types import ArrayLike, FloatArray
 

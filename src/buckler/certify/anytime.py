@@ -105,7 +105,9 @@ class AnytimeTest:
         votes = np.zeros(self._classes, dtype=np.int64)
         fits = before.label == self._labels[row] and max(k for k, _ in before.votes) < self._classes
         if not fits or self._n[row] or before.certificate.n > self.ladder.max_n:
-            raise InvalidInput(f"before must be of the same input, at most {self.ladder.max_n} draws; got {show(before)}")
+            raise InvalidInput(
+                f"before must be of this input, of at most {self.ladder.max_n} draws; got {show(before)}"
+            )
         rung = len(before.certified_at)
         radius = self.ladder.radii[rung - 1] if 0 < rung <= len(self.ladder) else 0.0
         if before.certificate.radius != radius:
@@ -158,8 +160,9 @@ class AnytimeTest:
         self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
         self._overcome[rows] |= wealth >= self.ladder.needed
         by_wealth = self._overcome[rows].all(axis=1)
-        passed = by_wealth | ((n == self.ladder.exam_n) & self.ladder.passes_exam(rung, top))
-        return passed, passed & ~by_wealth
+        by_exam = ~by_wealth & (n == self.ladder.exam_n)
+        by_exam[by_exam] = self.ladder.passes_exam(rung[by_exam], top[by_exam])
+        return by_wealth | by_exam, by_exam
 
     def _stop(self, rows: IntArray) -> None:
         """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""

@@ -83,8 +83,9 @@ class Ladder:
     truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
 
     ``margin`` is the one that is tested: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
-    draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw. ``precision``, if given, ends
-    drawing for an input once its certified radius is close to the estimated one: see ``precise_enough``.
+    draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
+    ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
+    ``precise_enough``.
     """
 
     radii: tuple[float, ...]
@@ -185,8 +186,10 @@ class Ladder:
         if self.precision is None:
             return np.zeros(rung.shape, dtype=np.bool_)
         first, second = (top + 0.5) / (n + 1.0), (rival + 0.5) / (n + 1.0)
-        quantiles = self.margin == "quantile"
-        steps = 0.5 * (ndtri(first) - ndtri(second)) if quantiles else ndtri(0.5 + 0.5 * np.maximum(first - second, 0.0))
+        if self.margin == "quantile":
+            steps = 0.5 * (ndtri(first) - ndtri(second))
+        else:
+            steps = ndtri(0.5 + 0.5 * np.maximum(first - second, 0.0))
         certified = np.concatenate([[0.0], self.radii])[rung] / self.sigma
         return np.asarray((rung > 0) & (steps - certified <= self.precision * np.maximum(steps, 0.5)))
 
