@@ -1,5 +1,7 @@
 """Drawing until decided: each decider sees its own stream, and device batches stay full."""
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -100,6 +102,45 @@ def test_batches_are_shared() -> None:
     _, shared = decide(width=None)
     assert len(shared) < len(alone) / 3
     assert np.mean(shared) > 2 * np.mean(alone)
+
+
+def test_votes_are_looked_at_while_others_are_drawn() -> None:
+    """The draws of the second group and the look at the first wait for one another: neither comes after the other."""
+    looking, drawing = threading.Event(), threading.Event()
+    looks: list[IntArray] = []
+    batches: list[int] = []
+
+    def spy(batch: AnyArray) -> AnyArray:
+        batches.append(len(batch))
+        if sum(batches) > 30:  # what the first group of six inputs wants
+            drawing.set()
+            assert looking.wait(60)
+        return sign(batch)
+
+    class Waits(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            looks.append(rows)
+            looking.set()
+            assert drawing.wait(60)
+            super().update(rows, counts)
+
+    engine, decider = Engine(as_classifier(spy, num_classes=2), sigma=1.0, batch_size=16), Waits()
+    with engine.session():
+        rounds = draw_until_decided(engine, X, IDS, decider)
+        next(rounds)
+        rounds.close()
+    assert len(looks) == 2
+    assert sorted(np.concatenate(looks).tolist()) == list(range(12))
+
+
+def test_a_look_that_fails_ends_the_drawing() -> None:
+    class Broken(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            raise ZeroDivisionError(rows, counts)
+
+    engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0, batch_size=16)
+    with engine.session(), pytest.raises(ZeroDivisionError):
+        list(draw_until_decided(engine, X, IDS, Broken()))
 
 
 def test_bad_deciders_are_refused() -> None:
