@@ -80,7 +80,7 @@ def timed(spec: RunSpec, inputs: int, kind: str, workers: int | None, seconds: f
         executor.describe()
         time.sleep(0.0 if workers is None else 3.0)  # the other workers come
         summary = sample(spec, executor, simulated(inputs), Path(home) / "run")
-        return summary.seconds, summary.blocks, peak()
+        return summary.seconds, summary.shards, peak()
 
 
 def workers_table() -> None:

@@ -3,9 +3,10 @@
 from typing import Any
 
 from buckler.certify.anytime import AnytimeTest
+from buckler.certify.counts import certify_counts
 from buckler.certify.ladder import Ladder
-from buckler.certify.methods import certify_counts
-from buckler.certify.scores import certify_scores, split_method
+from buckler.certify.registry import sound_method
+from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.records import Certificate
 from buckler.sampling.adaptive import draw_until_decided
@@ -116,7 +117,7 @@ class Smoothed:
                 votes.tolist(), selection=chosen, method=method or "exact", **deciding
             )
             return certificate
-        combine, limit = split_method(method or "pairwise/star")
+        rule = sound_method(method or "pairwise/star", "scores")
         make = score_map(map, temperature)
         with engine.session():
             before = engine.scores(point[None], [name], "selection", selection_draws, make) if selection_draws else None
@@ -124,8 +125,7 @@ class Smoothed:
         made = certify_scores(
             scores[0],
             selection=None if before is None else before[0],
-            combine=combine,
-            limit=limit,
+            method=rule.name,
             map=map,
             temperature=temperature,
             **deciding,

@@ -102,11 +102,16 @@ def test_a_hundred_thousand_draws_by_simulation(L: float, row: int) -> None:
 
 
 def test_simulation_finds_the_bug_that_only_many_draws_show() -> None:
-    """Denominators off by .02 in the margin: invisible at n = 60, fatal at 100,000."""
+    """Denominators off by .04 in the margin: invisible at n = 60, fatal at 100,000.
+
+    Passes for any seed: 73 % of runs cross (2,924 of 4,000 were seen to), 37 of the 300 suffice, and fewer have a
+    probability of 4e-109.
+    """
     runs, L = 300, 2.0
-    small = audit_stopping(tangent_mixture(L - 0.02).log_wealth, L, 60, 0.05, points=8)
+    poor = tangent_mixture(L - 0.04).log_wealth
+    small = audit_stopping(poor, L, 60, 0.05, points=8)
     assert small.passed
-    crossings = simulate_crossings(tangent_mixture(L - 0.02).log_wealth, boundary_truths(L, 8)[0], LOOKS, runs, 0.05, 1)
+    crossings = simulate_crossings(poor, boundary_truths(L, 8)[0], LOOKS, runs, 0.05, 1)
     assert bdtrc(crossings - 1, runs, 0.05) < 1e-6
 
 

@@ -7,7 +7,8 @@ from scipy import stats
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.methods import Method, sound_methods
+from buckler.certify.method import Method
+from buckler.certify.registry import sound_methods
 from buckler.evaluate.audit import CountsBound, audit_discrete, outcomes
 from buckler.types import FloatArray, IntArray, MarginKind
 

@@ -7,6 +7,7 @@ from benchmarks import errata
 from buckler.certify.discrete import margin_lower
 from buckler.certify.published import published_margin_lower, published_scores_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
+from buckler.evaluate.simulation import judge
 from buckler.types import FloatArray, IntArray, MarginKind
 
 
@@ -56,4 +57,4 @@ def test_the_second_margin_from_scores_is_false_almost_surely() -> None:
     assert (published_scores_margin_lower(runs, labels, corrected=True) > truth).all()
     assert (published_scores_margin_lower(runs, labels, limit="bernstein", corrected=True) > truth).all()
     first = published_scores_margin_lower(runs, labels, margin="probability", corrected=True)
-    assert (first <= (weights @ rows)[0] - (weights @ rows)[1]).all()
+    assert judge(int((first > (weights @ rows)[0] - (weights @ rows)[1]).sum()), 30, 0.001).passed

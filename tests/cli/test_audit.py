@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from buckler.certify.methods import METHODS
+from buckler import soundness
+from buckler.certify import registry
+from buckler.certify.registry import methods
 from buckler.cli.app import run
 
 BOUNDS = """
@@ -27,11 +29,16 @@ def short(counts, alpha):
 def nan(counts, alpha):
     return np.full(len(counts), np.nan)
 number = 3
+from buckler.certify import Method, own_method
+vouched = own_method("own:vouched", estimate, margins=("probability",), sound=True)
+scored = Method("own:scored", "scores", len)
 """
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     (tmp_path / "bounds_for_audit.py").write_text(BOUNDS)
     monkeypatch.chdir(tmp_path)
 
@@ -56,6 +63,8 @@ def test_a_bound_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert not found["passed"]
     assert found["miss"] > 0.4
     assert audited(capsys, "bounds_for_audit:meddler", *own)["miss"] == 0.0
+    # Whoever says that a bound is sound is audited like anybody else.
+    assert not audited(capsys, "bounds_for_audit:vouched", *own)["passed"]
 
 
 def test_fail_turns_the_verdict_into_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +98,9 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["bounds_for_audit:number"], "has no function 'number'"),
         (["bounds_for_audit:broken"], "failed: ZeroDivisionError"),
         (["bounds_for_audit:short"], "one an outcome"),
+        (["pairwise/star"], "method must be one of"),
+        (["bounds_for_audit:scored"], "method must be one of"),
+        (["bounds_for_audit:vouched", "--margin", "quantile"], "bounds the probability margin alone"),
         (["bounds_for_audit:nan"], "NaN"),
         (["__import__('os'):system"], "package.module:function"),
         (["exact", "--m", "1"], "m must be"),
@@ -108,7 +120,7 @@ def test_a_mistake_is_one_line(arguments: list[str], text: str, capsys: pytest.C
     assert len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if not method.sound])
+@pytest.mark.parametrize("method", [method.name for method in methods("votes") if not method.sound])
 def test_an_unsound_method_is_audited_and_fails(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", method, "--n", "10", "--alpha", "0.05", "--points", "4", "--fail"]) == 1
     shown = capsys.readouterr().out

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.cli.app import run
 from buckler.runs.store.certificates import write_certificates
 

@@ -205,13 +205,13 @@ def test_an_interrupt_does_not_wait_for_all_figures(tmp_path: Path) -> None:
 
     def interrupted() -> None:
         with painting.painter() as draw:
-            for k in range(12):
+            for k in range(60):  # more than any machine draws while they are handed over
                 draw([("n 100", curves, curves)], [tmp_path / f"{k}.png"], "title")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
-    assert len(list(tmp_path.glob("*.png"))) < 12
+    assert len(list(tmp_path.glob("*.png"))) < 60
 
 
 def test_table_3_says_what_is_no_certificate(

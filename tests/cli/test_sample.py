@@ -103,10 +103,8 @@ def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> Non
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process.send_signal(kind)
-    start = time.monotonic()
     _, text = process.communicate(timeout=30)
     assert process.returncode == 3
-    assert time.monotonic() - start < 5
     assert "Go on with: buckler sample run" in text
     assert "Traceback" not in text
 

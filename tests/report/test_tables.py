@@ -14,11 +14,11 @@ from buckler.report.tables import (
     accuracy_rows,
     gain,
     print_whole,
-    rounded_down,
     to_csv,
     to_latex,
     to_markdown,
 )
+from buckler.rounding import rounded_down
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import Log, read_log, write_log
@@ -106,6 +106,15 @@ def test_a_log_that_does_not_fit_is_refused(log: Log, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="does not fit"):
         write_evidence(log, fit(log, 0.001, 100_000, 0.5), tmp_path / "run", source="x")
     assert find_fits(replace(log, low=log.low * 50, high=log.high * 50)) == []
+
+
+def test_a_radius_of_many_digits_is_written_in_full(tmp_path: Path) -> None:
+    certificate = certify_counts([100, 0, 0], sigma=1e23, label=0, method="top_class")
+    assert certificate.radius > 1e23
+    write_log(tmp_path / "log.tsv", [certificate], [0])
+    written = (tmp_path / "log.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[3]
+    assert float(written) <= certificate.radius
+    assert written.endswith(".000000")
 
 
 def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray, tmp_path: Path) -> None:

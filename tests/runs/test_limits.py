@@ -8,8 +8,7 @@ import pytest
 
 from buckler.certify.published import published_margin_variable
 from buckler.errors import InvalidInput
-from buckler.runs.certify import certify_evidence
-from buckler.runs.grid import CertifiedClass
+from buckler.runs.certify import CertifiedClass, certify_evidence
 from buckler.runs.library import open_library
 from buckler.runs.limits import Recorded, _full, is_sound
 from buckler.runs.store.evidence import open_evidence

@@ -152,8 +152,8 @@ def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
     estimator = {
         "logistic": LogisticRegression(),
         "forest": RandomForestClassifier(10, random_state=0),
-        "svc": LinearSVC(),
-        "binary": LinearSVC(),
+        "svc": LinearSVC(dual="auto"),
+        "binary": LinearSVC(dual="auto"),
     }[kind].fit(rows, target)
     classifier = as_classifier(estimator)
     assert classifier.num_classes == len(set(target))

@@ -9,9 +9,9 @@ from math import inf
 import numpy as np
 
 from buckler.certify.decided import Decided
+from buckler.certify.issue import issue_target
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_label, check_whole, check_whole_array, show
-from buckler.records import Certificate
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray
 
 FIRST_BATCH = 16
@@ -183,20 +183,15 @@ class AnytimeTest:
         ``n0`` is the size of the separate selection sample that chose the label; 0 if it was given.
         """
         label, rung, ladder = int(self._labels[row]), int(self._rung[row]), self.ladder
-        certificate = Certificate(
+        certificate = issue_target(
+            ladder.law,
+            ladder.radii[rung - 1] if rung else 0.0,
             id=id,
-            predicted=label if rung else None,
-            radius=ladder.radii[rung - 1] if rung else 0.0,
-            radius_kind=ladder.radius_kind,
-            margin_kind=ladder.margin,
-            margin=ladder.margins[rung - 1] if rung else -inf,
+            label=label if rung else None,
             alpha=ladder.alpha,
             n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
-            sigma=ladder.sigma,
-            map="hardmax",
-            temperature=None,
-            method="anytime",
+            kind=ladder.radius_kind,
         )
         decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
         return Decided(

@@ -16,18 +16,21 @@ the same draws and keeps the best must give each of them ``budget.split(alpha, h
 sample.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from math import log
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_HEAD, head_of, plan
+from buckler.bounds.bets import NO_HEAD, plan
 from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
+from buckler.certify.draws import draws_of
+from buckler.certify.method import Draws, Method
+from buckler.certify.registry import sound_method
 from buckler.certify.tangents import (
     SLOPES,
     TOP,
@@ -39,8 +42,8 @@ from buckler.certify.tangents import (
     path_limit,
     predictable_slopes,
 )
-from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_float_array, check_label, show
-from buckler.records import REST, ROW_SUM_TOLERANCE, Scores
+from buckler.errors import InvalidInput, check_alpha, check_choice
+from buckler.records import Scores
 from buckler.types import ArrayLike, Combine, FloatArray, Limit, MarginKind
 
 Slope = Literal["adaptive", "selection", "one", "mixture"]
@@ -54,90 +57,7 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
 BETS = ("star", "betting")
 
 
-class Rivalry(NamedTuple):
-    """One input's draws: class A, its rivals as contiguous rows, and moments of each pair seen beforehand."""
-
-    a: FloatArray
-    rivals: FloatArray
-    heads: FloatArray
-
-
-def check_scores(name: str, scores: ArrayLike) -> FloatArray:
-    """Return scores as float64 ``[n, m]`` or ``[inputs, n, m]``: nonnegative rows that sum to one within 5e-3."""
-    array = check_float_array(name, scores)
-    if array.ndim not in {2, 3} or 0 in array.shape or array.shape[-1] < 2:
-        raise InvalidInput(f"{name} must have shape [n, m] or [inputs, n, m] with m >= 2; got shape {array.shape}")
-    sums = array.sum(axis=-1)
-    if array.min() < 0.0 or np.abs(sums - 1.0).max() > ROW_SUM_TOLERANCE:
-        wrong = (array < 0.0).any(axis=-1) | (np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        at = f"draw {where[-1]}" if len(where) == 1 else f"input {where[0]}, draw {where[1]}"
-        raise InvalidInput(
-            f"{name} must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
-            f"got {show(array[where].tolist())} at {at}"
-        )
-    return np.minimum(array, 1.0) if array.max() > 1.0 else array
-
-
-def _columns(scores: Scores) -> Iterator[tuple[int, list[int]]]:
-    for i, row in enumerate(scores.columns):
-        if REST not in row and row.size < scores.num_classes:
-            raise InvalidInput(
-                f"scores must keep every class or hold a column of the rest ({REST}); "
-                f"got {row.size} of {scores.num_classes} classes at input {i} ({scores.ids[i]})"
-            )
-        yield i, row.tolist()
-
-
-def rivalries(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[Rivalry]:
-    """Return the draws of each input split into class A and its rivals, with moments from the selection sample.
-
-    Kept columns may include the maximum of the rest: it is at least each of its members draw by draw, so a limit
-    against it is one against each of them. Which columns are kept must not depend on the estimation draws.
-    """
-    if isinstance(scores, Scores):
-        values = scores.values
-        labels = check_label(label, scores.num_classes, values.shape[0])
-        positions = []
-        for i, row in _columns(scores):
-            if int(labels[i]) not in row:
-                raise InvalidInput(f"label must be a kept column; got {int(labels[i])}, kept {show(row)}, at input {i}")
-            positions.append(row.index(int(labels[i])))
-    else:
-        values = check_scores("scores", scores)
-        labels = check_label(label, values.shape[-1], values.shape[0] if values.ndim == 3 else None)
-        positions = np.atleast_1d(labels).tolist()
-    earlier: FloatArray | None = None
-    if isinstance(selection, Scores):
-        if not isinstance(scores, Scores) or not np.array_equal(selection.columns, scores.columns):
-            raise InvalidInput("selection must keep the same columns as scores, or be left out where label is given")
-        earlier = selection.values
-    elif selection is not None:
-        earlier = check_scores("selection", selection)
-    if earlier is not None and (
-        earlier.ndim != values.ndim
-        or earlier.shape[-1] != values.shape[-1]
-        or (values.ndim == 3 and earlier.shape[0] != values.shape[0])
-    ):
-        raise InvalidInput(
-            f"selection must match scores in inputs and classes; got shapes {earlier.shape} and {values.shape}"
-        )
-    found = []
-    stacked = values.reshape(-1, *values.shape[-2:])
-    for i, position in enumerate(positions):
-        by_class = stacked[i].T
-        others = np.delete(np.arange(by_class.shape[0]), position)
-        rivals = np.empty((others.size, by_class.shape[1]))
-        rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        heads = np.zeros((others.size, NO_HEAD.size))
-        if earlier is not None:
-            before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
-            heads = np.stack([head_of(before[position], before[j]) for j in others])
-        found.append(Rivalry(np.ascontiguousarray(by_class[position]), rivals, heads))
-    return found
-
-
-def _first(given: Rivalry, alpha: float, limit: Limit) -> float:
+def _first(given: Draws, alpha: float, limit: Limit) -> float:
     a, rivals, heads = given
     means = rivals.mean(axis=1)
     if limit in BETS:
@@ -147,7 +67,7 @@ def _first(given: Rivalry, alpha: float, limit: Limit) -> float:
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
 
-def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
+def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
     a, rivals, heads = given
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
@@ -179,7 +99,7 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
     return smallest
 
 
-def _bonferroni(given: Rivalry, alpha: float, margin: MarginKind, limit: Limit) -> float:
+def _bonferroni(given: Draws, alpha: float, margin: MarginKind, limit: Limit) -> float:
     a, rivals, _ = given
     part = split(alpha, len(rivals) + 1)
     low = float(LIMITS[limit](a, part, 0.0, 1.0))
@@ -191,6 +111,22 @@ def _bonferroni(given: Rivalry, alpha: float, margin: MarginKind, limit: Limit) 
         return -np.inf
     gap = float(ndtri(low) - ndtri(high))
     return gap - 1e-13 * (1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))))
+
+
+def limit_of(
+    combine: Combine, limit: Limit, given: Draws, alpha: float, margin: MarginKind, slope: Slope = "adaptive"
+) -> float:
+    """Return the limit of one input's margin by one of our methods; arguments are trusted, see ``margin_lower``."""
+    if limit == "bernstein" and given.a.size < 2:
+        raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
+    if combine == "bonferroni":
+        return _bonferroni(given, alpha, margin, limit)
+    if combine == "margin_variable":
+        strongest = given.rivals.max(axis=0)[None, :]
+        return _first(Draws(given.a, strongest, np.zeros((1, NO_HEAD.size))), alpha, limit)
+    if margin == "probability":
+        return _first(given, alpha, limit)
+    return _second(given, alpha, limit, slope)
 
 
 def margin_lower(
@@ -221,34 +157,40 @@ def margin_lower(
     >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
     (0.5381, 1.4725)
     """
-    alpha = check_alpha(alpha)
-    check_choice("margin", margin, get_args(MarginKind))
     check_choice("combine", combine, get_args(Combine))
     check_choice("limit", limit, get_args(Limit))
+    method = sound_method(f"{combine}/{limit}")
+    return limits_by(method, scores, label, alpha, margin, selection, options_of(method, slope, selection))
+
+
+def options_of(method: Method, slope: Slope, selection: ArrayLike | Scores | None) -> dict[str, Slope]:
+    """Return the options for a method, refusing a slope that it cannot use or that wants for a selection sample."""
     check_choice("slope", slope, get_args(Slope))
-    if combine == "published":
-        raise UnsoundMethod("combine 'published' has no guarantee; the printed estimators are in certify.published")
-    if combine == "margin_variable" and margin == "quantile":
-        raise InvalidInput("combine 'margin_variable' bounds the probability margin alone; got margin 'quantile'")
-    if slope == "mixture" and limit not in BETS:
-        raise InvalidInput(f"slope 'mixture' needs a betting limit, one of {', '.join(BETS)}; got limit {limit!r}")
+    if "slope" not in method.options:
+        if slope != "adaptive":
+            raise InvalidInput(f"slope serves pairwise methods alone; got slope {slope!r} with method {method.name!r}")
+        return {}
+    bets = method.parameters["limit"] in BETS
+    if slope == "mixture" and not bets:
+        raise InvalidInput(f"slope 'mixture' needs a betting limit, one of {', '.join(BETS)}; got {method.name!r}")
     if slope == "selection" and selection is None:
         raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
-    if limit not in BETS and selection is not None and slope == "adaptive":
-        slope = "selection"
-    found = []
-    for given in rivalries(scores, label, selection):
-        if limit == "bernstein" and given.a.size < 2:
-            raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
-        if combine == "bonferroni":
-            low = _bonferroni(given, alpha, margin, limit)
-        elif combine == "margin_variable":
-            strongest = given.rivals.max(axis=0)[None, :]
-            low = _first(Rivalry(given.a, strongest, np.zeros((1, NO_HEAD.size))), alpha, limit)
-        elif margin == "probability":
-            low = _first(given, alpha, limit)
-        else:
-            low = _second(given, alpha, limit, slope)
-        found.append(low)
+    return {"slope": "selection" if slope == "adaptive" and selection is not None and not bets else slope}
+
+
+def limits_by(
+    method: Method,
+    scores: ArrayLike | Scores,
+    label: ArrayLike,
+    alpha: float,
+    margin: MarginKind,
+    selection: ArrayLike | Scores | None,
+    options: Mapping[str, object],
+) -> FloatArray:
+    """Return the limits that a method which reads scores gives: a scalar array, or one number for each input."""
+    level = check_alpha(alpha)
+    check_choice("margin", margin, get_args(MarginKind))
+    method.check_margin(margin)
+    found = [float(method.limit(given, level, margin, **options)) for given in draws_of(scores, label, selection)]
     single = not isinstance(scores, Scores) and np.ndim(scores) == 2
     return np.asarray(found[0] if single else found, dtype=np.float64)

@@ -12,10 +12,10 @@ on the draws, has no such level (theory T17).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from math import inf, log, nextafter, sqrt
+from math import log
 
 import numpy as np
-from scipy.special import betainc, erf, ndtr, ndtri, rel_entr
+from scipy.special import betainc, ndtr, ndtri, rel_entr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.distinct import distinct
@@ -23,7 +23,8 @@ from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mi
 from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, RadiusKind
+from buckler.laws import Gaussian
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
 PATIENCE = 3.0
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
@@ -43,9 +44,6 @@ FINENESS = 4.0
 HIGHEST = 6.0
 """A fine ladder ends at this many sigma: more takes a billion votes for the label without another."""
 
-MARGIN_ROUNDING = 1e-14
-"""Relative allowance for ``erf``: the probability margin of a radius is rounded up by it."""
-
 
 @dataclass(frozen=True, slots=True)
 class _Null:
@@ -54,21 +52,12 @@ class _Null:
     mixture: Callable[[float], Mixture]
     kl_to_null: Callable[[ArrayLike, float], FloatArray]
     kl_to_target: Callable[[ArrayLike, float], FloatArray]
-    margin: Callable[[float], float]
     radius_kind: RadiusKind
 
 
-def _quantile_margin(steps: float) -> float:
-    return nextafter(2.0 * steps, inf)
-
-
-def _probability_margin(steps: float) -> float:
-    return min(1.0, float(erf(steps / sqrt(2.0))) * (1.0 + MARGIN_ROUNDING))
-
-
 NULLS: dict[MarginKind, _Null] = {
-    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target, _quantile_margin, "R2"),
-    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space, _probability_margin, "R1+"),
+    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target, "R2"),
+    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space, "R1+"),
 }
 
 
@@ -95,6 +84,7 @@ class Ladder:
     margin: MarginKind = "quantile"
     exam_n: int = 0
     precision: float | None = None
+    law: Law = field(init=False)
     needed: float = field(init=False)
     exam_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
@@ -106,7 +96,7 @@ class Ladder:
         """Check what was given, and compute what every look at the votes needs."""
         put = object.__setattr__
         put(self, "radii", _check_radii(self.radii))
-        put(self, "sigma", check_positive("sigma", self.sigma))
+        put(self, "law", Gaussian(self.sigma))
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
@@ -115,10 +105,10 @@ class Ladder:
             check_precision(self.precision)
         put(self, "exam_alpha", budget.split(self.alpha, SHARES))
         put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
-        # Rounded up: the margin tested is at least the one that the radius needs.
-        steps = [nextafter(radius / self.sigma, inf) for radius in self.radii]
-        put(self, "margins", tuple(null.margin(step) for step in steps))
-        put(self, "thresholds", np.minimum(1.0, ndtr(np.array(steps)) * (1.0 + LOG_ROUNDING)))
+        put(self, "margins", tuple(self.law.margin(radius, null.radius_kind) for radius in self.radii))
+        margins = np.array(self.margins)
+        needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
+        put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
         put(self, "mixtures", tuple(null.mixture(margin) for margin in self.margins))
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
 

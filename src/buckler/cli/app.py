@@ -12,6 +12,7 @@ from typer.exceptions import TyperException
 from buckler import __version__
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
+from buckler.cli.compact import compact
 from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
@@ -40,6 +41,7 @@ app.command()(decide)
 app.command()(sweep)
 app.command()(report)
 app.command()(reproduce)
+app.command()(compact)
 app.command()(train)
 app.command()(audit)
 app.command("import")(import_)

@@ -1,7 +1,6 @@
 """``buckler audit``: the exact miss probability of a bound, ours or the user's own, and its power."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from math import comb
 from typing import Annotated, Any, cast, get_args
@@ -10,15 +9,16 @@ import numpy as np
 import typer
 from rich.console import Console
 
-from buckler.certify.discrete import margin_lower
-from buckler.certify.methods import METHODS
+from buckler.certify.counts import votes_of
+from buckler.certify.discrete import limits_by
+from buckler.certify.registry import methods
 from buckler.cli.waiting import bar
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
-from buckler.sampling.models import find_function, modules_here
-from buckler.types import DiscreteMethod, FloatArray, IntArray, MarginKind
+from buckler.runs.own_method import method_named
+from buckler.types import FloatArray, IntArray, MarginKind
 
 LARGEST_ENUMERATION = 200_000
 """Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""
@@ -92,45 +92,18 @@ def audit(
 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
     """Return the bound that a name stands for, as a function of outcomes alone."""
-    if ":" in name:
-        return _own_bound(name, find_function(name, "method"), alpha)
-    known = check_choice("method", name, tuple(METHODS))
+    method = method_named(name, "votes")
 
     def bound(counts: IntArray) -> FloatArray:
-        return margin_lower(
-            counts[:, 0],
-            counts[:, 1:].max(axis=1),
-            counts.sum(axis=1),
-            alpha=alpha,
-            margin=margin,
-            method=cast(DiscreteMethod, known),
-            num_classes=counts.shape[1],
-        )
-
-    return bound
-
-
-def _own_bound(name: str, function: Callable[..., Any], alpha: float) -> CountsBound:
-    def bound(counts: IntArray) -> FloatArray:
-        try:
-            with modules_here():
-                lows = np.asarray(function(counts.copy(), alpha), dtype=np.float64)
-        except Exception as problem:
-            text = show(" ".join(str(problem).split()), 160)
-            raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
-        if lows.shape != (len(counts),) or np.isnan(lows).any():
-            came = "NaN among them" if lows.shape == (len(counts),) else f"shape {lows.shape}"
-            raise InvalidInput(f"method {name} must return {len(counts)} limits, one an outcome, no NaN; got {came}")
-        return lows
+        return limits_by(method, votes_of(counts, np.zeros(len(counts), dtype=np.int64)), alpha, margin)
 
     return bound
 
 
 def _one_name(method: str | None, own: str | None) -> str:
     if (method is None) == (own is None):
-        raise InvalidInput(
-            f"one METHOD must be given: {', '.join(METHODS)}, or package.module:function for a bound of your own"
-        )
+        ours = ", ".join(known.name for known in methods("votes"))
+        raise InvalidInput(f"one METHOD must be given: {ours}, or package.module:function for a bound of your own")
     return cast(str, method or own)
 
 
@@ -155,8 +128,7 @@ def _as_dict(name: str, found: Audit, studied: list[Power]) -> dict[str, Any]:
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:
     console = Console()
-    known = METHODS.get(name)
-    if known is not None and not known.sound:
+    if name in {method.name for method in methods("votes") if not method.sound}:
         console.print(f"{name} is known to be unsound: it cannot issue a certificate.", soft_wrap=True)
     console.print(f"{name} {found}", soft_wrap=True, highlight=False)
     if not studied:

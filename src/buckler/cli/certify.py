@@ -2,7 +2,6 @@
 
 import json
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -14,7 +13,8 @@ from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
-from buckler.report.tables import accuracy_table, rounded_down
+from buckler.report.tables import accuracy_table
+from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import write_certificates
@@ -97,7 +97,7 @@ def check_tsv(path: Path | None, labels: Any) -> None:
 
 def as_line(certificate: Certificate) -> dict[str, Any]:
     """Return a certificate as an object of JSON, which has no infinity."""
-    return {key: value if value != -np.inf else None for key, value in asdict(certificate).items()}
+    return {key: value if value != -np.inf else None for key, value in certificate.as_dict().items()}
 
 
 def _show(certificates: list[Certificate], labels: Any, sigma: float) -> None:

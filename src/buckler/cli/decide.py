@@ -18,7 +18,7 @@ from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Wor
 from buckler.cli.interrupts import interruptible
 from buckler.cli.sample import settings_from
 from buckler.errors import InvalidInput
-from buckler.report.tables import rounded_down
+from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
 from buckler.runs.interop import write_log
 from buckler.runs.opening import Where, open_run

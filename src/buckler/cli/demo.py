@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate

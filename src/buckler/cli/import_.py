@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
-from buckler.report.tables import rounded_down
+from buckler.rounding import rounded_down
 from buckler.runs.interop import Log, Rounding, read_log
 from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, Fit, find_fits, fit, write_evidence
 

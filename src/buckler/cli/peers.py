@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from buckler.certify.margins import margin
-from buckler.certify.methods import METHODS
+from buckler.certify.registry import methods
 from buckler.cli.reproduction import DATA
 from buckler.errors import InvalidInput
 from buckler.evaluate.expectation import expected_accuracy
@@ -62,7 +62,7 @@ def peer_table(path: Path) -> Reproduced:
     classes = int(max(log.labels.max(), log.predicted.max())) + 1
     lines = []
     for n in DRAWS:
-        for method in METHODS.values():
+        for method in methods("votes"):
             if method.sound or n in PRINTED_AT:
                 share = expected_accuracy(p, MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
                 standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"

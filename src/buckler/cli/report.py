@@ -9,8 +9,8 @@ import typer
 
 from buckler.cli.pages import build_page
 from buckler.errors import InvalidInput, check_choice
+from buckler.files import atomic_write
 from buckler.runs.results import CertifyOptions, read_result
-from buckler.runs.store.files import atomic_write
 from buckler.types import MarginKind, SimplexMap
 
 LARGEST_CLASS_FILE = 1_000_000

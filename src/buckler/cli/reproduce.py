@@ -17,11 +17,11 @@ from buckler.cli.reproduction_facts import page_facts
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.paper import FIGURES, TABLES
+from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.report.reproduction import Reproduced, reproduction_page, text_table
-from buckler.runs.grid import CertifiedClass
+from buckler.runs.certify import CertifiedClass
 from buckler.runs.library import Library, open_library
-from buckler.runs.store.files import atomic_write
 
 PARTS = (*TABLES, "figures", "all")
 CLASSES: dict[str, tuple[CertifiedClass, ...]] = {

@@ -9,7 +9,7 @@ from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.evaluate.paper import ALPHA, Case, Figure, PrintedTable
 from buckler.report.plots import Column
 from buckler.report.reproduction import ESTIMATE, INVALID, PRINTED, VALID, Line, Reproduced
-from buckler.runs.grid import CertifiedClass
+from buckler.runs.certify import CertifiedClass
 from buckler.runs.library import Library
 from buckler.runs.limits import Limits, Recorded
 from buckler.types import FloatArray, MarginKind

@@ -10,7 +10,8 @@ from buckler.cli.peers import peer_summary
 from buckler.cli.reproduction import NAMES
 from buckler.evaluate.paper import ALPHA, TABLES
 from buckler.report.reproduction import ESTIMATE, INVALID, PRINTED, VALID, Line, Reproduced, same_cells
-from buckler.report.tables import rounded_down, to_markdown
+from buckler.report.tables import to_markdown
+from buckler.rounding import rounded_down
 from buckler.runs.library import Library
 
 BEYOND = (3.5, 4.0, 4.5)

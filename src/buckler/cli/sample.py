@@ -43,7 +43,7 @@ def sample(
     score_draws: Annotated[int | None, typer.Option(help="Keep the scores of this many draws.  [default: all]")] = None,
     score_dtype: Annotated[str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  [default: 512, or 2048 on cuda]")] = None,
-    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.")] = None,
+    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.  [default: 10 s of work]")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.  [default: cpu]")] = None,
     dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.  [default: float32]")] = None,
     channels_last: Annotated[bool | None, typer.Option(help="Store images channels last.")] = None,
@@ -110,17 +110,22 @@ def sample(
                     repair=repair,
                     any_environment=any_environment,
                 )
+        except runs.Interrupted as stop:
+            _how_to_go_on("interrupted", out, stop.summary)
+            raise typer.Exit(INTERRUPTED) from None
         except KeyboardInterrupt:
-            _how_to_go_on("interrupted", out)
+            _how_to_go_on("interrupted before anything was drawn", out, None)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(
             json.dumps(
                 {
                     "complete": summary.complete,
-                    "shards": summary.blocks,
-                    "shards_done": summary.blocks_done,
+                    "inputs": summary.inputs,
+                    "inputs_done": summary.inputs_done,
+                    "shards": summary.shards,
                     "samples": summary.samples,
+                    "lost": summary.lost,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
                     "spec_hash": resolved.hash(),
@@ -129,12 +134,12 @@ def sample(
         )
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
-        done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
+        done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
-        _how_to_go_on("stopped at the limit", out)
+        _how_to_go_on("stopped at the limit", out, summary)
         raise typer.Exit(INTERRUPTED)
 
 
@@ -155,9 +160,14 @@ def _numbers(name: str, text: str | None) -> list[float] | None:
         raise InvalidInput(f"--{name} must be numbers separated by commas; got {text!r}") from None
 
 
-def _how_to_go_on(what: str, out: Path) -> None:
+def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
+    kept = ""
+    if summary is not None:
+        lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
+        shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
+        kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
     command = shlex.join(["buckler", *sys.argv[1:]])
-    print(f"buckler: {what}; finished shards are kept in {out}. Go on with: {command}", file=sys.stderr)
+    print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
 
 
 @contextmanager

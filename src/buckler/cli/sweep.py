@@ -15,11 +15,11 @@ from buckler.cli.interrupts import interruptible
 from buckler.cli.sweep_view import baseline_of, curves_of, draw_axes, sweep_table, values
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write
 from buckler.report import tables
 from buckler.runs.grid import Grid
 from buckler.runs.spec import read_toml
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.files import atomic_write
 from buckler.runs.store.sweeps import SweepTable
 from buckler.runs.sweep import sweep as certify_all
 from buckler.runs.sweep import tasks_of
@@ -53,6 +53,9 @@ def sweep(
 
     The table has a row for each run, cell and input. Values are separated by commas; the runs are the axis of sigma.
     The same command again certifies only the cells that are missing.
+
+    A bound of your own is package.module:function, as for buckler audit. Its rows are claims, not certificates, marked
+    sound = false.
 
     Each cell holds alone. Picking the best of k cells after seeing them costs alpha: certify each at alpha / k, or
     choose the cell beforehand.
@@ -102,6 +105,7 @@ def sweep(
         for task, curve in zip(tasks, curves, strict=True):
             cell = {"run": str(task.evidence.root), "sigma": task.evidence.spec.sigma, **asdict(task.cell)}
             accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
+            cell["sound"] = task.sound
             print(json.dumps({**cell, "inputs": curve.inputs, "abstained": curve.abstained, "accuracy": accuracy}))
     elif not quiet:
         console = Console()

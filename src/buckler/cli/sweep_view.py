@@ -10,7 +10,8 @@ import numpy as np
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.evaluate.curves import Curve, certified_accuracy, certified_share
 from buckler.report.plots import FORMATS, accuracy_panels
-from buckler.report.tables import TextTable, gain, rounded_down
+from buckler.report.tables import TextTable, gain
+from buckler.rounding import rounded_down
 from buckler.runs.store.sweeps import SweepTable
 from buckler.runs.sweep import Task
 from buckler.types import ArrayLike
@@ -138,7 +139,9 @@ def _settings(tasks: Sequence[Task], fixed: Mapping[str, Any], shown: Sequence[s
 def _caption(tasks: Sequence[Task], axes: Sequence[str], what: str) -> str:
     settings = _settings(tasks, {}, axes)
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
-    return f"{what} at radius r, {listed}, class by {tasks[0].cell.certified_class}"
+    unproved = dict.fromkeys(task.cell.method for task in tasks if not task.sound)
+    caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
+    return f"{what} at radius r, {listed}, class by {tasks[0].cell.certified_class}{caution}"
 
 
 def _text(value: Any) -> str:

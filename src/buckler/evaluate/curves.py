@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import betainc
 
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
-from buckler.records import Certificate
+from buckler.records import Claim
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
@@ -45,7 +45,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
 
 
 def certified_accuracy(
-    certificates: Sequence[Certificate],
+    certificates: Sequence[Claim],
     labels: ArrayLike,
     radii: ArrayLike,
     *,
@@ -70,7 +70,7 @@ def certified_accuracy(
 
 
 def certified_share(
-    certificates: Sequence[Certificate], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
+    certificates: Sequence[Claim], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
 ) -> Curve:
     """Return the share of inputs certified to at least each radius, right or not: what is known without labels.
 
@@ -114,7 +114,7 @@ def margin_accuracy(
 
 
 def _curve(
-    certificates: Sequence[Certificate], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
+    certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
@@ -122,7 +122,8 @@ def _curve(
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
     accuracy = (reach[:, None] >= grid).mean(axis=0)
     alpha = max(c.alpha for c in certificates)
-    wrong = false_certificates(len(certificates), alpha, delta) / len(certificates)
+    sound = all(c.sound for c in certificates)  # claims without a promise have no band
+    wrong = false_certificates(len(certificates), alpha, delta) / len(certificates) if sound else 0.0
     return Curve(
         name=certificates[0].method if name is None else name,
         radii=grid,

@@ -9,11 +9,11 @@ from scipy.special import betainc
 
 from buckler.certify.discrete import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole
-from buckler.types import ArrayLike, DiscreteMethod, FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 
 def votes_needed(
-    margins: ArrayLike, n: int, *, alpha: float, margin: MarginKind, method: DiscreteMethod, num_classes: int
+    margins: ArrayLike, n: int, *, alpha: float, margin: MarginKind, method: str, num_classes: int
 ) -> IntArray:
     """Return for each margin the smallest x such that the limit at (x, n - x) reaches it, or ``n + 1``.
 
@@ -42,7 +42,7 @@ def expected_accuracy(
     *,
     alpha: float = 1e-3,
     margin: MarginKind = "quantile",
-    method: DiscreteMethod = "exact",
+    method: str = "exact",
     num_classes: int,
 ) -> FloatArray:
     """Return the expected share of inputs certified to at least each margin by n votes, ``p`` being each one's p_A.

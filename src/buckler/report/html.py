@@ -23,8 +23,8 @@ from buckler.evaluate.radii import Histogram
 from buckler.records import Certificate
 from buckler.report.charts import accuracy_chart, histogram_chart, looks, runtime
 from buckler.report.sentences import confidence
-from buckler.report.tables import rounded_down
 from buckler.report.thumbnails import Sheet, contact_sheet
+from buckler.rounding import rounded_down
 from buckler.types import AnyArray, IntArray
 
 LARGEST_PAGE = 1_500_000

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from buckler.errors import MissingExtra
-from buckler.report.tables import TextTable, gain, rounded_down, to_markdown
+from buckler.report.tables import TextTable, gain, to_markdown
+from buckler.rounding import rounded_down
 
 PRINTED = "printed in the paper"
 VALID = "valid limit"

@@ -4,7 +4,6 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,6 +11,7 @@ from rich.table import Table
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
+from buckler.rounding import rounded_down
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -36,22 +36,6 @@ class TextTable:
         for row in self.rows:
             if len(row) != len(self.header):
                 raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")
-
-
-def rounded_down(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, never more than it is.
-
-    >>> rounded_down(0.37511)
-    '0.375'
-    >>> rounded_down(0.9999)
-    '0.999'
-    """
-    scale = 10**digits
-    units = floor(value * scale)
-    # The product may have been rounded up onto the next unit; a value just below it must not be shown as reaching it.
-    if units / scale > value:
-        units -= 1
-    return f"{units / scale:.{digits}f}"
 
 
 def gain(baseline: float, value: float) -> str:

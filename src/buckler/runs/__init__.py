@@ -3,6 +3,8 @@
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
 - ``opening.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
+- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own_method.method_named(name)``:
+  a method by name, the user's own included.
 - ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and
   ``library.open_library(folder)``: which of several runs can answer a question of the paper.
@@ -16,5 +18,5 @@
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
   ``pictures.inputs_of(dataset, result)``: its inputs, compared with what was certified.
 
-May import: the root modules, ``sampling`` and ``certify``.
+May import: the root modules, ``laws``, ``sampling`` and ``certify``.
 """

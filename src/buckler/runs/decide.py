@@ -15,8 +15,9 @@ from buckler.certify.anytime import AnytimeTest
 from buckler.certify.decided import Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput, check_choice, check_label, show
+from buckler.runs.blocks import Block
 from buckler.runs.executors import Desk, Executor, Step, as_executor
-from buckler.runs.sample import Block, make_engine
+from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec, difference, from_dict
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import read_decisions, write_decisions

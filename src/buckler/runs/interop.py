@@ -6,15 +6,16 @@ nearest, so half of what they print is more than was certified; what is written 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
 from buckler.errors import InvalidInput, check_choice, show
+from buckler.files import atomic_write
 from buckler.records import Certificate
-from buckler.runs.store.files import atomic_write
+from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
@@ -101,7 +102,7 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
     lines = ["\t".join(COLUMNS)]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
-        radius = Decimal(certificate.radius).quantize(Decimal(10) ** -DECIMALS, ROUND_FLOOR)
+        radius = rounded_down(certificate.radius, DECIMALS)
         name = certificate.id if numbered else str(i)
         lines.append(f"{name}\t{label}\t{predicted}\t{radius}\t{int(predicted == label)}\t0.0")
     with atomic_write(path) as temporary:

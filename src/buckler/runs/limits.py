@@ -11,19 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from buckler.certify import continuous, discrete
+from buckler.certify.counts import limits_of_counts
 from buckler.certify.margins import margin as margin_of
-from buckler.certify.methods import METHODS
+from buckler.certify.method import Method, Votes
 from buckler.certify.published import (
     published_bonferroni_lower,
     published_margin_lower,
     published_scores_margin_lower,
 )
 from buckler.certify.published.continuous import PublishedLimit
-from buckler.certify.scores import split_method, top_class
+from buckler.certify.registry import find
+from buckler.certify.scores import limits_of_scores, top_class
 from buckler.errors import InvalidInput, check_choice
 from buckler.records import Counts, Scores
-from buckler.runs.grid import CertifiedClass
+from buckler.runs.certify import CertifiedClass, certified_class_of
 from buckler.runs.store.evidence import Evidence
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -36,6 +37,21 @@ TOLERANCE = 1e-3
 
 AT_ONCE = 250_000
 """Scores that the paper's limits are computed from in one go: more would not fit a processor's cache."""
+
+
+def _estimate(votes: Votes, _: float, margin: MarginKind) -> FloatArray:
+    return margin_of(margin, votes.top / votes.n, votes.runner_up / votes.n)
+
+
+def _printed(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    return published_margin_lower(votes.top, votes.runner_up, votes.n, alpha=alpha, margin=margin, tolerance=TOLERANCE)
+
+
+OF_VOTES = {
+    "estimate": Method("estimate", "votes", _estimate, "the margin of the frequencies, no limit"),
+    "published": Method("published", "votes", _printed, "the paper's method as printed, at its epsilon"),
+}
+"""Ways from votes to a number that are no limits; the registry's ``published`` searches finer than the paper."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,10 +73,10 @@ def is_sound(method: str, margin: MarginKind) -> bool:
     The paper's Z has a mean of at most the first margin, so there any valid width will do: those of the theorems, and
     the printed one of the sequence, which wherever it is not vacuous is the wider. For the second margin none will.
     """
-    rule = method.partition("/")[0]
-    if "/" in method and rule in PUBLISHED:
+    rule, slash, _ = method.partition("/")
+    if slash and rule in PUBLISHED:
         return rule == "baseline" or (margin == "probability" and method != "published/bernstein")
-    return method != "estimate" and ("/" in method or METHODS[method].sound)
+    return method not in OF_VOTES and find(method).sound
 
 
 class Recorded:
@@ -104,7 +120,7 @@ class Recorded:
 
         **Guarantee.** Where ``sound``: each is above the margin of its class with probability at most ``alpha``.
 
-        Votes: a name of ``certify.methods``. Scores: ``combine/limit`` as in ``certify.continuous``, or one of
+        Votes: a name of ``certify.registry``. Scores: ``combine/limit`` as in ``certify.continuous``, or one of
         ``PUBLISHED`` with ``/sequence`` or ``/bernstein``. ``estimate`` is the plain margin of the means, no limit.
         """
         check_choice("class", certified_class, ("label", "selection"))
@@ -120,24 +136,16 @@ class Recorded:
         if n not in self._votes:
             self._votes[n] = self.evidence.counts(n)[:2]
         counts, selection = self._votes[n]
-        chosen = self.labels
-        if certified_class == "selection":
-            if selection is None:
-                raise InvalidInput(f"{str(self.evidence.root)!r} has no selection draws (n0 = 0)")
-            chosen = selection.values.argmax(axis=1)
-        rows = np.arange(len(chosen))
-        others = counts.values.copy()
-        others[rows, chosen] = -1
-        top, runner_up = counts.values[rows, chosen], others.max(axis=1)
-        if method == "estimate":
-            return margin_of(margin, top / n, runner_up / n), chosen
-        if method == "published":
-            return published_margin_lower(top, runner_up, n, alpha=alpha, margin=margin, tolerance=TOLERANCE), chosen
-        check_choice("method", method, tuple(METHODS))
-        low = discrete.margin_lower(
-            top, runner_up, n, alpha=alpha, margin=margin, method=METHODS[method].name, num_classes=counts.num_classes
+        by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
+        found = limits_of_counts(
+            counts,
+            OF_VOTES.get(method) or find(method, "votes"),
+            alpha=alpha,
+            margin=margin,
+            label=self.labels if by_label else None,
+            selection=None if by_label else selection,
         )
-        return low, chosen
+        return found.low, found.chosen
 
     def _from_scores(
         self,
@@ -206,10 +214,15 @@ def _limit(drawn: Drawn, chosen: int, method: str, margin: MarginKind, alpha: fl
         means = drawn.scores.values[0].mean(axis=0)
         position = drawn.scores.columns[0].tolist().index(chosen)
         return float(margin_of(margin, means[position], np.delete(means, position).max()))
-    combine, limit = split_method(method)
-    # A sample that is not used must not change the limit that a baseline gives.
-    earlier = drawn.selection if combine == "pairwise" else None
-    return float(continuous.margin_lower(drawn.scores, [chosen], alpha, margin, combine, limit, earlier)[0])
+    found = limits_of_scores(
+        drawn.scores,
+        find(method, "scores"),
+        alpha=alpha,
+        margin=margin,
+        label=[chosen],
+        selection=drawn.selection,
+    )
+    return float(found.low[0])
 
 
 def _full(scores: Scores) -> FloatArray:

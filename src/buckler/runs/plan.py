@@ -74,7 +74,7 @@ def plan(
 
 def _bytes_on_disk(spec: RunSpec, inputs: int, top: FloatArray) -> int:
     """Return the size of the votes of ``inputs`` inputs, by writing a shard as a run would."""
-    shown = min(inputs, spec.shard_inputs, SHOWN)
+    shown = min(inputs, SHOWN)
     rng = np.random.default_rng(0)
     counts = np.zeros((shown, len(spec.checkpoints), spec.num_classes), dtype=np.int64)
     selection = np.zeros((shown, spec.num_classes), dtype=np.int64)

@@ -24,6 +24,9 @@ ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1
 DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
 SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
+IN_A_SHARD = 1000
+"""Lines of a log in a shard of evidence."""
+
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
 """What the field's papers say their logs were made with."""
 
@@ -109,7 +112,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     classes = int(max(log.labels.max(), log.predicted.max())) + 1
     spec = RunSpec(
         model="an imported log", data=source, sigma=made.sigma, num_classes=classes + 1, n=made.n,
-        n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=1000,
+        n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     votes, possible = fewest_votes(log, made.n, made.alpha, made.sigma)
     if not possible[log.certified].all():
@@ -124,12 +127,12 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     with open_writer(
         folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
     ) as writer:
-        for block, start in enumerate(range(0, len(rows), spec.shard_inputs)):
-            part = slice(start, start + spec.shard_inputs)
-            if block not in writer.done:
-                unknown = tuple("" for _ in log.ids[part])
-                shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
-                writer.append(block, shard)
+        starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
+        for start in starts:
+            part = slice(start, start + IN_A_SHARD)
+            unknown = tuple("" for _ in log.ids[part])
+            shard = Shard(log.ids[part], log.labels[part], unknown, selection[part], counts[part, None], None, 0)
+            writer.append(start, shard)
     return spec
 
 

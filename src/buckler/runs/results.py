@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.runs.certify import certify_evidence
+from buckler.runs.own_method import method_named
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.evidence import open_evidence
@@ -69,7 +70,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     groups, labels = [], None
     for method in options.methods or tuple(method.name for method in sound_methods()):
-        scores = "/" in method
+        scores = method_named(method).reads == "scores"
         made, labels = certify_evidence(
             evidence,
             alpha=1e-3 if options.alpha is None else options.alpha,
@@ -100,7 +101,8 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
         if getattr(options, name) is not None:
             raise InvalidInput(f"{name} is for folders of evidence; {str(path)!r} holds certificates already made")
-    groups = _grouped(path, read_certificates(path), options.methods)
+    methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
+    groups = _grouped(path, read_certificates(path), methods)
     ids = tuple(certificate.id for certificate in groups[0])
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)

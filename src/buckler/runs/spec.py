@@ -18,8 +18,12 @@ from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
 
-DRAWS_PER_SHARD = {"philox": 50_000, "cuda": 2_000_000}
-"""Draws behind one shard unless told: some seconds of work, which is what a kill can cost."""
+FULL_BATCHES = {"philox": 2, "cuda": 32}
+"""Batches that the inputs drawn together fill, about: few, since a shard holds at least that much work and a batch can
+take seconds on a processor; more on a device, where a batch that is not full costs as much as one that is."""
+
+MOST_TOGETHER = 1000
+"""Inputs drawn together, at most: they are held in memory."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -50,7 +54,7 @@ class RunSpec:
     score_dtype: ScoreDtype | None = None
     checkpoints: tuple[int, ...] = ()
     batch_size: int = 512
-    shard_inputs: int = 0
+    shard_inputs: int | None = None
     noise: NoiseKind = "philox"
     device: str = "cpu"
     dtype: Dtype = "float32"
@@ -67,7 +71,7 @@ class RunSpec:
     ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check every field, and fill in the checkpoints and the shard size where they are left open."""
+        """Check every field, and fill in the checkpoints where they are left open."""
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
@@ -75,9 +79,10 @@ class RunSpec:
         put(self, "sigma", check_positive("sigma", self.sigma))
         for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
-        for name in ("limit", "resize", "crop", "runner_ups"):
+        for name in ("limit", "resize", "crop", "runner_ups", "shard_inputs"):
             if getattr(self, name) is not None:
-                put(self, name, check_whole(name, getattr(self, name), 1, 10**12))
+                most = 10**6 if name == "shard_inputs" else 10**12
+                put(self, name, check_whole(name, getattr(self, name), 1, most))
         put(self, "seed", check_whole("seed", self.seed, 0, LARGEST_SEED))
         check_choice("scores", self.scores, get_args(ScoreKind))
         check_choice("noise", self.noise, get_args(NoiseKind))
@@ -97,8 +102,16 @@ class RunSpec:
         if list(points) != sorted(set(points)) or points[-1] != self.n:
             raise InvalidInput(f"checkpoints must rise to n = {self.n}; got {show(self.checkpoints)}")
         put(self, "checkpoints", points)
-        shard = check_whole("shard_inputs", self.shard_inputs, 0, 10**6)
-        put(self, "shard_inputs", shard or max(1, min(1000, DRAWS_PER_SHARD[self.noise] // (self.n + self.n0))))
+
+    @property
+    def drawn_together(self) -> int:
+        """How many inputs share batches; a shard holds a whole number of such groups.
+
+        It follows from the specification alone, so that what is drawn for an input does not depend on where shards
+        end: kernels may round differently for another batch.
+        """
+        fitting = FULL_BATCHES[self.noise] * self.batch_size // (self.n + self.n0)
+        return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
     @property
     def kept_draws(self) -> int:
@@ -127,22 +140,29 @@ class RunSpec:
 
     def hash(self) -> str:
         """Return the hash of the content: the same for equal specifications, whatever file they came from."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
+        return hash_of(self.as_dict())
 
     def to_toml(self) -> str:
         """Return the specification as TOML."""
         return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
 
 
+FIELDS = frozenset(field.name for field in fields(RunSpec))
+
+
+def hash_of(values: Mapping[str, Any]) -> str:
+    """Return the hash of a specification as it was written, by this version or another with more or fewer fields."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
+
+
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
     """Return the specification with these fields; unknown and missing ones are named."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"the specification must be a table of fields; got {show(values)}")
-    known = {field.name for field in fields(RunSpec)}
-    unknown = sorted(str(k) for k in values.keys() - known)
+    unknown = sorted(str(k) for k in values.keys() - FIELDS)
     if unknown:
-        raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
     missing = [k for k in ("model", "data", "sigma", "num_classes", "n") if k not in values]
     if missing:
         raise InvalidInput(f"the specification must say {missing[0]}")

@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from buckler.errors import InvalidInput
-from buckler.runs.certify import certify_evidence
+from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
+from buckler.runs.own_method import method_named
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.sweeps import SweepTable
 
@@ -32,6 +33,11 @@ class Task:
     def id(self) -> str:
         """The name of the cell in the table."""
         return self.cell.id(self.run)
+
+    @property
+    def sound(self) -> bool:
+        """Whether its rows are certificates; otherwise they are claims by a method of the user's own."""
+        return method_named(self.cell.method).sound
 
 
 def run_hash(evidence: Evidence) -> str:
@@ -63,10 +69,11 @@ def sweep(
 ) -> int:
     """Certify the cells that are missing from ``table``, save it, and return how many those were.
 
-    A cell that is there is kept, unless the run has grown since. What is done is saved on the way and when interrupted.
+    A cell that is there is kept, unless the run has grown since or the method is a user's function, which may have been
+    changed since. What is done is saved on the way and when interrupted.
     """
     settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
-    missing = [task for task in tasks if table.rows(task.id) != _inputs(task.evidence)]
+    missing = [task for task in tasks if table.rows(task.id) != task.evidence.inputs_done or not task.sound]
     saved = time.monotonic()
     try:
         for done, task in enumerate(missing):
@@ -82,15 +89,16 @@ def sweep(
 
 
 def _fill(task: Task, table: SweepTable) -> None:
-    cell, scored = task.cell, "/" in task.cell.method
-    certificates, labels = certify_evidence(
+    cell, method = task.cell, method_named(task.cell.method)
+    certify = certify_evidence if method.sound else claim_evidence
+    certificates, labels = certify(
         task.evidence,
         alpha=cell.alpha,
         method=cell.method,
         margin=cell.margin,
         n=cell.n,
         certified_class=cell.certified_class,
-        map=cell.map if scored else None,
+        map=cell.map if method.reads == "scores" else None,
         temperature=cell.temperature,
     )
     table.put(
@@ -101,8 +109,3 @@ def _fill(task: Task, table: SweepTable) -> None:
         folder=str(task.evidence.root),
         certified_class=cell.certified_class,
     )
-
-
-def _inputs(evidence: Evidence) -> int:
-    size = evidence.spec.shard_inputs
-    return sum(min(size, evidence.inputs - shard * size) for shard in evidence.shards)

@@ -99,7 +99,9 @@ def read_image(path: Path, name: str, *, resize: int | None = None, crop: int | 
         raise
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as problem:
         raise InvalidInput(f"image {name!r} cannot be read: {show(str(problem), 120)}") from None
-    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0)) / np.float32(255.0)
+    channels_first: Float32Array = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    channels_first /= np.float32(255.0)
+    return channels_first
 
 
 def _shape(image: Any, name: str, resize: int | None, crop: int | None) -> Any:

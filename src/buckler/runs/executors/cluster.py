@@ -20,7 +20,7 @@ from typing import Any
 from buckler.errors import InvalidInput, MissingExtra, StoreError, WorkerLost, check_whole
 from buckler.runs.executors.protocol import Description, Desk, Load, Work, describe
 from buckler.runs.spec import difference
-from buckler.runs.store.folder import writing
+from buckler.runs.store.sealed import writing
 
 AHEAD = 2
 """Blocks handed to a worker at once: the next is there when one is finished, and no more is lost with the worker."""

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
-from buckler.records import Certificate
-from buckler.runs.store.files import atomic_write
+from buckler.files import atomic_write
+from buckler.laws import named
+from buckler.records import Certificate, Claim
 from buckler.runs.store.tables import open_table
+from buckler.types import Law
 
 SCHEMA = pa.schema(
     [
@@ -56,7 +58,7 @@ def write_certificates(
     The columns of ``beside``, a row for each certificate, stand beside theirs; readers of certificates pass them over.
     """
     schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
+    table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
     if beside is not None:
         for column in beside.schema:
             table = table.append_column(column, beside[column.name])
@@ -78,18 +80,33 @@ def read_certificates(path: Path) -> list[Certificate]:
     """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
     try:
         table = _open(path).read()
-        missing = {field.name for field in fields(Certificate)} - set(table.column_names)
+        missing = set(SCHEMA.names) - set(table.column_names)
         if missing:
             raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
         table = table.select(SCHEMA.names).cast(SCHEMA)
         empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
         if empty:
             raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
-        return [Certificate(**row) for row in table.to_pylist()]
+        return [certificate_of(row) for row in table.to_pylist()]
     except InvalidInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
+
+
+def certificate_of(row: dict[str, Any]) -> Certificate:
+    """Return the certificate of a row, validated again: what follows from its own fields is recomputed."""
+    return Certificate(law=_gaussian(row.pop("sigma")), **row)
+
+
+def claim_of(row: dict[str, Any]) -> Claim:
+    """Return the certificate of a row, or the claim of one that says that its method is not sound."""
+    return certificate_of(row) if row["sound"] else Claim(law=_gaussian(row.pop("sigma")), **row)
+
+
+@lru_cache(maxsize=64)
+def _gaussian(sigma: float) -> Law:
+    return named("gaussian", {"sigma": sigma})
 
 
 def _open(path: Path) -> pq.ParquetFile:

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
-from buckler.records import Certificate
+from buckler.files import atomic_write
+from buckler.records import Claim
 from buckler.runs.store import certificates as store
-from buckler.runs.store.files import atomic_write
 from buckler.runs.store.tables import open_table
 from buckler.types import IntArray
 
@@ -48,7 +47,7 @@ class SweepTable:
     def put(
         self,
         cell: str,
-        certificates: Sequence[Certificate],
+        certificates: Sequence[Claim],
         labels: IntArray | None,
         *,
         run: str,
@@ -58,14 +57,14 @@ class SweepTable:
         """Take the certificates of a cell, in the place of those it may have had."""
         known = [None] * len(certificates) if labels is None else labels.tolist()
         origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
-        rows = [{**origin, "label": label, **asdict(c)} for c, label in zip(certificates, known, strict=True)]
+        rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
         self._cells[cell] = pa.Table.from_pylist(rows, schema=SCHEMA)
 
-    def read(self, cell: str) -> tuple[list[Certificate], IntArray | None]:
+    def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
         """Return the certificates of a cell, each validated again, and the labels where they are known."""
         table = self._cells[cell]
         labels = table["label"]
-        made = [Certificate(**row) for row in table.select(store.SCHEMA.names).to_pylist()]
+        made = [store.claim_of(row) for row in table.select(store.SCHEMA.names).to_pylist()]
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
