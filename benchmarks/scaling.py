@@ -24,6 +24,7 @@ import numpy as np
 
 from buckler.runs.certify import certify_evidence
 from buckler.runs.executors import open_executor
+from buckler.runs.identity import Identity
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -63,7 +64,7 @@ def simulated(inputs: int) -> Dataset:
     def loader(where: object) -> AnyArray:
         return np.asarray([[i % 7 / 7.0, i % 5 / 5.0] for i in where], dtype=np.float32)  # type: ignore[attr-defined]
 
-    return Dataset(tuple(map(str, range(inputs))), None, loader, f"simulated:{inputs}")
+    return Dataset(tuple(map(str, range(inputs))), None, loader)
 
 
 def peak() -> float:
@@ -157,7 +158,7 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
     spec = RunSpec(model="m", data="d", sigma=0.5, num_classes=10, n=1000, n0=100, shard_inputs=block)
     rng = np.random.default_rng(0)
     steps = np.diff([0, *spec.checkpoints])
-    with open_writer(root, spec, classifier="c", data="d", inputs=inputs, environment={}) as writer:
+    with open_writer(root, spec, Identity("c", "d"), inputs=inputs) as writer:
         for number in range(inputs // block):
             top = rng.uniform(0.3, 1.0, (block, 1))
             shares = np.concatenate([top, (1.0 - top) * rng.dirichlet(np.full(9, 0.3), block)], axis=1)

@@ -75,18 +75,18 @@ BRIGHT = 21
 
 @dataclass
 class Ledger:
-    """What was tried, and what was lost or wrong."""
+    """What was tried, and what was lost, wrong, or of two origins without a word."""
 
     rows: dict[str, list[int]] = field(default_factory=dict)
 
-    def add(self, fault: str, tried: int = 1, lost: int = 0, wrong: int = 0) -> None:
-        row = self.rows.setdefault(fault, [0, 0, 0])
-        for i, value in enumerate((tried, lost, wrong)):
+    def add(self, fault: str, tried: int = 1, lost: int = 0, wrong: int = 0, mixed: int = 0) -> None:
+        row = self.rows.setdefault(fault, [0, 0, 0, 0])
+        for i, value in enumerate((tried, lost, wrong, mixed)):
             row[i] += value
 
     def table(self) -> str:
-        lines = [f"{'fault':<58} {'tried':>6} {'lost blocks':>12} {'wrong bytes':>12}"]
-        lines += [f"{fault:<58} {row[0]:>6} {row[1]:>12} {row[2]:>12}" for fault, row in self.rows.items()]
+        lines = [f"{'fault':<62} {'tried':>6} {'lost blocks':>12} {'wrong bytes':>12} {'mixed':>6}"]
+        lines += [f"{k:<62} {row[0]:>6} {row[1]:>12} {row[2]:>12} {row[3]:>6}" for k, row in self.rows.items()]
         return "\n".join(lines)
 
 

@@ -18,6 +18,8 @@ import numpy as np
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
+from buckler.runs.admission import Allowed
+from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec, from_toml
@@ -71,7 +73,7 @@ def _read_all(root: Path) -> None:
 def _go_on(root: Path) -> None:
     for repair in (False, True):
         with open_writer(
-            root, SPEC, classifier="c", data="d", inputs=4, environment={}, repair=repair, any_environment=True
+            root, SPEC, Identity("c", "d"), inputs=4, repair=repair, allowed=Allowed(any_environment=True)
         ):
             pass
 

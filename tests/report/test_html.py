@@ -199,7 +199,8 @@ def test_command_on_runs_and_certificates(
     assert [one["tiles"] for one in both.payload["runs"]] == [0, 20]
     assert "buckler sample wide --spec spec.toml" in both.text
     assert "buckler report narrow wide --out both.html --method exact" in both.text
-    assert "array:" in both.text
+    assert "answers:" in both.text
+    assert "names:" in both.text
 
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
     assert run(["report", "c.parquet", "-o", "bare.html"]) == 0

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from buckler.certify.decided import Decided
-from buckler.errors import BucklerError, InvalidInput
+from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.runs import decide as module
+from buckler.runs import decided
 from buckler.runs.decide import Target, decide, settings_to_decide
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
-from buckler.runs.store.decisions import read_decisions, write_decisions
+from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.types import AnyArray
@@ -58,9 +60,8 @@ def test_every_input_is_decided_and_kept_with_its_votes(tmp_path: Path) -> None:
 def test_what_is_there_is_not_drawn_again_and_the_rest_comes_to_the_same(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     whole = call(out)
-    bytes_, origin = out.read_bytes(), read_origin(out)
-    assert origin is not None
-    write_decisions(out, whole[5:30], origin)
+    bytes_ = out.read_bytes()
+    pq.write_table(pq.read_table(out).slice(5, 25), out)
     watched: list[tuple[int, int]] = []
     again = decide(
         spec(), TARGET, as_classifier(linear, num_classes=4), data(), out, progress=lambda *told: watched.append(told)
@@ -88,11 +89,8 @@ class Stops:
 
 
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError])
-def test_an_interrupt_or_an_error_keeps_what_is_decided(
-    tmp_path: Path, problem: type[BaseException], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_or_an_error_keeps_what_is_decided(tmp_path: Path, problem: type[BaseException]) -> None:
     out, whole = tmp_path / "decided.parquet", call()
-    monkeypatch.setattr(module, "_origin", lambda *_: {"spec": {}, "environments": [{}]})
     watched: list[tuple[int, int]] = []
     with pytest.raises((KeyboardInterrupt, BucklerError)):
         decide(
@@ -114,13 +112,13 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
     sizes: list[int] = []
     real = write_decisions
 
-    def spy(path: Path, decisions: list[Decided], origin: dict[str, Any]) -> None:
+    def spy(path: Path, decisions: list[Decided], *rest: Any) -> None:
         sizes.append(len(decisions))
-        real(path, decisions, origin)
+        real(path, decisions, *rest)
 
-    monkeypatch.setattr(module, "write_decisions", spy)
-    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr(decided, "write_decisions", spy)
+    monkeypatch.setattr(decided, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(decided, "SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)
     assert len(sizes) > 20
@@ -145,18 +143,20 @@ def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict
     assert out.read_bytes() == before
 
 
-def test_another_environment_is_refused_or_written_down(tmp_path: Path) -> None:
+def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "decided.parquet"
-    found = call(out)
-    origin = read_origin(out)
-    assert origin is not None
-    other = {**origin["environments"][0], "numpy": "0.9"}
-    write_decisions(out, found[:20], {**origin, "environments": [other]})
-    with pytest.raises(InvalidInput, match=r"another environment: numpy: '0\.9' in the folder"):
+    with monkeypatch.context() as patch:
+        patch.setattr("buckler.runs.executors.protocol.environment", lambda _: {"numpy": "0.9"})
+        found = call(out)
+    pq.write_table(pq.read_table(out).slice(0, 20), out)
+    with pytest.raises(StoreError, match=r"another environment: numpy: '0\.9' in the folder"):
         call(out)
     classifier = as_classifier(linear, num_classes=4)
     assert decide(spec(), TARGET, classifier, data(), out, any_environment=True) == found
-    assert read_origin(out) == {**origin, "environments": [other, *origin["environments"]]}
+    origin = read_origin(out)
+    assert origin is not None
+    assert [entry["environment"]["numpy"] for entry in origin["drawn_by"]] == ["0.9", np.__version__]
+    assert [drawing.drawn_by for drawing in read_drawings(out, 2)] == [0] * 20 + [1] * 20
     assert call(out) == found
 
 
@@ -168,7 +168,7 @@ def test_certificates_that_are_not_decisions_are_refused(tmp_path: Path) -> None
     write_certificates(out, [d.certificate for d in found], origin)
     with pytest.raises(InvalidInput, match="decisions must be a Parquet table"):
         call(out)
-    write_decisions(out, call(target=Target((0.07,))), origin)
+    write_decisions(out, call(target=Target((0.07,))), [Drawing("x", 0)] * 40, origin)
     with pytest.raises(InvalidInput, match="not of this run"):
         call(out)
     out.write_text("something else")

@@ -13,6 +13,7 @@ import pytest
 from buckler import __version__
 from buckler.errors import DamagedEvidence, NewerFormat, StoreError
 from buckler.runs.certify import certify_evidence
+from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec, hash_of
 from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.evidence import open_evidence
@@ -61,9 +62,7 @@ def test_certificates_of_the_first_format_are_read() -> None:
 def open_golden(home: Path, asked: RunSpec) -> AbstractContextManager[Writer]:
     manifest = read_sealed(home / "manifest.json")
     owner, environment = manifest["owner"], manifest["environment"]
-    return open_writer(
-        home, asked, classifier=owner["classifier"], data=owner["data"], inputs=3, environment=environment
-    )
+    return open_writer(home, asked, Identity(owner["classifier"], owner["data"], environment), inputs=3)
 
 
 def test_the_first_format_is_gone_on_with_in_its_own_shards(golden: Path) -> None:

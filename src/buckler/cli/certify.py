@@ -16,7 +16,9 @@ from buckler.records import Certificate
 from buckler.report.tables import accuracy_table
 from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
+from buckler.runs.contents import contents_hash
 from buckler.runs.interop import write_log
+from buckler.runs.provenance import who_drew
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
@@ -70,13 +72,18 @@ def certify(
             map=cast(SimplexMap | None, map),
             temperature=temperature,
         )
+    drawn = who_drew(evidence)
     if out is not None:
+        contents = contents_hash(pair for s in evidence.read_shards() for pair in zip(s.ids, s.inputs, strict=True))
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
+            "inputs": contents, "drawn": drawn.as_dict(),
             "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
             "temperature": temperature,
         }  # fmt: skip
         write_certificates(out, certificates, origin)
+    if drawn.sentence() and not quiet:
+        print(f"buckler: {drawn.sentence()}", file=sys.stderr)
     check_tsv(tsv, labels)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)

@@ -53,6 +53,9 @@ def decide(
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
     ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
+    ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -79,6 +82,8 @@ def decide(
     settings = runs.settings_to_decide(settings_from(spec, given), target)
     if any_environment and out is None and executor == "process":
         raise InvalidInput("--any-environment is for --out or workers, and there are neither")
+    if another_model and out is None:
+        raise InvalidInput("--another-model is for going on with --out, and there is none")
     kept = 0
     with interruptible():
         try:
@@ -92,7 +97,14 @@ def decide(
                     show(decided, drawn)
 
                 decisions = runs.decide(
-                    run.spec, target, run.executor, run.dataset, out, any_environment=any_environment, progress=progress
+                    run.spec,
+                    target,
+                    run.executor,
+                    run.dataset,
+                    out,
+                    any_environment=any_environment,
+                    another_model=another_model,
+                    progress=progress,
                 )
         except KeyboardInterrupt:
             place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"

@@ -10,8 +10,7 @@ from buckler.evaluate.radii import radius_histogram, round_grid
 from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee, series_names
 from buckler.report.thumbnails import tiles
-from buckler.runs.pictures import inputs_of
-from buckler.runs.results import Result, check_data, labels_from
+from buckler.runs.results import Result, inputs_of, labels_from
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.types import IntArray
 
@@ -55,15 +54,13 @@ def run_names(paths: Sequence[Path]) -> list[str]:
 
 def _open(data: str, result: Result) -> Dataset:
     spec = result.spec or {}
-    dataset = open_dataset(
+    return open_dataset(
         data,
         labels=spec.get("labels"),
         resize=spec.get("resize"),
         crop=spec.get("crop"),
         value_range=tuple(spec.get("value_range", (0.0, 1.0))),
     )
-    check_data(dataset, result)
-    return dataset
 
 
 def _series(
@@ -96,6 +93,8 @@ def _run_page(
     sentence = guarantee(result.groups, model, str(spec.get("data", name)), delta, wrong)
     if result.planned > len(result.ids):
         sentence += f" The run is not finished: it has {len(result.ids):,} of {result.planned:,} inputs."
+    if result.drawn is not None and result.drawn.sentence():
+        sentence += f" {result.drawn.sentence()}"
     kinds = [group[0] for group in result.groups]
     facts: dict[str, dict[str, str]] = {
         "Certificates": {
@@ -111,8 +110,8 @@ def _run_page(
             "delta of the band": f"{delta:g}",
         },
         "Sampling": {key: _text(value) for key, value in spec.items()},
-        "Fingerprints": dict(result.fingerprints),
-        "Versions and device": dict(result.environment),
+        "Model, data and specification": dict(result.origins),
+        "Versions and device": {} if result.drawn is None else result.drawn.facts(),
     }
     pictures = None if dataset is None else tiles(inputs_of(dataset, result), dataset.low, dataset.high)
     return RunPage(name, sentence, result.ids, labels, facts, result.spec_toml, (*result.commands, command), pictures)

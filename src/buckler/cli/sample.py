@@ -65,6 +65,9 @@ def sample(
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
     ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
+    ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
     workers: WorkersOption = None,
@@ -109,6 +112,7 @@ def sample(
                     max_samples=max_samples,
                     repair=repair,
                     any_environment=any_environment,
+                    another_model=another_model,
                 )
         except runs.Interrupted as stop:
             _how_to_go_on("interrupted", out, stop.summary)
@@ -128,6 +132,7 @@ def sample(
                     "lost": summary.lost,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
+                    "largest_difference": summary.difference,
                     "spec_hash": resolved.hash(),
                 }
             )
@@ -136,6 +141,10 @@ def sample(
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+    if summary.difference is not None and not quiet:
+        print(
+            f"buckler: logits differ by up to {summary.difference:.3g} from those that began the run", file=sys.stderr
+        )
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:

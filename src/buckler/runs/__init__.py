@@ -12,11 +12,13 @@
   which alpha, n and sigma it fits.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until radii are decided, and keeps what is.
+- ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
+  whether it may go on with that; ``provenance.who_drew(evidence)``: which classifiers and environments did.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
-  ``pictures.inputs_of(dataset, result)``: its inputs, compared with what was certified.
+  ``results.inputs_of(dataset, result)``: its inputs, compared with what was certified (``contents``).
 
 May import: the root modules, ``laws``, ``sampling`` and ``certify``.
 """

@@ -4,7 +4,6 @@ Inputs are cut into blocks; the draws of a block share batches, and each decisio
 is kept in a file, and the same call goes on from there.
 """
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,13 +13,14 @@ from typing import Any, Literal, get_args
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.decided import Decided
 from buckler.certify.ladder import Ladder
-from buckler.errors import InvalidInput, check_choice, check_label, show
+from buckler.errors import InvalidInput, check_choice, check_label
+from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
+from buckler.runs.decided import DecidedFile
 from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.sample import make_engine
-from buckler.runs.spec import RunSpec, difference, from_dict
-from buckler.runs.store.certificates import read_origin
-from buckler.runs.store.decisions import read_decisions, write_decisions
+from buckler.runs.spec import RunSpec, from_dict
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
@@ -40,12 +40,6 @@ BATCHES_AT_ONCE = 4
 
 FEWEST = 64
 """Inputs of a block at least, for the same reason: each wants sixteen draws or more at a time."""
-
-SAVE_EVERY = 10.0
-"""Seconds of work that a kill can cost."""
-
-SAVING_SHARE = 0.05
-"""Share of the time that may go into saving, where files are so large that this takes longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +81,13 @@ class DecideInputs:
 
     spec: RunSpec
     target: Target
+    expected: Expected | None
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that decides a block, handing in each decision when it is made."""
+        if self.expected is not None:
+            self.expected.check(classifier, threads)
         spec, engine = self.spec, make_engine(self.spec, classifier, threads)
         ladder = Ladder(self.target.radii, spec.sigma, self.target.alpha, spec.n)
 
@@ -116,6 +113,7 @@ def decide(
     out: str | Path | None = None,
     *,
     any_environment: bool = False,
+    another_model: bool = False,
     progress: Watch | None = None,
 ) -> list[Decided]:
     """Return the decision about every input, in the order of the data; at most ``spec.n`` draws go into each.
@@ -126,12 +124,21 @@ def decide(
 
     ``out`` is a Parquet file that keeps what is decided: written as work goes on, and at the end, also where that is an
     interrupt or an error; the same call goes on from it. ``any_environment`` goes on although the versions of the
-    libraries or the device differ from those of earlier calls.
+    libraries or the device differ from those of earlier calls, and ``another_model`` although the classifier answers
+    otherwise; the file records both.
     """
     labels = _labels(spec, target, dataset)
     executor = as_executor(classifier)
-    file = None if out is None else _File(Path(out), _origin(spec, target, executor, dataset), any_environment)
-    kept: dict[str, Decided] = {} if file is None else file.read(target, dataset)
+    identity, probe = identify(spec, executor, dataset)
+    asked = {
+        "spec": spec.as_dict(),
+        "radii": list(target.radii),
+        "alpha": target.alpha,
+        "class": target.certified_class,
+    }
+    allowed = Allowed(any_environment, another_model)
+    file = None if out is None else DecidedFile(Path(out), asked, identity, allowed)
+    kept: dict[str, Decided] = {} if file is None else file.read(target.radii, dataset)
     left = [i for i, name in enumerate(dataset.ids) if name not in kept]
     most = spec.batch_size * BATCHES_AT_ONCE
     size = most if executor.width == 1 else min(most, max(FEWEST, -(-len(left) // (4 * executor.width))))
@@ -140,7 +147,10 @@ def decide(
     def fetch(number: int) -> Block:
         chosen = left[number * size : (number + 1) * size]
         part = dataset.select(ids=[dataset.ids[i] for i in chosen])
-        return Block(number, part.ids, None if labels is None else labels[chosen], part.load(0, len(part)))
+        x = part.load(0, len(part))
+        if file is not None:
+            file.loaded(part.ids, x)
+        return Block(number, part.ids, None if labels is None else labels[chosen], x)
 
     def tick(count: int) -> None:
         nonlocal drawn
@@ -150,15 +160,18 @@ def decide(
 
     def keep(_: int, decided: Decided) -> None:
         kept[decided.certificate.id] = decided
-        if file is not None and file.is_due():
-            file.write(in_order())
+        if file is not None:
+            file.sign(decided.certificate.id)
+            if file.is_due():
+                file.write(in_order())
 
     def in_order() -> list[Decided]:
         return [kept[name] for name in dataset.ids if name in kept]
 
     tick(0)
+    work = DecideInputs(spec, target, expected_of(identity, probe, spec, any_environment))
     try:
-        executor.run(DecideInputs(spec, target), range(-(-len(left) // size)), fetch, Path(), tick=tick, done=keep)
+        executor.run(work, range(-(-len(left) // size)), fetch, Path(), tick=tick, done=keep)
     finally:
         if file is not None and len(kept) > len(dataset) - len(left):
             file.write(in_order())
@@ -176,54 +189,3 @@ def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:
     if dataset.labels is None:
         raise InvalidInput("class 'label' needs labels, and this data has none")
     return check_label(dataset.labels, spec.num_classes, len(dataset), "labels")
-
-
-def _origin(spec: RunSpec, target: Target, executor: Executor, dataset: Dataset) -> dict[str, Any]:
-    runs = executor.describe()
-    return {
-        "spec": spec.as_dict(), "classifier": runs.fingerprint, "data": dataset.fingerprint,
-        "radii": list(target.radii), "alpha": target.alpha, "class": target.certified_class,
-        "environments": [dict(runs.environment)],
-    }  # fmt: skip
-
-
-class _File:
-    """The decisions of earlier calls, and the place of new ones."""
-
-    def __init__(self, path: Path, origin: dict[str, Any], any_environment: bool) -> None:
-        """Name the place; a file of another run is refused, and never overwritten."""
-        self._path, self._origin = path, origin
-        self._saved, self._took = time.monotonic(), 0.0
-        if not path.exists():
-            return
-        found = read_origin(path) or {}
-        changed = [key for key in origin if key != "environments" and found.get(key) != origin[key]]
-        known, now = found.get("environments"), origin["environments"][0]
-        if changed or not isinstance(known, list):
-            what = difference(found["spec"], origin["spec"]) if changed == ["spec"] else ", ".join(changed)
-            raise InvalidInput(f"{str(path)!r} holds certificates of another run (another {what})")
-        if now not in known and not any_environment:
-            raise InvalidInput(f"{str(path)!r} was begun in another environment: {difference(known[-1], now)}")
-        self._origin = {**origin, "environments": known if now in known else [*known, now]}
-
-    def read(self, target: Target, dataset: Dataset) -> dict[str, Decided]:
-        """Return the decisions that are there, by id."""
-        found = {d.certificate.id: d for d in read_decisions(self._path)} if self._path.exists() else {}
-        known = set(dataset.ids)
-        for name, decided in found.items():
-            steps = len(decided.certified_at)
-            radius = target.radii[steps - 1] if 0 < steps <= len(target.radii) else 0.0
-            if name not in known or decided.certificate.radius != radius or decided.decision == "undecided":
-                raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
-        return found
-
-    def is_due(self) -> bool:
-        """Return whether enough time has passed since the last time, in proportion to what writing takes."""
-        return time.monotonic() - self._saved > max(SAVE_EVERY, self._took / SAVING_SHARE)
-
-    def write(self, decisions: list[Decided]) -> None:
-        """Replace the file."""
-        started = time.monotonic()
-        write_decisions(self._path, decisions, self._origin)
-        self._saved = time.monotonic()
-        self._took = self._saved - started

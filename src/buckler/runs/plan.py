@@ -9,6 +9,7 @@ from scipy.special import ndtr
 
 from buckler.certify.forecast import expected_draws, typical_top
 from buckler.errors import check_positive, check_whole
+from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
@@ -88,7 +89,7 @@ def _bytes_on_disk(spec: RunSpec, inputs: int, top: FloatArray) -> int:
     hashes = tuple(rng.bytes(16).hex() for _ in range(shown))
     shard = Shard(ids, np.zeros(shown, dtype=np.int64), hashes, selection if spec.n0 else None, counts, None, 1)
     with tempfile.TemporaryDirectory() as home:
-        with open_writer(home, spec, classifier="plan", data="plan", inputs=shown, environment={}) as writer:
+        with open_writer(home, spec, Identity("plan", "plan"), inputs=shown) as writer:
             writer.append(0, shard)
         each = sum(path.stat().st_size for path in (Path(home) / "shards").iterdir())
     return round(each * inputs / shown)

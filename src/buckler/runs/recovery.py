@@ -14,6 +14,7 @@ import numpy as np
 
 from buckler.certify.discrete import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
@@ -124,9 +125,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     counts[rows, chosen], counts[rows, classes] = held, made.n - held
     selection[rows, chosen] = n0
     origin = f"log {source}, read at alpha {made.alpha:g}"
-    with open_writer(
-        folder, spec, classifier=origin, data=_fingerprint(log), inputs=len(rows), environment={}
-    ) as writer:
+    with open_writer(folder, spec, Identity(origin, _hash(log)), inputs=len(rows)) as writer:
         starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
         for start in starts:
             part = slice(start, start + IN_A_SHARD)
@@ -136,7 +135,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     return spec
 
 
-def _fingerprint(log: Log) -> str:
+def _hash(log: Log) -> str:
     digest = hashlib.blake2b(digest_size=16, person=b"buckler-log-1")
     digest.update("\0".join(log.ids).encode())
     for values in (log.labels, log.predicted, log.low, log.high):

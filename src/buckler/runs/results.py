@@ -1,7 +1,7 @@
 """A run folder or a file of certificates -> one result: its inputs, and certificates by every method asked for."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,17 @@ import numpy as np
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
+from buckler.runs.admission import entries
 from buckler.runs.certify import certify_evidence
+from buckler.runs.contents import contents_hash, found_again
 from buckler.runs.own_method import method_named
+from buckler.runs.provenance import Drawn, drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.decisions import read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import Dataset
+from buckler.sampling.noise import Float32Array, content_id
 from buckler.types import IntArray, MarginKind, SimplexMap
 
 
@@ -37,9 +42,9 @@ class CertifyOptions:
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, in the order of ``ids``.
 
-    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
-    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
-    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
+    ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
+    the specification, ``origins`` what the run says about its model and its data, and ``drawn`` about who drew it;
+    ``planned`` is its number of inputs, and ``commands`` what makes it again from a file spec.toml.
     """
 
     path: Path
@@ -48,10 +53,11 @@ class Result:
     groups: tuple[tuple[Certificate, ...], ...]
     planned: int
     contents: tuple[str, ...] | None
+    contents_hash: str | None
     spec: Mapping[str, Any] | None
     spec_toml: str | None
-    fingerprints: Mapping[str, str]
-    environment: Mapping[str, str]
+    origins: Mapping[str, str]
+    drawn: Drawn | None
     commands: tuple[str, ...]
 
 
@@ -89,10 +95,11 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         groups=tuple(groups),
         planned=evidence.inputs,
         contents=tuple(name for shard in evidence.read_shards() for name in shard.inputs),
+        contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=evidence.spec.to_toml(),
-        fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
-        environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
+        origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        drawn=who_drew(evidence),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
     )
 
@@ -107,19 +114,23 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
+    contents, drawn = None, drawn_from(origin)
+    if "drawn_by" in origin:
+        known = entries(origin)
+        drawings = read_drawings(path, len(known))
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(known, drawings)
     return Result(
         path=path,
         ids=ids,
         labels=None,
         groups=tuple(groups),
         planned=len(ids),
-        contents=None,
+        contents=contents,
+        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
-        fingerprints={
-            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
-        },
-        environment={},
+        origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
+        drawn=drawn,
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
     )
 
@@ -160,13 +171,17 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     return [tuple(group[name] for name in first) for group in apart.values()]
 
 
-def check_data(dataset: Dataset, result: Result) -> None:
-    """Refuse other data than those of a result, where it says which they were: labels or order may differ."""
-    known = result.fingerprints.get("data")
-    if known is not None and known != dataset.fingerprint:
-        raise InvalidInput(
-            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
-        )
+def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
+    """Yield the inputs of a result one by one, in its order, compared with what was certified where that is known.
+
+    A picture of something else beside a certificate, or its label, would be worse than none.
+    """
+    seen = []
+    for x in found_again(dataset, result.ids, result.contents, result.path):
+        seen.append(content_id(x) if result.contents_hash is not None else "")
+        yield x
+    if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
+        raise InvalidInput(f"data is not what was certified in {str(result.path)!r}: some input has other values")
 
 
 def labels_from(dataset: Dataset, result: Result) -> IntArray | None:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
+from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
-from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.contents import found_again
+from buckler.runs.executors import Desk, Executor, Step, as_executor, describe
+from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard
@@ -45,6 +48,8 @@ class Summary:
     lost: int
     seconds: float
     rows: int
+    difference: float | None = None
+    """The largest difference of the classifier's logits from those that began the run, where they are not the same."""
 
     @property
     def complete(self) -> bool:
@@ -86,6 +91,7 @@ def sample(
     max_samples: int | None = None,
     repair: bool = False,
     any_environment: bool = False,
+    another_model: bool = False,
 ) -> Summary:
     """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
 
@@ -93,6 +99,10 @@ def sample(
     ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it; an
     interrupt raises ``Interrupted``, which says what is kept.
     Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
+
+    A run goes on with the classifier that began it, known by its answers, in the same environment, and with inputs
+    whose values are those that were drawn. ``any_environment`` lets another environment join, where answers are nearly
+    the same; ``another_model`` lets another classifier join. Both are recorded in the manifest.
     """
     if max_seconds is not None:
         max_seconds = check_positive("max_seconds", max_seconds)
@@ -103,7 +113,7 @@ def sample(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
     executor = as_executor(classifier)
-    runs = executor.describe()
+    identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0
     started = time.monotonic()
     drawn = kept = 0
@@ -112,15 +122,14 @@ def sample(
         open_writer(
             folder,
             spec,
-            classifier=runs.fingerprint,
-            data=dataset.fingerprint,
+            identity,
             inputs=len(dataset),
-            environment=runs.environment,
             repair=repair,
-            any_environment=any_environment,
+            allowed=Allowed(any_environment, another_model),
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):
+        check_drawn(writer, dataset)
         there = writer.inputs_done
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), most=most)
@@ -147,14 +156,29 @@ def sample(
             if last is not None:
                 last.result()
             spent = time.monotonic() - started
-            return Summary(writer.inputs_done, len(dataset), len(writer.done), drawn, max(drawn - kept, 0), spent, rows)
+            apart = None if writer.entry is None else writer.entry.get("difference")
+            there, lost = writer.inputs_done, max(drawn - kept, 0)
+            return Summary(there, len(dataset), len(writer.done), drawn, lost, spent, rows, apart)
 
+        work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
         try:
             with suppress(_OutOfTimeError):
-                executor.run(DrawBlocks(writer.spec), iter(blocks), blocks.load, writer.desk, tick=tick, done=done)
+                executor.run(work, iter(blocks), blocks.load, writer.desk, tick=tick, done=done)
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
+
+
+def check_drawn(writer: Writer, dataset: Dataset) -> None:
+    """Refuse data whose values or labels are not those that the finished shards were drawn from."""
+    labels = None if dataset.labels is None else dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
+    for place in writer.done:
+        drawn = writer.read(place)
+        for _ in found_again(dataset, drawn.ids, drawn.inputs, writer.root):
+            pass
+        now = None if labels is None else [labels[name] for name in drawn.ids]
+        if now != (None if drawn.labels is None else drawn.labels.tolist()):
+            raise InvalidInput(f"data has other labels than those in {str(writer.root)!r}; use another folder")
 
 
 def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
@@ -181,13 +205,17 @@ class DrawBlocks:
     """The work of ``sample``, for an executor."""
 
     spec: RunSpec
+    expected: Expected | None
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that draws a block."""
+        if self.expected is not None:
+            self.expected.check(classifier, threads)
+        here = describe(classifier).environment
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
-            yield lambda block, desk: draw_block(engine, self.spec, block, desk)
+            yield lambda block, desk: replace(draw_block(engine, self.spec, block, desk), environment=here)
 
 
 def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard:

@@ -10,7 +10,6 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import from_bytes
 from buckler.types import AnyArray, IntArray
@@ -58,8 +57,7 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         rows = x[list(where)]
         return from_bytes(channels_first(rows), (low, high)) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
 
-    print_ = fingerprint("array", path, found, ids)
-    return Dataset(ids, found, load, print_, low, high)
+    return Dataset(ids, found, load, low, high)
 
 
 def open_cifar10(folder: Path) -> Dataset:
@@ -76,7 +74,7 @@ def open_cifar10(folder: Path) -> Dataset:
     def load(where: Sequence[int]) -> Float32Array:
         return from_bytes(records[list(where), 1:].reshape(-1, 3, 32, 32), (0.0, 1.0))
 
-    return Dataset(tuple(str(i) for i in range(len(records))), labels, load, fingerprint("cifar10", path))
+    return Dataset(tuple(str(i) for i in range(len(records))), labels, load)
 
 
 def channels_first(pixels: AnyArray) -> AnyArray:

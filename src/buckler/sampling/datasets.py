@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import check_value_range
 from buckler.types import IntArray
@@ -27,7 +26,6 @@ class Dataset:
     ids: tuple[str, ...]
     labels: IntArray | None
     loader: Loader
-    fingerprint: str
     low: float = 0.0
     high: float = 1.0
     positions: tuple[int, ...] | None = None
@@ -152,4 +150,4 @@ def from_arrays(
     def load(where: Sequence[int]) -> Float32Array:
         return np.ascontiguousarray(x[list(where)], dtype=np.float32)
 
-    return Dataset(names, labels, load, fingerprint("array", x, labels, names), low, high)
+    return Dataset(names, labels, load, low, high)

@@ -10,7 +10,6 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM"}
@@ -34,10 +33,7 @@ def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = N
             raise InvalidInput(f"images must have one size; got {show(sorted(shapes))}: give resize and crop")
         return np.stack(pixels)
 
-    sizes = tuple(path.stat().st_size for path in files)
-    return Dataset(
-        ids, np.asarray(labels, dtype=np.int64), load, fingerprint("images", ids, sizes, labels, resize, crop)
-    )
+    return Dataset(ids, np.asarray(labels, dtype=np.int64), load)
 
 
 def _by_class(folder: Path) -> tuple[list[Path], list[int]]:

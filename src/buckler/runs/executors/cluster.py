@@ -1,7 +1,7 @@
 """Blocks done by workers on a Ray cluster. The only module that imports ray.
 
-Each worker is an actor that loads the classifier once, from the same name, and must find the same fingerprint; a block
-whose worker is lost is handed out again. Results and files travel to the driver, which alone writes.
+Each worker is an actor that loads the classifier once, from the same name, and must find the same files; a block whose
+worker is lost is handed out again. Results and files travel to the driver, which alone writes.
 """
 
 import logging
@@ -242,10 +242,14 @@ class OnRay:
         self._call_in()
 
     def _compare(self, came: Description) -> None:
-        """Refuse a worker whose classifier, or whose libraries or device, are not those of the first."""
+        """Refuse a worker whose files, libraries or device are not those of the first; answers are compared at work."""
         seen = self._seen = self._seen or came
-        if (came.fingerprint, came.num_classes) != (seen.fingerprint, seen.num_classes):
-            raise StoreError(f"the workers run different classifiers: {seen.fingerprint} and {came.fingerprint}")
+        if (came.files, came.num_classes) != (seen.files, seen.num_classes):
+            changes = difference(
+                {**seen.files, "classes": seen.num_classes}, {**came.files, "classes": came.num_classes}
+            )
+            changes = changes.replace("in the folder", "at one worker").replace("asked for", "at another")
+            raise StoreError(f"the workers run different classifiers: {changes}")
         if came.environment != seen.environment and not self._any_environment:
             changes = difference(seen.environment, came.environment).replace("in the folder", "at one worker")
             raise StoreError(f"the workers differ: {changes.replace('asked for', 'at another')} (--any-environment)")

@@ -27,7 +27,7 @@ from buckler.types import IntArray
 LARGEST = 1 << 30
 """Bytes of a merged shard, at most: its votes in memory, where they are held at once, and its scores on disk."""
 
-TOLD = ("version", "environment", "rows")
+TOLD = ("version", "classifier", "environment", "rows")
 """What the seal of a merged shard keeps of each part's seal."""
 
 
@@ -53,7 +53,7 @@ def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
         found = check_shards(root, spec, inputs, owner)
         folder.clear_leftovers(root)
         for group in _groups(root, spec, found, largest):
-            writer = Writer(root, spec, owner, inputs, found)
+            writer = Writer(root, spec, manifest, None, found)
             merged = _merge(writer, group, owner)
             folder.check_shard(root, merged, owner)
             for part in group:

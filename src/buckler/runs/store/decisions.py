@@ -1,13 +1,13 @@
-"""Decisions as one Parquet table: certificates, for every reader of those, and beside them the votes and looks."""
+"""Decisions as one Parquet table: certificates, for every reader of those; beside them votes, looks, and who drew."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from buckler.certify.decided import Decided
-from buckler.errors import InvalidInput
+from buckler.errors import InvalidInput, show
 from buckler.runs.store.certificates import LARGEST, ROW_BYTES, read_certificates, write_certificates
 from buckler.runs.store.tables import open_table
 
@@ -23,10 +23,38 @@ BESIDE = pa.schema(
 )
 
 
-def write_decisions(path: Path, decisions: Sequence[Decided], origin: Mapping[str, Any]) -> None:
+DRAWN = pa.schema([pa.field("input", pa.string(), nullable=False), pa.field("drawn_by", pa.int64(), nullable=False)])
+
+
+class Drawing(NamedTuple):
+    """What a decision was drawn from: a hash of its input's values, and its place in the record's ``drawn_by``."""
+
+    input: str
+    drawn_by: int
+
+
+def write_decisions(
+    path: Path, decisions: Sequence[Decided], drawings: Sequence[Drawing], origin: Mapping[str, Any]
+) -> None:
     """Write all decisions to ``path``, whole or not at all; ``origin`` says what they were made from."""
-    rows = [{name: getattr(decided, name) for name in BESIDE.names} for decided in decisions]
-    write_certificates(path, [d.certificate for d in decisions], origin, pa.Table.from_pylist(rows, schema=BESIDE))
+    rows = [
+        {**{name: getattr(decided, name) for name in BESIDE.names}, **drawing._asdict()}
+        for decided, drawing in zip(decisions, drawings, strict=True)
+    ]
+    beside = pa.Table.from_pylist(rows, schema=pa.schema([*BESIDE, *DRAWN]))
+    write_certificates(path, [d.certificate for d in decisions], origin, beside)
+
+
+def read_drawings(path: Path, entries: int) -> list[Drawing]:
+    """Return what the decisions of a table were drawn from, by one of so many ``entries``."""
+    try:
+        table = open_table(path, rows=LARGEST, row_bytes=ROW_BYTES).read(columns=DRAWN.names).select(DRAWN.names)
+        found = [Drawing(row["input"], row["drawn_by"]) for row in table.cast(DRAWN).to_pylist()]
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
+        raise InvalidInput(f"{str(path)!r} does not say what it was drawn from: {show(str(broken), 100)}") from None
+    if any(d.input is None or d.drawn_by is None or not 0 <= d.drawn_by < entries for d in found):
+        raise InvalidInput(f"{str(path)!r} does not say who drew each of its decisions")
+    return found
 
 
 def read_decisions(path: Path) -> list[Decided]:

@@ -49,6 +49,11 @@ class Evidence:
         """The number of inputs that have been drawn."""
         return sum(place.stop - place.first for place in self.shards)
 
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield the ranges of inputs that were drawn at once, with who drew them; their files are not compared."""
+        for place in self.shards:
+            yield from folder.parts_of(self.root, place, ("classifier", "environment"))
+
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
         pool = ThreadPoolExecutor(AHEAD)

@@ -1,9 +1,9 @@
 """A run's folder: which shards are in it, and how a damaged one is found.
 
-    manifest.json                     specification, its hash, fingerprints, versions
+    manifest.json                     specification, its hash, and who drew: answers, files, versions
     shards/000000-000119.parquet      votes of the inputs 0 to 119
     shards/000000-000119.scores.parquet
-    shards/000000-000119.json         the seal: checksums of the files above, written last
+    shards/000000-000119.json         the seal: checksums of the files above and who drew them, written last
     shards/000007.parquet             where the specification says how many inputs a shard has, its number
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard

@@ -4,6 +4,7 @@ The table has one row for each input, stream and checkpoint: id, label, a hash o
 votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +24,8 @@ LONGEST_NAME = 8192
 class Shard:
     """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
 
-    ``rows`` is the size of the batches that were used; ``seconds`` is how long drawing took, and is not kept.
+    ``rows`` is the size of the batches that were used; ``seconds`` is how long drawing took, and is not kept;
+    ``environment`` is the one it was drawn in, where that is known, and goes into the seal.
     """
 
     ids: tuple[str, ...]
@@ -34,6 +36,7 @@ class Shard:
     columns: IntArray | None
     rows: int
     seconds: float = 0.0
+    environment: Mapping[str, str] | None = None
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:

@@ -9,21 +9,32 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, StoreError
+from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries, from_seals
+from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec, difference
 from buckler.runs.store import folder
 from buckler.runs.store.folder import Place
 from buckler.runs.store.lock import HOLDER, LOCK, locked
 from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
-from buckler.runs.store.shard import Shard, encode
+from buckler.runs.store.shard import Shard, decode, encode
+
+NOTHING_ELSE = Allowed()
 
 
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
 
-    def __init__(self, root: Path, spec: RunSpec, owner: Mapping[str, str], inputs: int, done: Sequence[Place]) -> None:
-        """Hold the folder; ``done`` are the shards already there and whole, in order."""
-        self.root, self.spec, self.done = root, spec, list(done)
-        self._owner, self.inputs = dict(owner), inputs
+    def __init__(
+        self,
+        root: Path,
+        spec: RunSpec,
+        manifest: Mapping[str, Any],
+        entry: Mapping[str, Any] | None,
+        done: Sequence[Place],
+    ) -> None:
+        """Hold the folder; ``entry`` says who draws now, ``done`` are the shards there and whole, in order."""
+        self.root, self.spec, self.entry, self.done = root, spec, entry, list(done)
+        self._manifest, self.inputs = manifest, int(manifest["inputs"])
 
     @property
     def desk(self) -> Path:
@@ -41,6 +52,10 @@ class Writer:
         firsts = [*(place.first for place in self.done), self.inputs]
         return [(stop, first) for stop, first in zip(stops, firsts, strict=True) if stop < first]
 
+    def read(self, place: Place) -> Shard:
+        """Return a shard that is there; its files were compared with their seal when the folder was opened."""
+        return decode(place.path(self.root, "counts"), self.spec, place.stop - place.first, 0)
+
     def append(self, first: int, content: Shard, parts: Sequence[Mapping[str, Any]] | None = None) -> Place:
         """Write a shard's votes, publish its files and seal them; ``parts`` are the shards that it was merged from."""
         place = folder.place_of(first, first + len(content.ids), self.spec, self.inputs)
@@ -52,31 +67,42 @@ class Writer:
         for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
             publish(place.path(self.root, part))
             files[part] = folder.measure(place.path(self.root, part))
-        seal: dict[str, Any] = {"first": first, "count": len(content.ids), "owner": self._owner, "files": files}
-        seal["rows"] = content.rows
+        seal: dict[str, Any] = {"first": first, "count": len(content.ids), "files": files, "rows": content.rows}
+        seal["owner"] = self._manifest["owner"]
         if parts is not None:
             seal["parts"] = list(parts)
+        if self.entry is not None:
+            seal |= self._sign(self.entry, content.environment)
         write_sealed(place.path(self.root, "seal"), seal)
         self.done = sorted([*self.done, place], key=lambda place: place.first)
         return place
+
+    def _sign(self, entry: Mapping[str, Any], environment: Mapping[str, str] | None) -> dict[str, Any]:
+        """Return who draws, for a seal, after the manifest names them too."""
+        drawn = {"classifier": entry["classifier"], "environment": dict(environment or entry["environment"])}
+        known, new = entries(self._manifest), entry
+        if drawn["environment"] != new["environment"]:  # a worker in an environment of its own
+            met = next((other for other in known if drawn.items() <= other.items()), None)
+            new = met or {**drawn, "files": {}, "because": "any_environment"}
+        if new not in known:
+            self._manifest = {**self._manifest, "drawn_by": [*known, new]}
+            write_sealed(self.root / folder.MANIFEST, self._manifest)
+        return drawn
 
 
 @contextmanager
 def open_writer(
     root: str | Path,
     spec: RunSpec,
+    identity: Identity,
     *,
-    classifier: str,
-    data: str,
     inputs: int,
-    environment: Mapping[str, str],
     repair: bool = False,
-    any_environment: bool = False,
+    allowed: Allowed = NOTHING_ELSE,
 ) -> Iterator[Writer]:
     """Hold a folder for writing the evidence of a specification: begun, gone on with, or refused with the reason.
 
-    ``repair`` removes damaged shards, which are then drawn again; ``any_environment`` goes on although the versions of
-    the libraries or the device differ from those that began the run.
+    ``repair`` removes damaged shards, which are then drawn again; ``allowed`` says what may be other than it was.
     """
     root = Path(root)
     with writing(f"open {str(root)!r}"):
@@ -97,18 +123,26 @@ def open_writer(
             spec = replace(spec, shard_inputs=found[1].shard_inputs)  # what was begun with shards of a size goes on so
         manifest: dict[str, Any] = {
             "spec": spec.as_dict(),
-            "owner": {"spec": spec.hash(), "classifier": classifier, "data": data},
+            "owner": {"spec": spec.hash(), "classifier": identity.classifier, "data": identity.data},
             "inputs": inputs,
-            "environment": dict(environment),
+            "environment": dict(identity.environment),
+            "drawn_by": [identity.as_dict()],
         }
         if found is not None:
-            _compare(root, {**found[0], "spec": found[1].as_dict()}, manifest, any_environment)
-        owner = (manifest if found is None else found[0])["owner"]
-        done = check_shards(root, spec, inputs, owner, known=found is not None, repair=repair)
+            _compare(root, found[1].as_dict(), spec.as_dict())
+            check_data(root, found[0], identity)
+            if found[0]["inputs"] != inputs:
+                raise StoreError(f"{str(root)!r} was begun with {found[0]['inputs']} inputs; there are {inputs} now")
+            manifest = found[0]
+        elif seals := _readable_seals(root, manifest["owner"]):
+            drawn_by = from_seals(seals, identity)
+            manifest |= {"owner": seals[0]["owner"], "environment": drawn_by[0]["environment"], "drawn_by": drawn_by}
+        entry = admit(root, entries(manifest), identity, allowed, spec.dtype)
+        done = check_shards(root, spec, inputs, manifest["owner"], repair=repair)
         folder.clear_leftovers(root)
         if found is None:
             write_sealed(path, manifest)
-        yield Writer(root, spec, owner, inputs, done)
+        yield Writer(root, spec, manifest, entry, done)
 
 
 def _foreign(root: Path) -> str | None:
@@ -117,39 +151,33 @@ def _foreign(root: Path) -> str | None:
     return next((name for name in names if name not in own and not name.startswith(TEMPORARY)), None)
 
 
-def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any], any_environment: bool) -> None:
-    if found["spec"] != asked["spec"]:
-        raise StoreError(
-            f"{str(root)!r} holds a run of another specification: {difference(found['spec'], asked['spec'])}"
-        )
-    for part in ("classifier", "data"):
-        if found["owner"][part] != asked["owner"][part]:
-            raise StoreError(
-                f"{str(root)!r} was begun with another {part}: {found['owner'][part]} there, {asked['owner'][part]} now"
-            )
-    if found["inputs"] != asked["inputs"]:
-        raise StoreError(f"{str(root)!r} was begun with {found['inputs']} inputs; there are {asked['inputs']} now")
-    if found["environment"] != asked["environment"] and not any_environment:
-        changes = difference(found["environment"], asked["environment"])
-        raise StoreError(
-            f"{str(root)!r} was begun in another environment: {changes}; "
-            "draws would not be the same bytes (--any-environment goes on all the same)"
-        )
+def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse another specification; what its model and its data are called does not matter, they are compared."""
+    there, now = ({k: v for k, v in spec.items() if k not in NAMES} for spec in (found, asked))
+    if there != now:
+        raise StoreError(f"{str(root)!r} holds a run of another specification: {difference(there, now)}")
+
+
+def _readable_seals(root: Path, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the seals of a run that has lost its manifest; those of another specification or data are not touched."""
+    found = []
+    for name in folder.sealed_names(root):
+        with suppress(DamagedEvidence):
+            found.append(read_sealed(_seal_path(root, name)))
+    for seal in found:
+        owner = seal.get("owner")
+        if not isinstance(owner, dict) or any(owner.get(part) != asked[part] for part in ("spec", "data")):
+            raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
+    return found
 
 
 def check_shards(
-    root: Path, spec: RunSpec, inputs: int, owner: Mapping[str, str], *, known: bool = True, repair: bool = False
+    root: Path, spec: RunSpec, inputs: int, owner: Mapping[str, str], *, repair: bool = False
 ) -> list[Place]:
     """Return the shards that are whole, in order; others are removed if ``repair``, or the first of them is named.
 
-    Where the manifest is lost (not ``known``), sound shards of another run must not be taken for damage and removed.
     Parts that a larger shard was merged from are removed once that one is known to be whole.
     """
-    if not known:
-        for name in folder.sealed_names(root):
-            with suppress(DamagedEvidence):
-                if read_sealed(_seal_path(root, name)).get("owner") != dict(owner):
-                    raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
     while True:
         found, strange = folder.places(root, spec, inputs)
         count, inside, overlapping = folder.sort_out(found)
