@@ -139,8 +139,9 @@ def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
     if isinstance(radii := origin.get("radii"), list):
-        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
-        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
+        ways = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
+        fixed = {**ways, "--spec": "spec.toml", "--margin": origin.get("margin")}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),)
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(

@@ -10,7 +10,7 @@ another).
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
@@ -75,7 +75,7 @@ def draw_until_decided(
     *,
     width: int | None = None,
     stream: Stream = "estimation",
-) -> Iterator[Round]:
+) -> Generator[Round, None, None]:
     """Draw for all undecided inputs of ``decider``, round after round, and yield what each round did.
 
     At most ``width`` inputs are under way at once, as many as rows in a batch unless told. Where there is enough to
