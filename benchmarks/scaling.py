@@ -22,6 +22,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from buckler.runs.blocks import SECONDS
 from buckler.runs.certify import certify_evidence
 from buckler.runs.executors import open_executor
 from buckler.runs.identity import Identity
@@ -97,7 +98,7 @@ def workers_table() -> None:
         print(
             f"{workers:>8} {blocks:>7} {seconds:>8.2f} {seconds / blocks:>8.3f} {base / seconds:>9.2f} {memory:>10.0f}"
         )
-    rate, block = 24_000.0, 2_000_000 / 24_000.0
+    rate, block = 24_000.0, SECONDS
     print(f"\npredicted for {IMAGENET:,} draws at {rate:,.0f} a second a GPU, blocks of {block:.0f} s,")
     print(f"{added * 1000:.0f} ms added to each block by everything else, and a last block that others wait for:")
     print(f"{'GPUs':>8} {'hours':>8} {'speed-up':>9}")
@@ -166,7 +167,7 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
             ids = tuple(str(number * block + i) for i in range(block))
             hashes = tuple(f"{number * block + i:032x}" for i in range(block))
             labels = np.zeros(block, dtype=np.int64)
-            writer.append(number, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
+            writer.append(number * block, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
 
 
 def _apart(work: Callable[[], Result]) -> Result:

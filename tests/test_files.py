@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buckler.errors import StoreError
-from buckler.files import atomic_write, checksum
+from buckler.files import atomic_write, checksum, read_text
 
 
 def test_a_file_is_whole_or_absent(tmp_path: Path) -> None:
@@ -53,3 +53,43 @@ def test_what_a_killed_writer_left_is_removed_and_what_a_live_one_writes_is_not(
     with atomic_write(path) as temporary:
         temporary.write_text("whole")
     assert sorted(tmp_path.iterdir()) == sorted([path, *others])
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "x.txt").write_text("one")
+    for name, target in (("link", "far/x.txt"), ("chain", "link"), ("dangling", "far/new.txt")):
+        (tmp_path / name).symlink_to(target)
+        with atomic_write(tmp_path / name) as temporary:
+            temporary.write_text(name)
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / name).read_text() == name
+    assert (tmp_path / "far" / "x.txt").read_text() == "chain"
+    assert sorted(p.name for p in (tmp_path / "far").iterdir()) == ["new.txt", "x.txt"]
+    (tmp_path / "round").symlink_to("round")
+    with pytest.raises(StoreError, match="cannot write"), atomic_write(tmp_path / "round"):
+        pass
+
+
+def special_files(folder: Path) -> dict[str, Path]:
+    os.mkfifo(folder / "fifo")
+    (folder / "folder").mkdir()
+    (folder / "link").symlink_to(folder / "fifo")
+    return {"FIFO": folder / "fifo", "folder": folder / "folder", "device": Path(os.devnull), "a FIFO": folder / "link"}
+
+
+def test_devices_fifos_and_folders_are_not_written(tmp_path: Path) -> None:
+    for kind, path in special_files(tmp_path).items():
+        with pytest.raises(StoreError, match=f"cannot write .*{kind}, not a file"), atomic_write(path) as temporary:
+            temporary.write_text("x")
+    assert {p.name for p in tmp_path.iterdir()} == {"fifo", "folder", "link"}
+
+
+def test_only_plain_files_of_a_size_are_read(tmp_path: Path) -> None:
+    for kind, path in special_files(tmp_path).items():
+        with pytest.raises(OSError, match=f"{kind}, not a file"):
+            read_text(path, 10)
+    (tmp_path / "x").write_text("ä" * 5)
+    assert read_text(tmp_path / "x", 10) == "ä" * 5
+    with pytest.raises(ValueError, match="more than 9 bytes"):
+        read_text(tmp_path / "x", 9)

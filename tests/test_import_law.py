@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "records", "rounding", "soundness", "files"}
+ROOT = {"types", "errors", "records", "results", "rounding", "soundness", "files"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "rounding": set[str](),
     "soundness": {"types", "errors"},
     "records": {"types", "errors", "rounding", "soundness"},
+    "results": {"types", "errors", "records"},
     "files": {"types", "errors"},
     "laws": ROOT,
     "bounds": ROOT,
@@ -34,7 +35,7 @@ ONLY_IN = {
     "sklearn": ("sampling/", "training/"),
     "numba": ("bounds/",),
     "pyarrow": ("runs/store",),
-    "ray": ("runs/executors/cluster.py",),
+    "ray": ("runs/executors/",),
     "matplotlib": ("report/",),
     "jinja2": ("report/",),
     "altair": ("report/",),

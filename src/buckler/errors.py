@@ -4,7 +4,7 @@ Every message names the argument, what is allowed and what came. Validators retu
 type, so that a public function validates and converts in one line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import Any, TypeVar
 
@@ -64,6 +64,16 @@ def show(value: object, limit: int = 60) -> str:
     """Return a short one-line picture of a value for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that has come before, or None if all are different."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def check_choice(name: str, value: Name, allowed: Sequence[str]) -> Name:

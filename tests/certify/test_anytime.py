@@ -72,8 +72,9 @@ def test_clear_success_and_clear_failure_take_few_draws() -> None:
 def test_near_the_limit_where_it_certifies() -> None:
     for truth in ([0.95, 0.05, 0.0], [0.9, 0.05, 0.05], [0.87, 0.13, 0.0]):
         limit = math.log(1000) / float(kl_to_null(truth, 2.0))
-        used = [play(One(), truth, seed).n for seed in range(201)]
-        assert np.median(used) <= 1.8 * limit  # for any seed: the median of 420 runs is at most 1.54 times the limit
+        used = [play(One(), truth, seed).n for seed in range(61)]
+        # For any seed: medians of 21 runs were at most 1.9 times the limit in 60 trials, their own median 1.54 times.
+        assert np.median(used) <= 2.0 * limit
 
 
 def test_certificate_states_the_target_and_the_draws_used() -> None:

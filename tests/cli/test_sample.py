@@ -119,7 +119,7 @@ def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> Non
         (["--scores", "everything"], "scores must be one of"),
         (["--ids", "abc"], "ids must name"),
         (["--device", "cuda"], "torch modules"),
-        (["--mean", "a,b"], "--mean must be numbers"),
+        (["--mean", "a,b"], "mean must be numbers"),
         (["--spec", "nowhere.toml"], "spec must be a readable TOML file"),
         (["--n", "many"], "'--n'"),
         (["--max-seconds", "0"], "max_seconds must be above 0"),
@@ -166,7 +166,7 @@ def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
         ([], "needs labels"),
         (["--class", "selection"], "n0 = 0"),
         (["--class", "best"], "must be one of"),
-        (["--method", "pairwise/star"], "without --scores"),
+        (["--method", "pairwise/star"], "without scores"),
         (["--n", "33"], "checkpoints"),
     ):
         assert run(["certify", "run", *options]) == 2

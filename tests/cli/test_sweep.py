@@ -79,7 +79,7 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "at least one RUN"),
+        ([], "at least one run"),
         (["nowhere"], "not a run"),
         (["s0.1", "--n", "33"], "checkpoints"),
         (["s0.1", "--n", "many"], "whole numbers separated by commas"),
@@ -90,9 +90,9 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
         (["s0.1", "--method", "published/star"], "no guarantee"),
         (["s0.1", "--temperature", "1"], "for scores"),
         (["s0.1", "--baseline", "top_class"], "baseline must be one of"),
-        (["s0.1", "--table", "t.docx"], "--table must end in"),
+        (["s0.1", "--table", "t.docx"], "must end in .md"),
         (["s0.1", "--method", "top_class", "--plots", "p", "--format", "gif"], "format must be"),
-        (["s0.1", "--spec", "nowhere.toml"], "--spec must be"),
+        (["s0.1", "--spec", "nowhere.toml"], "readable TOML"),
         (["--spec", "odd.toml"], "no setting 'colour'"),
         (["s0.1", "--out", "odd.toml"], "not the table of a sweep"),
         (["s0.1", "--radii", "-1", "--method", "top_class"], "radii must be"),

@@ -17,6 +17,7 @@ FULL = os.environ.get("BUCKLER_FAULTS") == "full"
 """Whether every fault is tried as often as it should be, and always on a process of its own."""
 
 MODELS = """
+import os, time
 import numpy as np
 from tests import killing
 

@@ -175,6 +175,7 @@ def test_a_long_pause_and_a_second_writer_change_nothing(home: Path, undisturbed
     process = start(home, arguments("run"), HOLD)
     holding(home, process)
     process.send_signal(signal.SIGSTOP)
+    assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
     before = contents(home / "run")
     code, said = call(home, arguments("run"))  # while the first holds the folder, and cannot finish
     assert code == 2

@@ -9,7 +9,7 @@ import pytest
 
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
-from tests.faults.run import Ledger, arguments, call, contents, differing, lost, sealed, start, wait_for
+from tests.faults.run import HOLD, Ledger, arguments, call, contents, differing, holding, lost, sealed, start
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "shards/000003.json"])
@@ -31,9 +31,8 @@ def test_a_newer_format_is_left_alone(home: Path, undisturbed: Path, ledger: Led
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
 def test_a_child_of_the_model_does_not_keep_the_folder(home: Path, ledger: Ledger) -> None:
     command = arguments("run", model="fault_models:forking")
-    process = start(home, command, 0.02)
-    assert wait_for(home / "child", process)
-    assert wait_for(home / "run" / "shards" / "000000.json", process)
+    process = start(home, command, HOLD)
+    holding(home, process)
     before = sealed(home / "run")
     process.kill()
     process.wait()
@@ -48,8 +47,8 @@ def test_a_child_of_the_model_does_not_keep_the_folder(home: Path, ledger: Ledge
 
 
 def test_a_second_writer_is_told_who_the_first_is(home: Path, ledger: Ledger) -> None:
-    process = start(home, arguments("run"), 0.02)
-    assert wait_for(home / "run" / "shards" / "000000.json", process)
+    process = start(home, arguments("run"), HOLD)
+    holding(home, process)
     code, said = call(home, arguments("run"))
     process.kill()
     process.communicate()
@@ -60,9 +59,8 @@ def test_a_second_writer_is_told_who_the_first_is(home: Path, ledger: Ledger) ->
 
 def test_shards_by_time_are_gone_on_with(home: Path, undisturbed_by_time: Path, ledger: Ledger) -> None:
     command = arguments("run", shard_inputs=None)
-    process = start(home, command, 0.02)
-    first = home / "run" / "shards" / "000000-000000.json"  # an input is as many rows as are drawn together
-    assert wait_for(first, process)
+    process = start(home, command, HOLD)
+    holding(home, process)
     process.kill()
     process.communicate()
     before = sealed(home / "run")

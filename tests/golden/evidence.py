@@ -32,7 +32,7 @@ def main(home: Path) -> None:
     spec = RunSpec(
         model="golden:linear", data="golden", sigma=0.5, num_classes=3, n=20, n0=5, scores="softmax", shard_inputs=2
     )
-    x = np.arange(12, dtype=np.float32).reshape(3, 4) / 12
+    x = np.arange(12, dtype=np.float32).reshape(3, 4) / np.float32(12)
     sample(spec, as_classifier(linear, num_classes=3), from_arrays(x, np.array([0, 1, 2])), home / "run")
     evidence = open_evidence(home / "run")
     counts, selection, labels = evidence.counts()

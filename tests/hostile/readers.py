@@ -22,7 +22,7 @@ from buckler.runs.admission import Allowed
 from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
-from buckler.runs.spec import RunSpec, from_toml
+from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
@@ -79,8 +79,8 @@ def _go_on(root: Path) -> None:
 
 
 def specification(data: bytes) -> None:
-    spec = from_toml(data.decode("utf-8", "surrogateescape"))
-    assert from_toml(spec.to_toml()) == spec
+    spec = from_dict(read_toml(data.decode("utf-8", "surrogateescape")))
+    assert from_dict(read_toml(spec.to_toml())) == spec
 
 
 def _sealed_again(data: bytes) -> bytes:

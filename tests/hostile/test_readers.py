@@ -127,8 +127,8 @@ def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
         zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("x.npy", "w") as x,
     ):
-        np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 275 << 20)})
-        for _ in range(1100):
+        np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 225 << 20)})
+        for _ in range(900):
             x.write(bytes(1 << 20))
     (tmp_path / "images" / "a").mkdir(parents=True)
     header = b"P5 60000 60000 255\n"

@@ -41,7 +41,7 @@ def test_gains_of_a_printed_table() -> None:
     assert "+5.50%,∞,∞,∞,∞\n" in to_csv(table)
 
 
-@pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004])
+@pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004, 1e307])
 def test_rounded_down_never_shows_more(value: float) -> None:
     for digits in (1, 3, 6):
         assert float(rounded_down(value, digits)) <= value

@@ -114,7 +114,7 @@ def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(
     with monkeypatch.context() as patch:
         patch.setattr("time.monotonic", lambda: float(len(ticks)))  # a clock that a batch moves by one second
         summary = run(again, max_seconds=8.0, progress=ticks.append)
-    assert 0 < summary.blocks_done < summary.blocks
+    assert 0 < summary.inputs_done < summary.inputs
     run(again)
     assert contents(tmp_path / "again") == contents(undisturbed)
 

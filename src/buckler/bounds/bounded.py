@@ -40,8 +40,8 @@ def check_draws(x: ArrayLike, low: float, high: float, least: int = 1) -> FloatA
 def settle(limits: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
     """Return limits of the columns of ``draws`` lowered to the sample mean, raised to ``low``, in the caller's shape.
 
-    Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, where
-    nobody would believe it; the mean is never below ``low``, so raising to it costs nothing.
+    Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, which
+    would be of no use; the mean is never below ``low``, so raising to it costs nothing.
     """
     scale = max(abs(low), abs(high))
     ceiling = draws.mean(axis=1) - SLACK * scale

@@ -182,8 +182,9 @@ def check_distribution(p: ArrayLike) -> FloatArray:
 def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
     """Return ``min of KL(p || q) over q in H0(L)`` for ``p[..., 3]``, zero inside: the best growth of a log e-value.
 
-    No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A plan, not
-    a bound: accurate to about 1e-9, not rounded to a side. The projection of p has ``q1 <= p1`` and ``q2 >= p2``.
+    Heuristic. No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A
+    plan, not a bound: accurate to about 1e-9, not rounded to a side. The projection of p has ``q1 <= p1`` and ``q2 >=
+    p2``.
 
     >>> import math
     >>> print(round(math.log(1000) / float(kl_to_null([0.99, 0.01, 0.0], 2 * 1.2815515655446004)), 2))
@@ -199,7 +200,7 @@ def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
 def kl_to_target(p: ArrayLike, L: float) -> FloatArray:
     """Return ``min of KL(p || q)`` over q with margin at least L, zero where p has it: how far a failure is from it.
 
-    The same curve seen from the other side; a plan, not a bound.
+    Heuristic: the same curve seen from the other side; a plan, not a bound.
 
     >>> print(kl_to_target([[0.5, 0.5, 0.0], [0.99, 0.01, 0.0]], 2 * 1.2815515655446004).round(4))
     [0.5108 0.    ]

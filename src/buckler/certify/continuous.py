@@ -23,7 +23,7 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_HEAD, plan
+from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
@@ -38,7 +38,6 @@ from buckler.certify.tangents import (
     cells_limit,
     estimate,
     margin_from_height,
-    mixture_limit,
     path_limit,
     predictable_slopes,
 )
@@ -46,7 +45,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice
 from buckler.records import Scores
 from buckler.types import ArrayLike, Combine, FloatArray, Limit, MarginKind
 
-Slope = Literal["adaptive", "selection", "one", "mixture"]
+Slope = Literal["adaptive", "selection", "one"]
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
     "betting": betting_lower,
@@ -58,23 +57,23 @@ BETS = ("star", "betting")
 
 
 def _first(given: Draws, alpha: float, limit: Limit) -> float:
-    a, rivals, heads = given
+    a, rivals, earlier = given
     means = rivals.mean(axis=1)
     if limit in BETS:
         order = np.argsort(-means, kind="stable")
-        end = smallest_lower(a, rivals, heads, alpha, order, star=limit == "star")
+        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star")
         return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
 
 def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
-    a, rivals, heads = given
+    a, rivals, earlier = given
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
     if limit not in BETS:
-        chosen = SLOPES[best_slopes(heads, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
+        chosen = SLOPES[best_slopes(earlier, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
         for c in np.unique(chosen):
             draws = np.clip(a - c * rivals[chosen == c], -c, 1.0).T
             mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
@@ -82,17 +81,15 @@ def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
         return smallest
     n, goal = a.size, wealth_goal(alpha, a.size)
     if slope == "adaptive":
-        index = predictable_slopes(a, rivals, heads, alpha)
+        index = predictable_slopes(a, rivals, earlier, alpha)
     else:
-        fixed = best_slopes(heads, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
+        fixed = best_slopes(earlier, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
-        if slope == "mixture":
-            smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest)
-        elif limit == "star":
-            smallest = cells_limit(a, rivals[j], index[j], heads[j], alpha, smallest, hurry=len(rivals) > MANY)
+        if limit == "star":
+            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
         else:
-            path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
+            path = plan(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
             smallest = path_limit(path, goal, smallest)
         if smallest == -np.inf:
             break
@@ -123,7 +120,7 @@ def limit_of(
         return _bonferroni(given, alpha, margin, limit)
     if combine == "margin_variable":
         strongest = given.rivals.max(axis=0)[None, :]
-        return _first(Draws(given.a, strongest, np.zeros((1, NO_HEAD.size))), alpha, limit)
+        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size))), alpha, limit)
     if margin == "probability":
         return _first(given, alpha, limit)
     return _second(given, alpha, limit, slope)
@@ -148,8 +145,7 @@ def margin_lower(
 
     First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
     being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
-    for the betting limits), ``selection`` (fixed by the selection sample), ``one``, or a ``mixture`` (the average of
-    the wealths of all slopes, with plain stakes whichever betting limit is asked for). Limits in closed form use the
+    for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
     selection sample's slope if there is one, else c = 1.
     The selection sample also gives the bets their first mean and variance.
 
@@ -171,8 +167,6 @@ def options_of(method: Method, slope: Slope, selection: ArrayLike | Scores | Non
             raise InvalidInput(f"slope serves pairwise methods alone; got slope {slope!r} with method {method.name!r}")
         return {}
     bets = method.parameters["limit"] in BETS
-    if slope == "mixture" and not bets:
-        raise InvalidInput(f"slope 'mixture' needs a betting limit, one of {', '.join(BETS)}; got {method.name!r}")
     if slope == "selection" and selection is None:
         raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
     return {"slope": "selection" if slope == "adaptive" and selection is not None and not bets else slope}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from buckler.bounds.bets import NO_HEAD, head_of
+from buckler.bounds.bets import NO_EARLIER, earlier_moments
 from buckler.certify.method import Draws
 from buckler.errors import InvalidInput, check_float_array, check_label, show
 from buckler.records import REST, ROW_SUM_TOLERANCE, Scores
@@ -78,9 +78,9 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
         others = np.delete(np.arange(by_class.shape[0]), position)
         rivals = np.empty((others.size, by_class.shape[1]))
         rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        heads = np.zeros((others.size, NO_HEAD.size))
+        moments = np.zeros((others.size, NO_EARLIER.size))
         if earlier is not None:
             before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
-            heads = np.stack([head_of(before[position], before[j]) for j in others])
-        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, heads))
+            moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
+        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, moments))
     return found

@@ -32,12 +32,12 @@ class Draws(NamedTuple):
     """What a method that reads scores is given of one input, in draw order.
 
     ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
-    maximum over several of them, ``heads[rival]`` moments of each pair from the selection sample, zeros if none.
+    maximum over several of them, ``earlier[rival]`` moments of each pair from the selection sample, zeros if none.
     """
 
     a: FloatArray
     rivals: FloatArray
-    heads: FloatArray
+    earlier: FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,22 +90,25 @@ def own_method(
     *,
     margins: tuple[MarginKind, ...] = get_args(MarginKind),
     sound: bool = False,
+    pairs: bool = False,
 ) -> Method:
     """Return a user's bound ``(counts, alpha) -> lows`` as a method, without a guarantee unless it is said to be sound.
 
     ``counts[k, m]`` are k outcomes, the certified class first; ``lows`` k lower limits of its margin over the best
-    other class. Whatever the function raises or returns amiss is an InvalidInput that names it.
+    other class. With ``pairs`` it is a function ``(top, runner_up, n, alpha) -> lows`` instead. Whatever the function
+    raises or returns amiss is an InvalidInput that names it.
     """
 
     def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
-        if votes.counts is None:
+        if votes.counts is None and not pairs:
             raise InvalidInput(f"method {name} reads the counts of all classes; only two of them are known here")
+        given = votes[:3] if pairs or votes.counts is None else (votes.counts,)
         try:
-            lows = np.asarray(function(votes.counts.copy(), alpha), dtype=np.float64)
+            lows = np.asarray(function(*(each.copy() for each in given), alpha), dtype=np.float64)
         except Exception as problem:
             text = show(" ".join(str(problem).split()), 160)
             raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
-        k = len(votes.counts)
+        k = len(votes.top)
         if lows.shape != (k,) or np.isnan(lows).any():
             came = "NaN among them" if lows.shape == (k,) else f"shape {lows.shape}"
             raise InvalidInput(f"method {name} must return {k} limits, one an outcome, no NaN; got {came}")

@@ -7,8 +7,8 @@ from typing import Annotated, Any, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
@@ -31,16 +31,28 @@ def certify(
         str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
     ] = "exact",
     margin: Annotated[str, typer.Option(help="quantile or probability.")] = "quantile",
-    n: Annotated[int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.")] = None,
-    certified_class: Annotated[
-        str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
+    n: Annotated[
+        int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.", show_default="n drawn")
     ] = None,
-    map: Annotated[str | None, typer.Option(help="For stored logits: softmax or sparsemax.")] = None,  # noqa: A002
-    temperature: Annotated[float | None, typer.Option(help="For stored logits: temperature of the softmax.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the certificates to this Parquet file.")] = None,
+    certified_class: Annotated[
+        str | None,
+        typer.Option("--class", help="label (the true one) or selection.", show_default="selection if drawn"),
+    ] = None,
+    map: Annotated[  # noqa: A002
+        str | None, typer.Option(help="For stored logits: softmax or sparsemax.", show_default="softmax")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="For stored logits: temperature of the softmax.", show_default="1")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the certificates to this Parquet file.", show_default="none")
+    ] = None,
     tsv: Annotated[
         Path | None,
-        typer.Option(help="Write the field's usual log: idx label predict radius correct time; rounded down."),
+        typer.Option(
+            help="Write the field's usual log: idx label predict radius correct time; rounded down.",
+            show_default="none",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -81,7 +93,7 @@ def certify(
             "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
             "temperature": temperature,
         }  # fmt: skip
-        write_certificates(out, certificates, origin)
+        write_certificates(out, certificates, origin, labels)
     if drawn.sentence() and not quiet:
         print(f"buckler: {drawn.sentence()}", file=sys.stderr)
     check_tsv(tsv, labels)

@@ -10,20 +10,21 @@ from typing import Annotated, cast
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.certify import as_line, check_tsv
 from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
-from buckler.cli.sample import settings_from
+from buckler.cli.sample import IN_SPEC
+from buckler.cli.settings import check_given
+from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
 from buckler.runs.interop import write_log
-from buckler.runs.opening import Where, open_run
+from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.target import MAX_N, ClassRule, Target, settings_to_decide
 from buckler.types import MarginKind
 
@@ -36,33 +37,48 @@ def decide(
     radii_to: RadiiToOption = None,
     step: StepOption = None,
     precision: Annotated[
-        float | None, typer.Option(help="Certify as much as there is, to this share of the radius, in place of radii.")
+        float | None,
+        typer.Option(
+            help="Certify as much as there is, to this share of the radius, in place of radii.", show_default="none"
+        ),
     ] = None,
     margin: Annotated[str, typer.Option(help="quantile (radius R2) or probability (radius R1+).")] = "quantile",
     max_seconds: Annotated[
-        float | None, typer.Option(help="Stop after this many seconds, with what is certified by then.")
+        float | None,
+        typer.Option(help="Stop after this many seconds, with what is certified by then.", show_default="never"),
     ] = None,
     alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
     max_n: Annotated[
         int | None,
-        typer.Option(help=f"Draws for each input at most: n of --spec.  (default: {MAX_N})"),
+        typer.Option(help="Draws for each input at most: n of --spec.", show_default=f"{MAX_N}"),
     ] = None,
-    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.  (default: 100)")] = None,
+    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
     certified_class: Annotated[str, typer.Option("--class", help="selection, or label: the true one.")] = "selection",
-    spec: Annotated[Path | None, typer.Option(help="TOML file with settings of buckler sample; options win.")] = None,
-    model: Annotated[str | None, typer.Option(help="As for buckler sample.")] = None,
-    data: Annotated[str | None, typer.Option(help="As for buckler sample.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise.  (default: 0)")] = None,
-    every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.  (default: cpu)")] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Classes, where the model does not tell.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  (default: 512, or 2048 on cuda)")] = None,
-    out: Annotated[Path | None, typer.Option(help="Keep what is decided in this Parquet file.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="TOML file with settings of buckler sample; options win.", show_default="none")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
+    data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
+    num_classes: Annotated[
+        int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows of a batch.", show_default="512, or 2048 on cuda")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep what is decided in this Parquet file.", show_default="nowhere")
+    ] = None,
     tsv: Annotated[
         Path | None,
-        typer.Option(help="Write the field's usual log: idx label predict radius correct time; rounded down."),
+        typer.Option(
+            help="Write the field's usual log: idx label predict radius correct time; rounded down.",
+            show_default="none",
+        ),
     ] = None,
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
@@ -99,7 +115,9 @@ def decide(
         "model": model, "data": data, "sigma": sigma, "n": max_n, "n0": n0, "seed": seed, "every": every,
         "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
     }  # fmt: skip
-    settings = settings_to_decide(settings_from(spec, given), target)
+    merged = settings_from(spec, given)
+    check_given(merged, "model", "data", "sigma")
+    settings = settings_to_decide(merged, target)
     if any_environment and out is None and executor == "process":
         raise InvalidInput("--any-environment is for --out or workers, and there are neither")
     if another_model and out is None:
@@ -168,9 +186,9 @@ def _stopped(why: str, decided: int, out: Path | None) -> None:
 def _bar(inputs: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """Yield what shows the number of inputs decided, and of draws."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[draws]}"))
-    with Progress(
-        *columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(stderr=True), disable=quiet
-    ) as bar:
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=hidden) as bar:
         task = bar.add_task("deciding", total=inputs, draws="")
 
         def show(decided: int, drawn: int) -> None:

@@ -5,15 +5,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
-from scipy.special import ndtr
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.cli.terminal import Console
+from buckler.errors import check_whole
+from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
-from buckler.runs.store.certificates import read_certificates
 
 
 def plan(
@@ -27,7 +26,8 @@ def plan(
     target_radius: Annotated[float, typer.Option(help="For the any-time forecast: the radius to decide.")] = 0.5,
     alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
     like: Annotated[
-        Path | None, typer.Option(help="Certificates of a pilot run (Parquet), in place of a typical data set.")
+        Path | None,
+        typer.Option(help="Certificates of a pilot run (Parquet).", show_default="a typical data set"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
@@ -41,8 +41,8 @@ def plan(
 
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --like pilot.parquet
     """
-    pilot = None if like is None else read_certificates(like)
-    top = None if pilot is None else np.array([float(ndtr(c.radius / c.sigma)) for c in pilot])
+    check_whole("gpus", gpus, 1)
+    top = None if like is None else pilot_top(like)
     made = make_plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, target_radius=target_radius,
         alpha=alpha, top=top,
@@ -50,7 +50,7 @@ def plan(
     if as_json:
         print(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
         return
-    source = f"pilot of {len(pilot)} certificates, {like}" if pilot is not None else (
+    source = f"pilot of {len(top)} certificates, {like}" if top is not None else (
         f"typical data set: normal quantiles of the top class's probability ~ Normal({CENTRE:g}, {SPREAD:g})"
     )  # fmt: skip
     share = f"{gpus} devices" if gpus > 1 else "one device"

@@ -10,10 +10,18 @@ from buckler.errors import InvalidInput, check_positive, show
 MANY = 10_000
 """Steps at most: more is a slip of the pen."""
 
-TargetOption = Annotated[float | None, typer.Option(help="One radius to decide, fixed beforehand.")]
-RadiiOption = Annotated[str | None, typer.Option(help="Rising radii to decide, as in 0.25,0.5,0.75.")]
-RadiiToOption = Annotated[float | None, typer.Option(help="Radii in even steps up to this one: with --step.")]
-StepOption = Annotated[float | None, typer.Option(help="The step of --radii-to, and its first radius.")]
+TargetOption = Annotated[
+    float | None, typer.Option(help="One radius to decide, fixed beforehand.", show_default="none")
+]
+RadiiOption = Annotated[
+    str | None, typer.Option(help="Rising radii to decide, as in 0.25,0.5,0.75.", show_default="none")
+]
+RadiiToOption = Annotated[
+    float | None, typer.Option(help="Radii in even steps up to this one: with --step.", show_default="none")
+]
+StepOption = Annotated[
+    float | None, typer.Option(help="The step of --radii-to, and its first radius.", show_default="none")
+]
 
 
 def radii_from(
@@ -22,9 +30,8 @@ def radii_from(
     """Return the radii that options ask for, none if there are none; two ways at once are refused."""
     if (radii_to is None) != (step is None):
         raise InvalidInput("--radii-to and --step go together: radii at step, 2 step, ..., up to the last")
-    given = [
-        name for name, value in (("--target-radius", target_radius), ("--radii", radii), ("--step", step)) if value
-    ]
+    ways = {"--target-radius": target_radius, "--radii": radii, "--radii-to": radii_to}
+    given = [name for name, value in ways.items() if value is not None]
     if len(given) > 1:
         raise InvalidInput(f"{given[0]} and {given[1]} are two ways to give radii; give one")
     if target_radius is not None:

@@ -37,13 +37,15 @@ def reproduce(
     evidence: Annotated[Path, typer.Option(help="Folder of runs, each called DATA-sigma...")] = Path("evidence"),
     out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("reproduction"),
     log: Annotated[
-        list[Path] | None, typer.Option(help="Log of another tool, or a folder of them; may be given more than once.")
+        list[Path] | None,
+        typer.Option(help="Log of another tool, or a folder of them; may be repeated.", show_default="none"),
     ] = None,
     certified_class: Annotated[
         str, typer.Option("--class", help="label, as in the paper, selection, or both.")
     ] = "both",
     page: Annotated[
-        Path | None, typer.Option(help="The page with everything, of 'all'.  [default: reproduction.md in --out]")
+        Path | None,
+        typer.Option(help="The page with everything, of 'all'.", show_default="reproduction.md in --out"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,

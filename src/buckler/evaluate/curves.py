@@ -11,8 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc
 
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_float_array,
+    check_whole,
+    check_whole_array,
+    first_repeated,
+    show,
+)
 from buckler.records import Claim
+from buckler.results import Certified
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
@@ -82,6 +91,20 @@ def certified_share(
     return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
 
 
+def certified_curve(
+    certified: Certified[Claim],
+    radii: ArrayLike,
+    *,
+    delta: float = 1e-3,
+    name: str | None = None,
+    use_labels: bool = True,
+) -> Curve:
+    """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
+    if certified.labels is not None and use_labels:
+        return certified_accuracy(certified.certificates, certified.labels, radii, delta=delta, name=name)
+    return certified_share(certified.certificates, radii, delta=delta, name=name)
+
+
 def margin_accuracy(
     low: ArrayLike, right: ArrayLike, margins: ArrayLike, *, alpha: float, delta: float = 1e-3, sound: bool, name: str
 ) -> Curve:
@@ -100,13 +123,13 @@ def margin_accuracy(
     if limits.ndim != 1 or limits.size == 0 or counted.shape != limits.shape or np.isnan(limits).any():
         raise InvalidInput(f"low and right must hold one number for each input; got {limits.shape}, {counted.shape}")
     grid = np.atleast_1d(check_float_array("margins", margins))
-    accuracy = (np.where(counted, limits, -np.inf)[:, None] >= grid).mean(axis=0)
-    wrong = false_certificates(limits.size, alpha, delta) / limits.size if sound else 0.0
+    reached = (np.where(counted, limits, -np.inf)[:, None] >= grid).sum(axis=0)
+    wrong = false_certificates(limits.size, alpha, delta) if sound else 0
     return Curve(
         name=name,
         radii=grid,
-        accuracy=accuracy,
-        low=np.maximum(0.0, accuracy - wrong),
+        accuracy=reached / limits.size,
+        low=np.maximum(reached - wrong, 0) / limits.size,
         inputs=limits.size,
         abstained=float(np.mean(limits <= 0.0)),
         delta=delta,
@@ -116,19 +139,22 @@ def margin_accuracy(
 def _curve(
     certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
+    if (twice := first_repeated(c.id for c in certificates)) is not None:
+        # Copies of one input stand or fall together, and the guarantee counts independent ones.
+        raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
-    accuracy = (reach[:, None] >= grid).mean(axis=0)
+    reached = (reach[:, None] >= grid).sum(axis=0)
     alpha = max(c.alpha for c in certificates)
     sound = all(c.sound for c in certificates)  # claims without a promise have no band
-    wrong = false_certificates(len(certificates), alpha, delta) / len(certificates) if sound else 0.0
+    wrong = false_certificates(len(certificates), alpha, delta) if sound else 0
     return Curve(
         name=certificates[0].method if name is None else name,
         radii=grid,
-        accuracy=accuracy,
-        low=np.maximum(0.0, accuracy - wrong),
+        accuracy=reached / len(certificates),
+        low=np.maximum(reached - wrong, 0) / len(certificates),
         inputs=len(certificates),
         abstained=float(np.mean([c.abstained for c in certificates])),
         delta=delta,

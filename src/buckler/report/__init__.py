@@ -5,6 +5,8 @@
 - ``plots.accuracy_plot(curves, path)``: certified accuracy against radius, with bands; ``accuracy_panels``: several.
 - ``plots.margin_grid(columns, paths, title)``: accuracy against both margins, as the paper arranges its figures.
 - ``reproduction.text_table`` and ``reproduction_page``: the paper's tables beside ours, and the page that holds them.
+- ``pages.build_page(results)``: the page about results of runs (``runs.results.read_result``); ``sweeps.sweep_table``
+  and ``draw_axes``: the cells of a sweep (``runs.sweep.sweep_runs``) as a table and as figures.
 - ``html.report_page(runs, series, title=, class_names=)``: one self-contained page, from ``templates/``, with the
   charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``.
 

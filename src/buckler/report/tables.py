@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
@@ -74,11 +75,12 @@ def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
 
 def to_rich(table: TextTable, title: str = "") -> Table:
     """Return a table for the terminal; brackets in names are shown, not obeyed."""
-    made = Table(title=title or None, caption=table.caption or None)
+    caption = Text(table.caption, "table.caption") if table.caption else None
+    made = Table(title=Text(title, "table.title") if title else None, caption=caption)
     for i, name in enumerate(table.header):
-        made.add_column(escape(name), justify="left" if i < table.names else "right")
+        made.add_column(Text(name), justify="left" if i < table.names else "right")
     for row in table.rows:
-        made.add_row(*map(escape, row))
+        made.add_row(*map(Text, row))
     return made
 
 
@@ -141,3 +143,10 @@ def _is_number(cell: str) -> bool:
 
 FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
 """How a table is written, by the ending of its file."""
+
+
+def format_of(path: Path) -> Callable[[TextTable], str]:
+    """Return what turns a table into the text of a file with the ending of ``path``."""
+    if path.suffix not in FORMATS:
+        raise InvalidInput(f"a table's file must end in {', '.join(FORMATS)}; got {str(path)!r}")
+    return FORMATS[path.suffix]

@@ -5,11 +5,11 @@
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own_method.method_named(name)``:
   a method by name, the user's own included.
-- ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
+- ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and
   ``library.open_library(folder)``: which of several runs can answer a question of the paper.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
-  which alpha, n and sigma it fits.
+  which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until radii are decided, and keeps what is.
 - ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
@@ -18,7 +18,7 @@
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
-  ``results.inputs_of(dataset, result)``: its inputs, compared with what was certified (``contents``).
+  ``results.with_data(result, data)``: with pictures and labels, compared with what was certified.
 
 May import: the root modules, ``laws``, ``sampling`` and ``certify``.
 """

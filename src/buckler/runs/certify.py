@@ -1,5 +1,7 @@
 """Evidence on disk -> limits and certificates, from its votes or from its scores. No model is needed."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
@@ -8,12 +10,13 @@ from buckler.certify.counts import limits_of_counts
 from buckler.certify.issue import MarginLimits, Terms, claim, issue, terms_of
 from buckler.certify.method import Method
 from buckler.certify.scores import limits_of_scores
-from buckler.errors import InvalidInput, UnsoundMethod, check_choice
+from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
 from buckler.laws import Gaussian
-from buckler.records import Certificate, Claim
+from buckler.records import Certificate, Claim, Counts
 from buckler.runs.own_method import method_named
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
+from buckler.runs.store.shard import Shard
 from buckler.types import IntArray, MarginKind, SimplexMap
 
 CertifiedClass = Literal["label", "selection"]
@@ -40,6 +43,14 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
     return cast(CertifiedClass, chosen)
 
 
+class CertifiedRun(NamedTuple):
+    """The certificates of all inputs by each method; their labels where known, and hashes of their values."""
+
+    certificates: list[list[Certificate]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
+
+
 def certify_evidence(
     evidence: Evidence,
     *,
@@ -59,12 +70,20 @@ def certify_evidence(
     The method reads votes (``exact``) or scores (``pairwise/star``), as its name says. ``certified_class`` is
     ``"selection"`` (the default where selection draws are there) or ``"label"``.
     """
-    rule = method_named(method)
-    if not rule.sound:
-        raise UnsoundMethod(f"method {method!r} has no guarantee and cannot issue a certificate")
+    rule = _sound(method)
     question = Question(rule, alpha, margin, n, certified_class, map, temperature)
     terms, limits, labels = limits_of_evidence(evidence, question)
     return issue(terms, limits), labels
+
+
+def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> CertifiedRun:
+    """Return the certificates of a run by each of several methods; its files are read, and checked, once.
+
+    **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
+    Keywords are those of ``certify_evidence``.
+    """
+    found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
+    return CertifiedRun([issue(terms, limits) for terms, limits in found.limits], found.labels, found.contents)
 
 
 def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:
@@ -75,52 +94,85 @@ def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list
 
 def limits_of_evidence(evidence: Evidence, question: Question) -> tuple[Terms, MarginLimits, IntArray | None]:
     """Return the limit of each input's margin with the terms it holds on, and the labels where they are known."""
-    by_label = certified_class_of(evidence.spec, question.certified_class) == "label"
-    if question.method.reads == "scores":
-        return _from_scores(evidence, question, by_label)
-    if question.map is not None or question.temperature is not None:
-        raise InvalidInput(
-            f"map and temperature are for scores, with a method such as pairwise/star; got {question.method.name!r}"
-        )
-    counts, selection, labels = evidence.counts(question.n)
-    limits = limits_of_counts(
-        counts,
+    found = _limits_by_each(evidence, [question])
+    return *found.limits[0], found.labels
+
+
+class _Found(NamedTuple):
+    limits: list[tuple[Terms, MarginLimits]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
+
+
+def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found:
+    """Return the answers to questions that differ in their method alone, in one pass over the shards."""
+    first = questions[0]
+    by_label = certified_class_of(evidence.spec, first.certified_class) == "label"
+    scored = [question for question in questions if question.method.reads == "scores"]
+    names = ", ".join(question.method.name for question in questions)
+    if (first.map is not None or first.temperature is not None) and not scored:
+        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
+    if scored and evidence.spec.scores == "none":
+        raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
+    point = evidence.checkpoint(first.n) if len(scored) < len(questions) else 0
+    of_scores: dict[str, list[MarginLimits]] = {question.method.name: [] for question in scored}
+    kind: tuple[SimplexMap, float | None] = ("softmax", None)
+    held: list[Shard] = []
+    for place, content in zip(evidence.shards, evidence.read_shards(), strict=True):
+        if by_label:
+            needed(content.labels)
+        # Of the votes only those of one checkpoint are held; the others of a million inputs would be too many.
+        held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
+        if not scored:
+            continue
+        for scores, selection, label in evidence.scores_of(place, content, first.n, first.map, first.temperature):
+            kind = scores.map, scores.temperature
+            for question in scored:
+                of_scores[question.method.name].append(
+                    limits_of_scores(
+                        scores,
+                        question.method,
+                        alpha=question.alpha,
+                        margin=question.margin,
+                        label=[cast(int, label)] if by_label else None,
+                        selection=selection,
+                    )
+                )
+    if not held:
+        raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
+    labels = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
+    made = []
+    for question in questions:
+        if question in scored:
+            made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
+        else:
+            made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
+    return _Found(made, labels, tuple(name for one in held for name in one.inputs))
+
+
+def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:
+    ids = tuple(name for one in held for name in one.ids)
+    drawn = None if labels is not None else np.concatenate([cast(IntArray, one.selection) for one in held])
+    return limits_of_counts(
+        Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
         question.method,
         alpha=question.alpha,
         margin=question.margin,
-        label=needed(labels) if by_label else None,
-        selection=None if by_label else selection,
+        label=labels,
+        selection=None if drawn is None else Counts(ids, drawn),
     )
-    return _terms(evidence, question), limits, labels
 
 
-def _from_scores(evidence: Evidence, question: Question, by_label: bool) -> tuple[Terms, MarginLimits, IntArray | None]:
-    made: list[MarginLimits] = []
-    labels: list[int | None] = []
-    kind: SimplexMap = "softmax"
-    temperature: float | None = None
-    for scores, selection, label in evidence.scores(question.n, question.map, question.temperature):
-        if by_label and label is None:
-            needed(None)
-        made.append(
-            limits_of_scores(
-                scores,
-                question.method,
-                alpha=question.alpha,
-                margin=question.margin,
-                label=[cast(int, label)] if by_label else None,
-                selection=selection,
-            )
-        )
-        labels.append(label)
-        kind, temperature = scores.map, scores.temperature
-    known = [label for label in labels if label is not None]
+def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
     chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in ("chosen", "low", "n", "n0"))
-    return (
-        _terms(evidence, question, kind, temperature),
-        MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0),
-        np.array(known, dtype=np.int64) if len(known) == len(labels) else None,
-    )
+    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
+
+
+def _sound(name: str) -> Method:
+    rule = method_named(name)
+    if not rule.sound:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return rule
 
 
 def _terms(

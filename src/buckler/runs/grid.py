@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, get_args
@@ -11,7 +11,7 @@ from buckler.certify.method import Method
 from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
 from buckler.runs.certify import CertifiedClass, certified_class_of
 from buckler.runs.own_method import method_named
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import RunSpec, distinct
 from buckler.types import MarginKind, SimplexMap
 
 
@@ -65,6 +65,19 @@ class Grid:
             check_choice("class", self.certified_class, get_args(CertifiedClass))
         if (self.map or self.temperature) and "scores" not in reads:
             raise InvalidInput("map and temperature are for scores, with a method such as pairwise/star")
+        if self.temperature and self.map and "softmax" not in self.map:
+            raise InvalidInput("temperature is for softmax scores, and map has no 'softmax'")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Grid":
+        """Return the grid of settings by name, as they come from a file or a command line; others are not looked at."""
+        kinds = {"n": int, "alpha": float, "method": str, "margin": str, "map": str, "temperature": float}
+        every = settings.get("n") == "all"
+        given = {name for name in kinds if settings.get(name) is not None} - ({"n"} if every else set())
+        axes: dict[str, Any] = {name: distinct(name, settings[name], kinds[name]) for name in given}
+        if every:
+            axes["n"] = None
+        return cls(certified_class=settings.get("class"), **axes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the axes, for the record."""

@@ -4,7 +4,7 @@ Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_setti
 is left out is filled in here, from the model and its device.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from buckler.errors import InvalidInput, check_real
 from buckler.runs.executors import Executor, open_executor
-from buckler.runs.spec import RunSpec, from_dict, read_toml
+from buckler.runs.spec import RunSpec, from_dict, read_toml_file
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import Architecture, resolve_model
@@ -53,12 +53,24 @@ class Opened(NamedTuple):
     dataset: Dataset
 
 
-def read_settings(path: str | Path) -> dict[str, Any]:
-    """Return the settings in a TOML file."""
-    try:
-        return read_toml(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
+def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
+    """Return the settings in a TOML file; ``name`` is what it is called where it cannot be read."""
+    return read_toml_file(Path(path), name)
+
+
+def settings_from(
+    path: str | Path | None, given: Mapping[str, Any], known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return the settings of a file, if there is one, with those that are given, not None, in place of its own.
+
+    Names that are not ``known`` are refused, where that is told.
+    """
+    merged = {} if path is None else read_settings(path)
+    merged |= {name: value for name, value in given.items() if value is not None}
+    unknown = [] if known is None else sorted(merged.keys() - set(known))
+    if unknown:
+        raise InvalidInput(f"there is no setting {unknown[0]!r}; there are {', '.join(known or ())}")
+    return merged
 
 
 def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None) -> Classifier:

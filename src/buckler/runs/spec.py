@@ -9,9 +9,13 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli_w
+
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
+from buckler.files import read_text
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 
@@ -24,6 +28,13 @@ take seconds on a processor; more on a device, where a batch that is not full co
 
 MOST_TOGETHER = 1000
 """Inputs drawn together, at most: they are held in memory."""
+
+MOST_CLASSES = 10**6
+MOST_VOTES = 1 << 28
+"""Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""
+
+LARGEST_TOML = 16 << 20
+"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -77,7 +88,8 @@ class RunSpec:
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
         put = object.__setattr__
         put(self, "sigma", check_positive("sigma", self.sigma))
-        for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
+        put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
+        for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
         for name in ("limit", "resize", "crop", "runner_ups", "shard_inputs"):
             if getattr(self, name) is not None:
@@ -102,6 +114,9 @@ class RunSpec:
         if list(points) != sorted(set(points)) or points[-1] != self.n:
             raise InvalidInput(f"checkpoints must rise to n = {self.n}; got {show(self.checkpoints)}")
         put(self, "checkpoints", points)
+        votes = self.drawn_together * (len(points) + 1) * self.num_classes
+        if votes > MOST_VOTES:
+            raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
     @property
     def drawn_together(self) -> int:
@@ -144,7 +159,7 @@ class RunSpec:
 
     def to_toml(self) -> str:
         """Return the specification as TOML."""
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
+        return tomli_w.dumps(self.as_dict())
 
 
 FIELDS = frozenset(field.name for field in fields(RunSpec))
@@ -169,17 +184,45 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**dict(values))
 
 
-def from_toml(text: str) -> RunSpec:
-    """Return the specification in a TOML text."""
-    return from_dict(read_toml(text))
-
-
 def read_toml(text: str) -> dict[str, Any]:
     """Return the fields in a TOML text."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+
+
+def read_toml_file(path: Path, name: str) -> dict[str, Any]:
+    """Return the fields in a TOML file, which is called ``name`` where it cannot be read."""
+    try:
+        text = read_text(path, LARGEST_TOML)
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml(text)
+
+
+def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting: from ``a,b,c``, from a list of a TOML file, or from one value.
+
+    >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
+    ((100, 200), (0.1, 1.0), ())
+    """
+    if given is None:
+        return ()
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
+    try:
+        return tuple(kind(part.strip() if isinstance(part, str) else part) for part in parts)
+    except (TypeError, ValueError):
+        wanted = {int: "whole numbers", float: "numbers"}.get(kind, "names")
+        raise InvalidInput(f"{name} must be {wanted} separated by commas; got {show(given)}") from None
+
+
+def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting that may have each of them once."""
+    found = values(name, given, kind)
+    if len(set(found)) != len(found):
+        raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
+    return found
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -200,13 +243,3 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
         ):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        if any(0xD800 <= ord(c) < 0xE000 for c in value):
-            raise InvalidInput(f"text must be Unicode; got {show(value)}")
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)

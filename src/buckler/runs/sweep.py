@@ -9,12 +9,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from buckler.errors import InvalidInput
+from buckler.records import Claim
+from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
 from buckler.runs.own_method import method_named
-from buckler.runs.store.evidence import Evidence
+from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sweeps import SweepTable
 
 SAVE_EVERY = 10.0
@@ -58,6 +61,31 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
             task = Task(evidence, cell, run_hash(evidence))
             made.setdefault(task.id, task)
     return list(made.values())
+
+
+def sweep_runs(
+    folders: Sequence[str | Path],
+    grid: Grid,
+    out: Path,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Certified[Claim]]:
+    """Certify runs in every cell of a grid, keep all certificates in the table ``out``, and return the cells.
+
+    Cells that the table has already are read from it; ``progress`` is told how many are there, of how many.
+    """
+    if not folders:
+        raise InvalidInput("a sweep needs at least one run, a folder with evidence; got none")
+    tasks = tasks_of([open_evidence(folder) for folder in folders], grid)
+    table = SweepTable(out)
+    sweep(tasks, grid, table, progress=None if progress is None else lambda done: progress(done, len(tasks)))
+    roots = list(dict.fromkeys(task.evidence.root for task in tasks))
+    names = dict(zip(roots, short_names(roots), strict=True))
+    cells = []
+    for task in tasks:
+        certificates, labels = table.read(task.id)
+        cells.append(Certified(names[task.evidence.root], tuple(certificates), labels))
+    return cells
 
 
 def sweep(

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, check_whole_array, show
+from buckler.files import check_plain
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import from_bytes
@@ -18,7 +19,7 @@ _UNREADABLE = (
     OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,
     tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-_LARGE, _UNFOLDS = 1 << 30, 100
+_LARGE, _UNFOLDS = 1 << 28, 100
 """A file may unfold to this many bytes, or to this many times its own size: more is not data but a trap."""
 
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
@@ -45,6 +46,8 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         found = None if y is None else check_whole_array("y", y.reshape(-1))
         index = check_whole_array("index", members["index"]) if "index" in members and key == "x" else None
     if labels is not None:
+        if found is not None:
+            raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
         found = check_whole_array("labels", _read(Path(labels)))
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")
@@ -86,6 +89,7 @@ def channels_first(pixels: AnyArray) -> AnyArray:
 
 def _read(path: Path) -> AnyArray:
     try:
+        check_plain(path)
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except _UNREADABLE as problem:
         raise InvalidInput(f"data {str(path)!r} is not a readable .npy file: {show(str(problem), 120)}") from None
@@ -94,6 +98,7 @@ def _read(path: Path) -> AnyArray:
 def _read_members(path: Path) -> dict[str, AnyArray]:
     wanted = {"x_test", "y_test", "x", "y", "index"}
     try:
+        check_plain(path)
         with path.open("rb") as raw:
             file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):

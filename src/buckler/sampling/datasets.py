@@ -100,19 +100,25 @@ def open_dataset(
 
     low, high = check_value_range(value_range)
     path = Path(name)
-    if path.suffix not in {".npy", ".npz"} and (low, high) != (0.0, 1.0):
-        raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
+    if path.suffix not in {".npy", ".npz"}:
+        _refuse("labels", labels, "arrays; these data bring their own")
+        if (low, high) != (0.0, 1.0):
+            raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
     if str(name) == "digits":
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return digits()
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        if resize is not None or crop is not None:
-            raise InvalidInput("resize and crop are for folders of images; arrays are taken as they are")
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return arrays.open_array(path, labels=labels, low=low, high=high)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return arrays.open_cifar10(path)
     if (path / "test_batch").is_file():
         raise InvalidInput(
@@ -120,6 +126,12 @@ def open_dataset(
             "use the binary version (cifar-10-batches-bin) or an .npz file"
         )
     return images.open_folder(path, resize=resize, crop=crop)
+
+
+def _refuse(name: str, value: object, what: str) -> None:
+    """Refuse an argument that these data would not look at."""
+    if value is not None:
+        raise InvalidInput(f"{name} is for {what}; got {show(value)}")
 
 
 def digits() -> Dataset:

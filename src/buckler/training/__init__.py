@@ -7,8 +7,7 @@
 - ``weights.load_network(path)``: the network in a weights file, ready to be smoothed.
 
 Behind ``train``: ``descent`` (the steps), ``augmentation`` (batches made on the device), ``averaging`` (the running
-average of the weights), ``checkpoints``, ``devices``, ``accuracy``, ``cards``. ``python -m buckler.training`` is the
-command ``buckler train`` for a machine that has torch and little else.
+average of the weights), ``checkpoints``, ``devices``, ``accuracy``, ``cards``.
 
 Importing this room loads no torch; the modules that need it do. May import: the root modules and ``sampling``.
 """

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput
-from buckler.files import atomic_write
+from buckler.files import atomic_write, parse_json, read_text
+
+LARGEST_CARD = 1 << 20
+"""Bytes of a card, at most."""
 
 PAGE = """# {title}
 
@@ -87,6 +90,6 @@ def write_card(folder: Path, card: Card) -> tuple[Path, Path]:
 def read_card(path: Path) -> Card:
     """Return the card in a ``.json`` file."""
     try:
-        return Card(**json.loads(path.read_text(encoding="utf-8")))
+        return Card(**parse_json(read_text(path, LARGEST_CARD)))
     except (OSError, ValueError, TypeError):
         raise InvalidInput(f"path must be a network's card (.json); {path} is not readable as one") from None

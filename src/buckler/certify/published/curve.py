@@ -38,7 +38,8 @@ def curve_infimum(region: Region, L: float, margin: MarginKind, order: int, belo
     for _ in range(1 + ZOOMS):
         q1, q2 = _point(t, L, margin, order)
         tails = np.empty(t.size)
-        region_probabilities(region, q1, q2, DROP, tails)
+        d = 1.0 - q2
+        region_probabilities(region, np.stack([q1, q2, (d - q1) + ((1.0 - d) - q2)], axis=1), DROP, tails)
         k = int(np.argmax(tails))
         best = max(best, float(tails[k]))
         if 1.0 - min(best, 1.0) < below:

@@ -8,8 +8,8 @@ import pyarrow as pa
 
 from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
-from buckler.runs.store.certificates import LARGEST, ROW_BYTES, read_certificates, write_certificates
-from buckler.runs.store.tables import open_table
+from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
+from buckler.runs.store.tables import likely_rows, open_table
 
 BESIDE = pa.schema(
     [
@@ -42,14 +42,15 @@ def write_decisions(
         for decided, drawing in zip(decisions, drawings, strict=True)
     ]
     beside = pa.Table.from_pylist(rows, schema=pa.schema([*BESIDE, *DRAWN]))
-    write_certificates(path, [d.certificate for d in decisions], origin, beside)
+    write_certificates(path, [d.certificate for d in decisions], origin, beside=beside)
 
 
 def read_drawings(path: Path, entries: int) -> list[Drawing]:
     """Return what the decisions of a table were drawn from, by one of so many ``entries``."""
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=ROW_BYTES).read(columns=DRAWN.names).select(DRAWN.names)
-        found = [Drawing(row["input"], row["drawn_by"]) for row in table.cast(DRAWN).to_pylist()]
+        table = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES).read(columns=DRAWN.names)
+        rows = table.select(DRAWN.names).cast(DRAWN).to_pylist()
+        found = [Drawing(row["input"], row["drawn_by"]) for row in rows]
     except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
         raise InvalidInput(f"{str(path)!r} does not say what it was drawn from: {show(str(broken), 100)}") from None
     if any(d.input is None or d.drawn_by is None or not 0 <= d.drawn_by < entries for d in found):
@@ -61,7 +62,11 @@ def read_decisions(path: Path) -> list[Decided]:
     """Return the decisions of a table; each row is validated again."""
     certificates = read_certificates(path)
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=ROW_BYTES).read(columns=BESIDE.names).select(BESIDE.names)
+        table = (
+            open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)
+            .read(columns=BESIDE.names)
+            .select(BESIDE.names)
+        )
         if any(table[name].null_count for name in BESIDE.names):
             raise InvalidInput(f"decisions must have a value in every row; {path} has not")
         return [

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -88,18 +88,23 @@ class Evidence:
     def _scores(self, place: Place) -> ScoreFile:
         return ScoreFile(place.path(self.root, "scores"), self.spec, place.stop - place.first)
 
-    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
-        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+    def checkpoint(self, n: int | None) -> int:
+        """Return the place of the first ``n`` draws, all unless told, among the checkpoints of the votes."""
         points = self.spec.checkpoints
         wanted = self.spec.n if n is None else check_whole("n", n, 1)
         if wanted not in points:
             raise InvalidInput(f"n must be one of the checkpoints {', '.join(map(str, points))}; got {n}")
+        return points.index(wanted)
+
+    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
+        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+        place = self.checkpoint(n)
         names: list[str] = []
         votes, chosen, labels = [], [], []
         for shard in self.read_shards():
             # Copies of what is asked for, so that the other checkpoints of a million inputs are not held.
             names += shard.ids
-            votes.append(shard.counts[:, points.index(wanted)].copy())
+            votes.append(shard.counts[:, place].copy())
             if shard.selection is not None:
                 chosen.append(shard.selection.copy())
             if shard.labels is not None:
@@ -113,6 +118,12 @@ class Evidence:
             np.concatenate(labels) if labels else None,
         )
 
+    def check_scores(self) -> Literal["logits", "softmax", "sparsemax"]:
+        """Return which scores the run holds; one that holds votes alone is refused."""
+        if self.spec.scores == "none":
+            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
+        return self.spec.scores
+
     def scores(
         self,
         n: int | None = None,
@@ -123,28 +134,38 @@ class Evidence:
 
         Where logits were stored, ``map`` and ``temperature`` are chosen here; otherwise they are those of the run.
         """
-        kind = self.spec.scores
-        if kind == "none":
-            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without --scores")
+        for place, content in zip(self.shards, self.read_shards(), strict=True):
+            yield from self.scores_of(place, content, n, map, temperature)
+
+    def scores_of(
+        self,
+        place: Place,
+        content: Shard,
+        n: int | None = None,
+        map: SimplexMap | None = None,  # noqa: A002
+        temperature: float | None = None,
+    ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
+        """Yield what ``scores`` does for the inputs of one shard, which has been read and checked already."""
+        kind = self.check_scores()
         if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
             raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
+        if map == "sparsemax" and temperature is not None:
+            raise InvalidInput("temperature is for softmax scores; got map 'sparsemax'")
         kept = self.spec.kept_draws
         draws = kept if n is None else check_whole("n", n, 1, kept)
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         heat = temperature if kind == "logits" else self.spec.temperature
-        for place, content in zip(self.shards, self.read_shards(), strict=True):
-            rows = self._scores(place)
-            for i, name in enumerate(content.ids):
-                label = None if content.labels is None else int(content.labels[i])
-                parts = [("estimation", draws), ("selection", self.spec.n0)]
-                made = [
-                    Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
-                    for stream, size in parts
-                    if size and content.columns is not None
-                    for part in [_as_double(rows.of(stream, i, size))]
-                    for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
-                ]
-                yield made[0], made[1] if self.spec.n0 else None, label
+        rows = self._scores(place)
+        for i, name in enumerate(content.ids):
+            label = None if content.labels is None else int(content.labels[i])
+            made = [
+                Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
+                for stream, size in (("estimation", draws), ("selection", self.spec.n0))
+                if size and content.columns is not None
+                for part in [_as_double(rows.of(stream, i, size))]
+                for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
+            ]
+            yield made[0], made[1] if self.spec.n0 else None, label
 
 
 def _as_double(rows: AnyArray) -> FloatArray:

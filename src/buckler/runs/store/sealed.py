@@ -14,7 +14,7 @@ from typing import Any
 
 from buckler import __version__
 from buckler.errors import DamagedEvidence, NewerFormat, StoreError, show
-from buckler.files import put_in_place
+from buckler.files import parse_json, put_in_place, read_text
 
 FORMAT = 1
 LARGEST_JSON = 64 * 1024 * 1024
@@ -60,9 +60,9 @@ def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return values written by ``write_sealed``, or name the file that is newer, or not as it was written."""
     try:
-        if path.is_symlink() or path.stat().st_size > LARGEST_JSON:
+        if path.is_symlink():
             raise ValueError
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = parse_json(read_text(path, LARGEST_JSON))
         if not isinstance(values, dict):
             raise ValueError
         made = values.get("format")
@@ -70,7 +70,7 @@ def read_sealed(path: Path) -> dict[str, Any]:
             raise newer(path, f"format {made}", values)
         if values.pop("seal", None) != _seal(values) or type(made) is not int or made != FORMAT:
             raise ValueError
-    except (ValueError, RecursionError):
+    except ValueError:
         raise DamagedEvidence(f"{str(path)!r} is damaged: it is not what was written") from None
     except NewerFormat:
         raise

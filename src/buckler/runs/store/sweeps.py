@@ -14,7 +14,7 @@ from buckler.errors import InvalidInput
 from buckler.files import atomic_write
 from buckler.records import Claim
 from buckler.runs.store import certificates as store
-from buckler.runs.store.tables import open_table
+from buckler.runs.store.tables import likely_rows, open_table
 from buckler.types import IntArray
 
 SCHEMA = pa.schema(
@@ -27,9 +27,6 @@ SCHEMA = pa.schema(
         *store.SCHEMA,
     ]
 )
-
-LARGEST = 10**8
-"""Rows in a table, at most."""
 
 
 class SweepTable:
@@ -64,7 +61,7 @@ class SweepTable:
         """Return the certificates of a cell, each validated again, and the labels where they are known."""
         table = self._cells[cell]
         labels = table["label"]
-        made = [store.claim_of(row) for row in table.select(store.SCHEMA.names).to_pylist()]
+        made = list(store.each_row(table.select(store.SCHEMA.names), self._path, store.claim_of))
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
@@ -79,7 +76,7 @@ class SweepTable:
 
 def _read(path: Path) -> dict[str, pa.Table]:
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=8192).read()
+        table = open_table(path, rows=likely_rows(path, per_byte=8), row_bytes=8192).read()
         if table.schema.names != SCHEMA.names:
             raise ValueError("it has other columns")
         table = table.cast(SCHEMA)
