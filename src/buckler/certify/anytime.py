@@ -19,8 +19,8 @@ FIRST_BATCH = 16
 
 SMALLEST_BATCH = 4
 FINEST = 16
-COARSEST = 2
-"""Later batches lie between a sixteenth and a half of the draws so far, near to what certifying still takes."""
+COARSEST = 4
+"""Later batches lie between a sixteenth and a fourth of the draws so far, near to what certifying still takes."""
 
 
 class AnytimeTest:

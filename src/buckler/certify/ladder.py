@@ -26,7 +26,8 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_positi
 from buckler.laws import Gaussian
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
-PATIENCE = 3.0
+EARLY = 3.0
+PATIENCE = 2.0
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
 
 SHARES = 4
@@ -146,7 +147,7 @@ class Ladder:
         lost = betainc(top + left, n - top + 1.0, least) > self.exam_alpha
         distance = np.copysign(np.sqrt(2.0 * (rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
         wanted = -float(ndtri(self.exam_alpha)) / np.sqrt(total)
-        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * PATIENCE / np.sqrt(n)))
+        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * _patience(n) / np.sqrt(n)))
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
         """Return whether the e-values look unable to certify, from ``votes[row] = (label, hardest rival, others)``.
@@ -158,7 +159,7 @@ class Ladder:
         n = votes.sum(axis=1)
         left = self.max_n - n
         p = votes / n[:, None]
-        patience = PATIENCE / np.sqrt(n)
+        patience = _patience(n) / np.sqrt(n)
         wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0) / left)
         null = NULLS[self.margin]
         short = self._by_rung(rung, lambda k, at: null.kl_to_target(p[at], self.margins[k]))
@@ -191,6 +192,10 @@ class Ladder:
             at = rung == k
             found[at] = compute(k, at)
         return found
+
+
+def _patience(n: IntArray) -> FloatArray:
+    return np.interp(np.log10(n), [1.0, 5.0], [EARLY, PATIENCE])
 
 
 def check_precision(precision: float) -> float:

@@ -21,7 +21,7 @@ from buckler.errors import InvalidInput, check_whole, check_whole_array
 from buckler.sampling.engine import Engine, check_inputs
 from buckler.sampling.noise import Stream
 from buckler.sampling.plan import Request
-from buckler.types import ArrayLike, IntArray
+from buckler.types import ArrayLike, BoolArray, IntArray
 
 
 class Decider(Protocol):
@@ -56,15 +56,33 @@ class Round:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
-    """Inputs whose draws are made together: those under way, the draws each has had, and those it wants next."""
+    """Inputs whose draws are made together: the draws each has had, and those it wants next; ``later`` ones wait."""
 
     places: int
     rows: IntArray
     first: IntArray
     wanted: IntArray
+    later: IntArray
 
 
 NONE: IntArray = np.zeros(0, dtype=np.int64)
+
+
+def filling(wanted: IntArray, rows: int) -> BoolArray:
+    """Return which requests to draw now so that batches are full: in order, those that fit into whole batches.
+
+    A batch that is not full costs a device as much as a full one. The first request is always among them.
+
+    >>> filling(np.array([3, 4, 6, 2]), rows=10)
+    array([ True,  True, False,  True])
+    """
+    room = int(wanted.sum()) // rows * rows or rows
+    now = np.zeros(wanted.shape, dtype=np.bool_)
+    for i, count in enumerate(wanted.tolist()):
+        if count <= room or i == 0:
+            now[i] = True
+            room -= count
+    return now
 
 
 def draw_until_decided(
@@ -95,11 +113,14 @@ def draw_until_decided(
         if counts is not None:
             decider.update(left, counts)
             left = left[np.isin(left, decider.undecided)]
-        joined = [waiting.popleft() for _ in range(min(group.places - left.size, len(waiting)))]
-        rows = np.concatenate([left, np.array(joined, dtype=np.int64)])
+        free = group.places - left.size - group.later.size
+        joined = [waiting.popleft() for _ in range(min(free, len(waiting)))]
+        # Those that waited come first, so that nobody waits for long.
+        rows = np.concatenate([group.later, left, np.array(joined, dtype=np.int64)])
         wanted = check_whole_array("batch_sizes()", decider.batch_sizes(rows), low=1) if rows.size else NONE
+        now = filling(wanted, engine.rows)
         done = Round(int(group.wanted.sum()), np.setdiff1d(group.rows, left))
-        return _Group(group.places, rows, decider.n[rows], wanted), done
+        return _Group(group.places, rows[now], decider.n[rows[now]], wanted[now], rows[~now]), done
 
     def draw(group: _Group) -> IntArray:
         spans = zip(group.first.tolist(), (group.first + group.wanted).tolist(), strict=True)
@@ -107,7 +128,7 @@ def draw_until_decided(
         return engine.draw(inputs[group.rows], [ids[i] for i in group.rows], stream, requests).counts[:, 0]
 
     def begin(places: int) -> _Group:
-        return look(_Group(places, NONE, NONE, NONE), None)[0]
+        return look(_Group(places, NONE, NONE, NONE, NONE), None)[0]
 
     most = min(width, len(waiting))
     # Two groups only where either fills half a batch from the start.
