@@ -91,7 +91,7 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
     print(f"{len(x)} images, {classifier.device}, batch {engine.rows}, sigma {options.sigma:g}, {options.radii} radii")
     print(f"engine {rate:,.0f} draws/s; deciding {deciding:,.0f} draws/s ({deciding / rate:.0%} of it)")
     print(
-        f"ladder {min(climbing):.1f} s for {draws:,} draws; {options.max_n:,} draws each {whole:.1f} s at the plain rate: "
+        f"ladder {min(climbing):.1f} s for {draws:,} draws; {options.max_n:,} draws each {whole:.1f} s at that rate: "
         f"{whole / min(climbing):.1f} times faster by the clock, {len(x) * options.max_n / draws:.1f} times in draws"
     )
 

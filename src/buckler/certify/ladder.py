@@ -26,9 +26,9 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_positi
 from buckler.laws import Gaussian
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
-EARLY = 3.0
-PATIENCE = 2.0
-"""Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
+PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 3.0, 1.75
+"""Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
+draws and after 100,000. Early looks are many and cheap, and each of them may give up by chance."""
 
 SHARES = 4
 """Alpha is cut into this many: one for the exam, the others for the e-values."""
@@ -137,7 +137,7 @@ class Ladder:
         return np.asarray(clopper_pearson_lower(top, self.exam_n, self.exam_alpha) > self.thresholds[rung])
 
     def exam_out_of_reach(self, rung: IntArray, top: IntArray, n: IntArray) -> BoolArray:
-        """Return whether the exam looks lost: draws better than the estimate by ``PATIENCE`` errors would fail it.
+        """Return whether the exam looks lost: draws better than the estimate by ``patience`` errors would fail it.
 
         Heuristic: a wrong answer costs a certificate, never its validity.
         """
@@ -147,26 +147,25 @@ class Ladder:
         lost = betainc(top + left, n - top + 1.0, least) > self.exam_alpha
         distance = np.copysign(np.sqrt(2.0 * (rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
         wanted = -float(ndtri(self.exam_alpha)) / np.sqrt(total)
-        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * _patience(n) / np.sqrt(n)))
+        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * patience(n) / np.sqrt(n)))
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
         """Return whether the e-values look unable to certify, from ``votes[row] = (label, hardest rival, others)``.
 
         Heuristic: a wrong answer costs a certificate, never its validity. Distances from the null are signed roots of
         twice the divergence, in standard errors of one draw. What is ``lacking`` in wealth needs a distance of
-        ``sqrt(2 lacking / draws left)``: give up when the estimate falls short of it by ``PATIENCE`` standard errors.
+        ``sqrt(2 lacking / draws left)``: give up when the estimate falls short of it by ``patience`` standard errors.
         """
         n = votes.sum(axis=1)
         left = self.max_n - n
         p = votes / n[:, None]
-        patience = _patience(n) / np.sqrt(n)
         wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0) / left)
         null = NULLS[self.margin]
         short = self._by_rung(rung, lambda k, at: null.kl_to_target(p[at], self.margins[k]))
         beyond = self._by_rung(rung, lambda k, at: null.kl_to_null(p[at], self.margins[k]))
         # Of the two divergences one is zero: the estimate lies on one side of the boundary.
         distance = np.sqrt(2.0 * beyond) - np.sqrt(2.0 * short)
-        return np.asarray((lacking > left * self.fastest[rung]) | (wanted - distance > patience))
+        return np.asarray((lacking > left * self.fastest[rung]) | (wanted - distance > patience(n) / np.sqrt(n)))
 
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
         """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
@@ -194,8 +193,16 @@ class Ladder:
         return found
 
 
-def _patience(n: IntArray) -> FloatArray:
-    return np.interp(np.log10(n), [1.0, 5.0], [EARLY, PATIENCE])
+def patience(n: ArrayLike) -> FloatArray:
+    """Return how many standard errors short an input may fall after n draws before it is given up.
+
+    Heuristic: affects draws and certificates, never validity.
+
+    >>> print(patience([1, 10, 1000, 10**6]))
+    [3.    3.    2.375 1.75 ]
+    """
+    ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
+    return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
 
 
 def check_precision(precision: float) -> float:
