@@ -16,6 +16,7 @@ from buckler.certify.decided import Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.records import Certificate
+from buckler.report.pages import build_page
 from buckler.runs import decide as module
 from buckler.runs import decided
 from buckler.runs.decide import decide
@@ -29,6 +30,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.engine import Engine
 from buckler.types import AnyArray
+from tests.report.test_html import Parsed
 
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 X = np.random.default_rng(1).uniform(size=(40, 6)).astype("f4")
@@ -365,10 +367,28 @@ def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
     call(out, target=Target((0.1,)))
     result = read_result(out, CertifyOptions())
     assert result.commands == (
-        f"buckler decide --target-radius 0.1 --spec spec.toml --alpha 0.001 --class selection --out {out}",
+        f"buckler decide --radii 0.1 --spec spec.toml --margin quantile --alpha 0.001 --class selection --out {out}",
     )
     assert result.spec_toml is not None
     assert settings_to_decide(tomllib.loads(result.spec_toml), Target((0.1,)))["n"] == 800
+
+
+def test_a_report_draws_steps_at_the_radii_that_were_asked_and_knows_the_true_classes(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    wrong = (LABELS + 1) % 4
+    labels = np.where(np.arange(40) % 4 == 0, wrong, LABELS)
+    found = decide(spec(), TARGET, as_classifier(linear, num_classes=4), from_arrays(X, labels), out)
+    result = read_result(out, CertifyOptions())
+    assert result.asked == TARGET.radii
+    # The class that was tested is not the true one for a fourth of them.
+    assert result.labels is not None
+    assert result.labels.tolist() == labels.tolist() != [d.label for d in found]
+    page = build_page([result], delta=0.001, title="")
+    payload = Parsed(page).payload
+    assert payload["radii"] == ["0.00", "0.05", "0.10", "0.20"]
+    share = np.mean([d.certificate.radius >= 0.1 and d.label == y for d, y in zip(found, labels, strict=True)])
+    assert float(payload["series"][0]["accuracy"][2]) == pytest.approx(share, abs=1e-3)
+    assert float(payload["series"][0]["low"][2]) < share
 
 
 PROGRAM = """

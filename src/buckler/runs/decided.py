@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries
@@ -38,6 +40,7 @@ class DecidedFile:
         self._known: list[dict[str, Any]] = []
         self._contents: dict[str, str] = {}
         self._drawings: dict[str, Drawing] = {}
+        self._labels: dict[str, int] = {}
         self._saved, self._took, self._grown = time.monotonic(), 0.0, False
         self._found = (read_origin(path) or {}) if path.exists() else None
         if self._found is not None:
@@ -72,6 +75,8 @@ class DecidedFile:
         Where the budget has grown, what was hopeless within the old one is undecided again. An input that is under way
         by the votes of another model is left out: votes of two models are no test of either.
         """
+        if dataset.labels is not None:
+            self._labels = dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
         if self._found is None:
             return {}
         kept = {d.certificate.id: d for d in read_decisions(self._path)}
@@ -112,7 +117,9 @@ class DecidedFile:
         started = time.monotonic()
         owner = {"classifier": self._known[0]["classifier"], "data": self._data}
         drawings = [self._drawings[decided.certificate.id] for decided in decisions]
-        write_decisions(self._path, decisions, drawings, {**self._asked, "owner": owner, "drawn_by": self._known})
+        origin = {**self._asked, "owner": owner, "drawn_by": self._known}
+        truth = [self._labels[decided.certificate.id] for decided in decisions] if self._labels else None
+        write_decisions(self._path, decisions, drawings, origin, None if truth is None else np.array(truth))
         self._saved = time.monotonic()
         self._took = self._saved - started
 

@@ -109,7 +109,15 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         environment={} if drawn is None else drawn.facts(),
         caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
+        asked=_asked(origin),
     )
+
+
+def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the radii that decisions were about; a file that says otherwise than in rising numbers has none."""
+    radii = origin.get("radii")
+    fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
+    return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
 
 
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
