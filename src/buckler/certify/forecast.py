@@ -41,7 +41,7 @@ def expected_draws(
     share the draws, so a ladder takes as many as the dearest rung up to the first that fails.
 
     >>> print(expected_draws([0.3, 0.8, 0.84, 0.95, 0.999], radii=[0.5], sigma=0.5).round())
-    [1.60e+01 4.85e+02 1.00e+05 1.62e+02 5.60e+01]
+    [1.60e+01 3.99e+02 1.00e+05 1.62e+02 5.60e+01]
     """
     p = check_float_array("top", top)
     if ((p < 0.0) | (p > 1.0)).any():

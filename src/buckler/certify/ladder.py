@@ -26,7 +26,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_positi
 from buckler.laws import Gaussian
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
-PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 3.0, 1.75
+PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
 draws and after 100,000. Early looks are many and cheap, and each of them may give up by chance."""
 
@@ -199,7 +199,7 @@ def patience(n: ArrayLike) -> FloatArray:
     Heuristic: affects draws and certificates, never validity.
 
     >>> print(patience([1, 10, 1000, 10**6]))
-    [3.    3.    2.375 1.75 ]
+    [2.75  2.75  2.125 1.5  ]
     """
     ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
     return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
