@@ -243,7 +243,8 @@ def certify_counts_at(n: int) -> list[Certificate]:
         first = engine.votes(X, ids, "selection", 30)
         votes = engine.votes(X, ids, "estimation", n)
     found = certify_counts(votes, selection=first, sigma=0.25, alpha=1e-3, ids=ids)
-    return list(found)
+    assert isinstance(found, list)
+    return found
 
 
 def test_the_probability_margin_is_decided_too(tmp_path: Path) -> None:

@@ -56,10 +56,8 @@ class DecidedFile:
         changed = [key for key, value in asked.items() if _unnamed(found.get(key)) != _unnamed(value)]
         first, before, now = found.get("exam_n"), _budget(found.get("spec")), _budget(asked["spec"])
         if changed or type(first) is not int or not 1 <= first <= before or now < before:
-            specs = found.get("spec"), asked["spec"]
-            what = (
-                difference(*specs) if changed in ([], ["spec"]) and isinstance(specs[0], dict) else ", ".join(changed)
-            )
+            old, alone = found.get("spec"), changed in ([], ["spec"])
+            what = difference(old, asked["spec"]) if alone and isinstance(old, dict) else ", ".join(changed)
             raise InvalidInput(f"{str(self._path)!r} holds certificates of another run (another {what})")
         self._asked["exam_n"], self._grown = first, now > before
         owner = found.get("owner")

@@ -124,8 +124,8 @@ def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
     if isinstance(radii := origin.get("radii"), list):
-        ways = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
-        fixed = {**ways, "--spec": "spec.toml", "--margin": origin.get("margin")}
+        asked = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
+        fixed = {**asked, "--spec": "spec.toml", "--margin": origin.get("margin")}
         return (_command("decide", {**fixed, **chosen, "--out": path}),)
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
