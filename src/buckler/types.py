@@ -18,7 +18,7 @@ SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 DiscreteMethod = Literal["exact", "bonferroni", "bonferroni_all", "top_class", "published"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
-Decision = Literal["undecided", "certified", "hopeless"]
+Decision = Literal["undecided", "certified", "hopeless", "precise"]
 
 
 class Law(Protocol):

@@ -11,7 +11,8 @@
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
   which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
-- ``decide.decide(spec, target, classifier, dataset, out)``: draws until radii are decided, and keeps what is.
+- ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
+  and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
   whether it may go on with that; ``provenance.who_drew(evidence)``: which classifiers and environments did.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
