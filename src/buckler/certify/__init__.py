@@ -14,7 +14,6 @@ makes the certificate.
 - ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided.
 - ``forecast.expected_draws(top, target_radius=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
-- ``published``: the estimators of the paper as printed; unsound, refused for certificates.
 
 May import: the root modules, ``laws`` and ``bounds``.
 """

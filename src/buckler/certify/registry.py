@@ -13,7 +13,7 @@ from buckler.errors import InvalidInput, UnsoundMethod, show
 from buckler.soundness import SCORES, VOTES, declare_sound
 from buckler.types import Limit, MarginKind
 
-EXTENSIONS = ("buckler.certify.published.methods",)
+EXTENSIONS = ("buckler.paper.methods",)
 """Modules beyond this room whose ``METHODS`` are registered, before a name is called unknown; named, not imported."""
 
 COMBINES = {
