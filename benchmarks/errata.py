@@ -14,13 +14,14 @@ from math import sqrt
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
+from buckler.certify.continuous import limits_by
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin
+from buckler.certify.registry import find
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.continuous import (
     published_bernstein_lower,
     published_margin_variable,
-    published_scores_margin_lower,
 )
 from buckler.paper.curve import curve_infimum, upper_region
 from buckler.paper.discrete import (
@@ -121,7 +122,7 @@ def e2() -> Figures:
     truth = true_margin(rows, weights)
     rng = np.random.default_rng(0)
     runs = rows[rng.choice(3, size=(40, 5000), p=weights)]
-    lows = published_scores_margin_lower(runs, np.zeros(40, dtype=np.int64), corrected=True)
+    lows = limits_by(find("cited/sequence"), runs, np.zeros(40, dtype=np.int64), ALPHA, "quantile", None, {})
     under = under_claiming()
     return {
         "near-one-hot scores: true second margin": f"{truth:.2f}",
@@ -161,7 +162,10 @@ def e4() -> Figures:
     found = {}
     for n in (100, 300, 500):
         rows = np.tile([1.0, 0.0, 0.0], (n, 1))
-        low = {c: published_scores_margin_lower(rows, 0, margin="probability", corrected=c) for c in (False, True)}
+        low = {
+            cited: limits_by(find(f"{way}/sequence"), rows, 0, ALPHA, "probability", None, {})
+            for cited, way in enumerate(("published", "cited"))
+        }
         found[f"bound of the first margin when every row is (1, 0, 0), n = {n}, as printed"] = f"{low[False]:.3f}"
         found[f"the same with the width of the theorem, n = {n}"] = f"{low[True]:.3f}"
     return found

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from benchmarks import errata
+from buckler.certify.continuous import limits_by
 from buckler.certify.discrete import margin_lower
+from buckler.certify.registry import find
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.evaluate.simulation import judge
-from buckler.paper.continuous import published_scores_margin_lower
 from buckler.paper.discrete import published_margin_lower
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -55,7 +56,7 @@ def test_the_second_margin_from_scores_is_false_almost_surely() -> None:
     rng = np.random.default_rng(7)
     runs = rows[rng.choice(3, size=(30, 6000), p=weights)]
     labels = np.zeros(30, dtype=np.int64)
-    assert (published_scores_margin_lower(runs, labels, corrected=True) > truth).all()
-    assert (published_scores_margin_lower(runs, labels, limit="bernstein", corrected=True) > truth).all()
-    first = published_scores_margin_lower(runs, labels, margin="probability", corrected=True)
+    for method in ("cited/sequence", "cited/bernstein"):
+        assert (limits_by(find(method), runs, labels, 0.001, "quantile", None, {}) > truth).all()
+    first = limits_by(find("cited/sequence"), runs, labels, 0.001, "probability", None, {})
     assert judge(int((first > (weights @ rows)[0] - (weights @ rows)[1]).sum()), 30, 0.001).passed

@@ -1,6 +1,6 @@
 """The paper's estimators: they compute what it prints, and no certificate comes of them."""
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +11,14 @@ from scipy.special import comb, ndtr, ndtri
 import buckler
 from buckler.bounds.bounded import bernstein_lower
 from buckler.certify import discrete
+from buckler.certify.continuous import limits_by
+from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Draws, Votes
 from buckler.certify.registry import find
 from buckler.evaluate.audit import outcomes
 from buckler.paper.continuous import (
     published_bernstein_lower,
-    published_bonferroni_lower,
     published_margin_variable,
-    published_scores_margin_lower,
     published_sequence_lower,
 )
 from buckler.paper.curve import curve_infimum, upper_region
@@ -33,7 +33,7 @@ from buckler.paper.discrete import (
 )
 from buckler.paper.quantile import odd_series, published_quantile, published_quantile_inverse, series
 from buckler.paper.signomial import Constraint, Monomial, Signomial, SignomialProgram
-from buckler.types import MarginKind
+from buckler.types import FloatArray, MarginKind
 
 MARGINS: tuple[MarginKind, ...] = ("probability", "quantile")
 
@@ -252,58 +252,57 @@ def test_the_printed_sequence_is_never_the_narrower_one_where_it_says_anything(s
         assert float(published_sequence_lower(x, alpha)) <= stated
 
 
+def by_name(name: str, scores: Any, label: Any, margin: MarginKind = "quantile") -> FloatArray:
+    return limits_by(find(name, "scores"), scores, label, 1e-3, margin, None, {})
+
+
 def test_scores_take_z_or_fall_back() -> None:
     rng = np.random.default_rng(1)
     rows = rng.dirichlet([8.0, 1.0, 1.0], 300)
     z, bound = published_margin_variable(rows, 0)
     assert bound == pytest.approx(4.56235, abs=1e-5)
-    assert float(published_scores_margin_lower(rows, 0, limit="bernstein")) == float(
-        published_bernstein_lower(z, 1e-3, -bound, bound)
-    )
-    first = float(published_scores_margin_lower(rows, 0, margin="probability", limit="bernstein"))
+    second = float(by_name("published/bernstein", rows, 0))
+    assert second == float(published_bernstein_lower(z, 1e-3, -bound, bound))
+    first = float(by_name("published/bernstein", rows, 0, "probability"))
     assert first == float(published_bernstein_lower(rows[:, 0] - rows[:, 1:].max(axis=1), 1e-3, -1.0, 1.0))
     behind = rng.dirichlet([3.0, 1.0, 1.0, 1.0, 1.0], 2000)
     low = float(published_bernstein_lower(behind[:, 0], 1e-3 / 5))
     high = 1.0 - published_bernstein_lower(1.0 - behind[:, 1:], 1e-3 / 5)
     expected = float(ndtri(low) - ndtri(high.max()))
     assert behind[:, 0].mean() < 0.5
-    assert float(published_scores_margin_lower(behind, 0, limit="bernstein")) == pytest.approx(expected)
-    batch = published_scores_margin_lower(np.stack([rows, rows[::-1]]), [0, 1], limit="bernstein")
-    assert batch[0] == float(published_scores_margin_lower(rows, 0, limit="bernstein"))
+    assert float(by_name("published/bernstein", behind, 0)) == pytest.approx(expected)
+    batch = by_name("published/bernstein", np.stack([rows, rows[::-1]]), [0, 1])
+    assert batch[0] == second
     assert batch[1] < 0.0 < float(ndtr(batch[0]))
 
 
 @pytest.mark.parametrize("kind", MARGINS)
-@pytest.mark.parametrize("limit", ["sequence", "bernstein"])
-def test_many_inputs_at_once_are_each_alone(kind: MarginKind, limit: Literal["sequence", "bernstein"]) -> None:
-    rng = np.random.default_rng(5)
-    runs = np.stack([rng.dirichlet(shape, 120) for shape in ([8.0, 1.0, 1.0], [1.0, 3.0, 2.0], [1.0, 1.0, 5.0])])
-    labels = [0, 0, 2]  # the second is behind, and falls back
-    for lower in (published_bonferroni_lower, published_scores_margin_lower):
-        together = lower(runs, labels, margin=kind, limit=limit)
-        assert together.tolist() == [
-            float(lower(rows, a, margin=kind, limit=limit)) for rows, a in zip(runs, labels, strict=True)
-        ]
+def test_the_ways_from_scores_differ_in_what_their_names_say(kind: MarginKind) -> None:
+    rows = np.random.default_rng(5).dirichlet([8.0, 1.0, 1.0], 120)
+    z, bound = published_margin_variable(rows, 0, kind)
+    for limit, lower in (("sequence", published_sequence_lower), ("bernstein", published_bernstein_lower)):
+        for way, corrected in (("published", False), ("cited", True)):
+            assert by_name(f"{way}/{limit}", rows, 0, kind) == lower(z, 1e-3, -bound, bound, corrected=corrected)
+        low = lower(rows[:, 0], 1e-3 / 3, corrected=True)
+        high = 1.0 - lower(1.0 - rows[:, 1:], 1e-3 / 3, corrected=True).min()
+        assert by_name(f"baseline/{limit}", rows, 0, kind) == margin_from_limits(
+            kind, np.maximum(low, 0.0), np.minimum(high, 1.0)
+        )
 
 
+@pytest.mark.parametrize("way", ["published", "cited", "baseline"])
 @pytest.mark.parametrize("limit", ["sequence", "bernstein"])
-def test_the_registry_has_each_way_from_scores(limit: Literal["sequence", "bernstein"]) -> None:
-    """Alone they are the functions; where the maximum of the rest stands for three classes, m still counts them."""
+def test_a_row_may_stand_for_many_classes(way: str, limit: str) -> None:
+    """Where the maximum of the rest stands for four classes, alpha is still shared by all six; and none may certify."""
     kept = np.random.default_rng(6).dirichlet([6.0, 2.0, 1.0], 200) * [1.0, 1.0, 0.25]
     whole = np.hstack([kept, np.repeat(kept[:, 2:], 3, axis=1)])
-    draws = Draws(kept[:, 0], kept[:, 1:].T, np.zeros((2, 0)), 6)
+    method = find(f"{way}/{limit}", "scores")
     for kind in MARGINS:
-        for way, lower, corrected in (
-            ("published", published_scores_margin_lower, False),
-            ("cited", published_scores_margin_lower, True),
-            ("baseline", published_bonferroni_lower, True),
-        ):
-            method = find(f"{way}/{limit}", "scores")
-            assert not method.sound
-            expected = float(lower(whole, 0, margin=kind, limit=limit, corrected=corrected))
-            assert method.limit(draws, 1e-3, kind) == expected
-            with pytest.raises(buckler.UnsoundMethod, match="no guarantee"):
-                buckler.certify_scores(whole, sigma=0.5, label=0, method=method.name)
+        draws = Draws(kept[:, 0], kept[:, 1:].T, np.zeros((2, 0)), 6)
+        assert method.limit(draws, 1e-3, kind) == by_name(method.name, whole, 0, kind)
+    assert not method.sound
+    with pytest.raises(buckler.UnsoundMethod, match="no guarantee"):
+        buckler.certify_scores(whole, sigma=0.5, label=0, method=method.name)
 
 
 def test_published_has_one_tolerance() -> None:
@@ -336,23 +335,8 @@ def test_bad_counts_are_named(change: dict[str, Any], named: str) -> None:
         published_margin_lower(**good | change)
 
 
-@pytest.mark.parametrize(
-    ("scores", "label", "named"),
-    [
-        ([0.5, 0.5], 0, "shape"),
-        ([[0.5, 0.6]], 0, "sum to one"),
-        ([[1.5, -0.5]], 0, "sum to one"),
-        ([[float("nan"), 1.0]], 0, "finite"),
-        ([[0.5, 0.5], [0.5, 0.5]], 2, "label must"),
-    ],
-)
-def test_bad_scores_are_named(scores: Any, label: Any, named: str) -> None:
-    with pytest.raises(buckler.InvalidInput, match=named):
-        published_scores_margin_lower(scores, label)
-
-
 @pytest.mark.parametrize(("n", "last", "first"), [(100, 0.6, 0.7), (300, 0.8, 0.9), (500, 0.9, 1.0)])
 def test_the_baseline_of_table_2_turns_to_zero_where_it_must(n: int, last: float, first: float) -> None:
     rows = np.tile(np.eye(10)[0], (n, 1))
-    ceiling = published_bonferroni_lower(rows, 0, alpha=1e-3, margin="probability", corrected=True)
+    ceiling = by_name("baseline/sequence", rows, 0, "probability")
     assert last < ceiling < first

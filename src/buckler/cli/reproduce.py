@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from buckler.cli.waiting import bar
-from buckler.errors import InvalidInput, check_choice
+from buckler.errors import check_choice
 from buckler.paper.library import open_library
 from buckler.paper.page import PARTS
 from buckler.paper.page import reproduce as reproduce_paper
@@ -55,10 +55,7 @@ def reproduce(
 
       buckler reproduce all --log peer_logs/ --page docs/reproduction.md --out docs/reproduction
     """
-    check_choice("PART", part, PARTS)
     classes = CLASSES[check_choice("--class", certified_class, tuple(CLASSES))]
-    if page is not None and part != "all":
-        raise InvalidInput(f"--page is for 'all', which has everything that is on it; got {part!r}")
     library = open_library(evidence)
     logs = log_files(log) if log else []
     command = shlex.join(["buckler", *sys.argv[1:]])

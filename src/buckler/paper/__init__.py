@@ -10,7 +10,7 @@ certificate comes of them.
 - ``signomial``: monomials, signomials, constraints, programmes, and two SciPy solvers (its appendix).
 - ``discrete``: Algorithms 4, 5 and 6; ``published_margin_lower(top, runner_up, n, ...)``.
 - ``curve``: the same infimum as the programme's, along the boundary of its feasible set.
-- ``continuous``: the variable Z and the two printed widths; ``published_scores_margin_lower(scores, label, ...)``.
+- ``continuous``: the variable Z and the two printed widths; ``published_scores_margin_lower(draws, ...)``.
 - ``methods``: all of these by name, for the registry, which finds them there.
 - ``library``: a folder of runs -> the run that can answer a question; ``limits``: a run -> limits by any method.
 - ``tables``, ``figures``: its tables and figures again, sound methods beside its own.

@@ -6,18 +6,16 @@ radius needs: **unsound**, whatever the width.
 """
 
 from collections.abc import Callable
-from functools import partial
 from math import log
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 
 from buckler.bounds.bounded import check_draws, check_range
 from buckler.certify.budget import split
-from buckler.certify.draws import draws_of
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Draws
-from buckler.errors import check_alpha, check_choice, check_whole
+from buckler.errors import check_alpha
 from buckler.paper.quantile import published_quantile
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
@@ -98,78 +96,31 @@ def _variable(a: FloatArray, strongest: FloatArray, margin: MarginKind, order: i
     return published_quantile(a, order) - published_quantile(strongest, order), largest
 
 
-def limit_of_variable(
-    draws: Draws, alpha: float, margin: MarginKind, limit: PublishedLimit, corrected: bool, order: int = 10
+def published_scores_margin_lower(
+    draws: Draws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool, order: int = 10
 ) -> float:
-    """Return the paper's bound for one input; see ``published_scores_margin_lower``."""
+    """Return the paper's bound of the margin from the scores of one input. **No guarantee.**
+
+    The limit of the mean of Z at level alpha; for the second margin, where the mean of X_A is below 1/2, Algorithm 3
+    instead. ``corrected`` takes the width from the theorem that the paper cites rather than as it prints it: its tables
+    fit that, and only the first margin becomes sound by it.
+
+    >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
+    >>> draws = Draws(rows[:, 0], rows[:, 1:].T, np.zeros((2, 0)), 3)
+    >>> round(published_scores_margin_lower(draws, 1e-3, "quantile", limit="bernstein", corrected=False), 4)
+    1.4136
+    """
     if margin == "quantile" and draws.a.mean() < 0.5:
-        return limit_by_classes(draws, alpha, margin, limit, corrected)
+        return published_bonferroni_lower(draws, alpha, margin, limit=limit, corrected=corrected)
     z, bound = _variable(draws.a, draws.rivals.max(axis=0), margin, order)
     return float(LIMITS[limit](np.clip(z, -bound, bound), alpha, -bound, bound, corrected=corrected))
 
 
-def limit_by_classes(draws: Draws, alpha: float, margin: MarginKind, limit: PublishedLimit, corrected: bool) -> float:
-    """Return the paper's baseline for one input; see ``published_bonferroni_lower``."""
+def published_bonferroni_lower(
+    draws: Draws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool
+) -> float:
+    """Return the paper's baseline, its Algorithm 3, from the scores of one input: every class mean at ``alpha/m``."""
     lower, share = LIMITS[limit], split(alpha, draws.num_classes)
     low = np.clip(lower(draws.a, share, corrected=corrected), 0.0, 1.0)
     high = np.clip(1.0 - lower(1.0 - draws.rivals.T, share, corrected=corrected).min(), 0.0, 1.0)
     return float(margin_from_limits(margin, low, high))
-
-
-def published_scores_margin_lower(
-    scores: ArrayLike,
-    label: ArrayLike,
-    *,
-    alpha: float = 1e-3,
-    margin: MarginKind = "quantile",
-    order: int = 10,
-    limit: PublishedLimit = "sequence",
-    corrected: bool = False,
-) -> FloatArray:
-    """Return the paper's bound of the margin from scores ``[n, m]`` or ``[inputs, n, m]``. **No guarantee.**
-
-    The limit of the mean of Z at level alpha; for the second margin, where the mean of X_A is below 1/2, Algorithm 3
-    instead (every class mean at ``alpha/m``). ``corrected`` takes both widths from the theorems that the paper cites
-    rather than as it prints them: its tables fit those, and only the first margin becomes sound by it.
-
-    >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
-    >>> float(published_scores_margin_lower(rows, 0, limit="bernstein").round(4))
-    1.4136
-    """
-    M = check_whole("order", order, 0)
-    return _by_input(scores, label, alpha, margin, limit, partial(limit_of_variable, corrected=corrected, order=M))
-
-
-def published_bonferroni_lower(
-    scores: ArrayLike,
-    label: ArrayLike,
-    *,
-    alpha: float = 1e-3,
-    margin: MarginKind = "quantile",
-    limit: PublishedLimit = "sequence",
-    corrected: bool = False,
-) -> FloatArray:
-    """Return the paper's baseline, its Algorithm 3, from scores ``[n, m]`` or ``[inputs, n, m]``.
-
-    Every class mean has a limit at ``alpha/m``.
-
-    >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
-    >>> float(published_bonferroni_lower(rows, 0, limit="bernstein").round(4))
-    0.9661
-    """
-    return _by_input(scores, label, alpha, margin, limit, partial(limit_by_classes, corrected=corrected))
-
-
-def _by_input(
-    scores: ArrayLike,
-    label: ArrayLike,
-    alpha: float,
-    margin: MarginKind,
-    limit: PublishedLimit,
-    lower: Callable[..., float],
-) -> FloatArray:
-    check_choice("margin", margin, get_args(MarginKind))
-    check_choice("limit", limit, get_args(PublishedLimit))
-    level = check_alpha(alpha)
-    lows = [lower(draws, level, margin, limit) for draws in draws_of(scores, label, None)]
-    return np.array(lows).reshape(np.shape(scores)[:-2])

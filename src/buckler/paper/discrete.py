@@ -140,7 +140,7 @@ def published_margin_lower(
     is wrong.
 
     >>> published_margin_lower([100, 98, 55], [0, 1, 30], 100).round(4)
-    array([ 4.5623,  2.6966, -0.2151])
+    array([ 4.5618,  2.6959, -0.2151])
     """
     check_choice("margin", margin, get_args(MarginKind))
     check_choice("solver", solver, get_args(Solver))

@@ -4,11 +4,14 @@ Votes for class A out of n are binomial. With all other votes in one runner-up c
 limit of the margin rises with x, and the chance that it reaches a margin is one binomial tail.
 """
 
+from bisect import bisect_left
+from functools import cache
+
 import numpy as np
 from scipy.special import betainc
 
 from buckler.certify.discrete import margin_lower
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole
+from buckler.errors import InvalidInput, check_float_array
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 
@@ -20,19 +23,13 @@ def votes_needed(
     >>> votes_needed([0.5, 3.0, 3.5], 100, alpha=1e-3, margin="quantile", method="top_class", num_classes=10)
     array([ 76, 100, 101])
     """
-    goals = np.atleast_1d(check_float_array("margins", margins))
-    few, enough = np.full(goals.size, -1, dtype=np.int64), np.full(goals.size, n + 1, dtype=np.int64)
-    while (enough - few > 1).any():
-        # Each step looks once at each count it needs: neighbouring margins share most of the way.
-        middle = np.where(enough - few > 1, (few + enough) // 2, few)
-        counts, back = np.unique(np.maximum(middle, 0), return_inverse=True)
-        limits = margin_lower(
-            counts, n - counts, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes
-        )[back]
-        reached = limits >= goals
-        open_ = enough - few > 1
-        enough, few = np.where(open_ & reached, middle, enough), np.where(open_ & ~reached, middle, few)
-    return enough
+
+    @cache  # neighbouring margins share most of the way
+    def limit(x: int) -> float:
+        return float(margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes))
+
+    goals = np.atleast_1d(check_float_array("margins", margins)).tolist()
+    return np.array([bisect_left(range(n + 1), goal, key=limit) for goal in goals], dtype=np.int64)
 
 
 def expected_accuracy(
@@ -53,14 +50,10 @@ def expected_accuracy(
     >>> expected_accuracy([0.99, 0.9, 0.0], [1.0, 3.0], 100, method="top_class", num_classes=10).round(3)
     array([0.66 , 0.122])
     """
-    truth = np.atleast_1d(check_float_array("p", p))
+    truth = check_float_array("p", p)
     if truth.ndim != 1 or truth.min() < 0.0 or truth.max() > 1.0:
         raise InvalidInput(f"p must hold probabilities, one an input; got shape {truth.shape}")
-    draws = check_whole("n", n, 1)
-    x = votes_needed(
-        margins, draws, alpha=check_alpha(alpha), margin=margin, method=method, num_classes=num_classes
-    ).astype(np.float64)
-    inside = np.clip(x, 1.0, draws)[:, None]
-    tail = betainc(inside, draws - inside + 1.0, truth)
-    tail = np.where(x[:, None] <= 0.0, 1.0, np.where(x[:, None] > draws, 0.0, tail))
-    return np.asarray(tail.mean(axis=1), dtype=np.float64)
+    x = votes_needed(margins, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes)
+    inside = np.clip(x, 1, n)[:, None]
+    tail = np.where(x[:, None] > n, 0.0, betainc(inside, n - inside + 1.0, truth))
+    return np.asarray(np.where(x <= 0, 1.0, tail.mean(axis=1)), dtype=np.float64)

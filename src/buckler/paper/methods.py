@@ -13,7 +13,7 @@ import numpy as np
 
 from buckler.certify.margins import margin as margin_of
 from buckler.certify.method import Draws, Method, Reads, Votes
-from buckler.paper.continuous import PublishedLimit, limit_by_classes, limit_of_variable
+from buckler.paper.continuous import PublishedLimit, published_bonferroni_lower, published_scores_margin_lower
 from buckler.paper.discrete import published_margin_lower
 from buckler.types import FloatArray, MarginKind
 
@@ -24,9 +24,9 @@ def published(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 
 
 WAYS = {
-    "published": (limit_of_variable, False, "the paper's variable Z, with the width it prints"),
-    "cited": (limit_of_variable, True, "the paper's variable Z, with the width of the theorem it cites"),
-    "baseline": (limit_by_classes, True, "the paper's Algorithm 3, with the width of the theorem it cites"),
+    "published": (published_scores_margin_lower, False, "the paper's variable Z, with the width it prints"),
+    "cited": (published_scores_margin_lower, True, "the paper's variable Z, with the width of the theorem it cites"),
+    "baseline": (published_bonferroni_lower, True, "the paper's Algorithm 3, with the width of the theorem it cites"),
 }
 
 METHODS = (
