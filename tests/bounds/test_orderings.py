@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ndtri
 
 from buckler.bounds.curve import PROBABILITY, QUANTILE
-from buckler.bounds.likelihood_ratio import STEP, fill_boundary, profile, reaches, value
-from buckler.bounds.orderings import DEFAULT
+from buckler.bounds.likelihood_ratio import GUARD, STEP, fill_boundary, profile, reaches, value
+from buckler.bounds.orderings import DEFAULT, SMALLEST_Z
 from buckler.types import FloatArray, IntArray, MarginKind
 
 MARGINS: list[MarginKind] = ["probability", "quantile"]
@@ -113,3 +113,20 @@ def test_boundary_is_what_each_outcome_says_of_itself(kind: int) -> None:
                 assert reaches(kind, int(c[j]), j, n, k, zz)
                 before = int(c[j - 1]) if j else lowest
                 assert int(c[j]) == before or not reaches(kind, int(c[j]) - 1, j, n, k, zz)
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+@pytest.mark.parametrize("alpha", [0.3, 1e-3, 1e-12])
+def test_a_region_holds_every_outcome_of_its_value_or_more(margin: MarginKind, alpha: float) -> None:
+    # Whatever rounding does to the deviance: values need the guard to spare, regions do not (F3).
+    n, kind = 14, PROBABILITY if margin == "probability" else QUANTILE
+    zz = max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
+    every = [x for x in outcomes(n) if x[0] > 0 or margin == "probability"]
+    values = {x: value(kind, *x, n, zz) for x in every}
+    for x in every:
+        inside = {y for y in every if reaches(kind, *y, n, values[x], zz)}
+        assert {y for y in every if values[y] >= values[x]} <= inside
+        needed = zz + GUARD * (n + 200)
+        if reaches(kind, *x, n, values[x], zz):  # but for outcomes that reach no margin of the grid
+            assert reaches(kind, *x, n, values[x], needed)
+            assert not reaches(kind, *x, n, values[x] + 1, needed)

@@ -176,6 +176,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--max-samples": Row("--max-samples 1", "code"),
         "--repair": Row("--repair", "call:sample"),
         "--any-environment": Row("--any-environment", "call:sample"),
+        "--another-model": Row("--another-model", "call:sample"),
         "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
         "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
         "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
@@ -222,6 +223,9 @@ TABLE: dict[str, dict[str, Row]] = {
         "--batch-size": Row("--batch-size 7", "call:decide"),
         "--out": Row("--out made.parquet", "files"),
         "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
+        "--another-model": Row(
+            "--another-model", "call:decide", given="--out made.parquet", refused=("--another-model",)
+        ),
         "--any-environment": Row(
             "--any-environment", "call:decide", given="--out made.parquet", refused=("--any-environment",)
         ),
@@ -318,8 +322,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--margin": Row("--margin probability"),
         "--points": Row("--points 6"),
         "--collapsed": Row(
-            "--collapsed",
-            base="audit top_class --n 8 --points 4",
+            "--collapsed", base="audit top_class --n 8 --points 4",
             refused=("=audit top_class --n 8 --collapsed --power",),
         ),
         "--power": Row("--power", refused=("--power --quiet", "=audit top_class --n 8 --collapsed --power")),

@@ -4,8 +4,8 @@ The variable is ``y_i = (a_i - c_i b_i + c_i) / (1 + c_i)`` in [0, 1], for draws
 ``c_i >= 0`` fixed before draw i; a plain variable is the case c = 0, y = a. A gambler who holds that the mean exceeds
 the candidate m stakes ``min(lambda_i, CAP / m)``, and the wealth is multiplied by ``1 + stake (y_i - m)``.
 
-**Why one path.** The factor falls as m rises, capped or not, as long as ``lambda_i`` is the same for every candidate.
-So wealth falls in m, the rejected candidates are an interval, and a bisection finds its end. Stakes that react to each
+**Why one path.** With one ``lambda_i`` for every candidate wealth falls in m (T14), the rejected candidates are an
+interval, and a bisection finds its end. Stakes that react to each
 candidate's own wealth lose this; ``cells`` shows how to have both.
 
 The stakes are ``sqrt(2 ln(1/alpha) / (n s^2))`` (Waudby-Smith & Ramdas 2024), s the deviation of the draws so far

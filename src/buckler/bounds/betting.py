@@ -3,12 +3,7 @@
 ``star`` limits come from ``cells``, where candidates bet apart; plain ones from ``bets``, where one path of stakes
 serves all candidates.
 
-**Error account.** Wealth is a running product. One factor ``1 + stake (y - m)`` is off by at most 3 roundoffs of
-``stake |y - m|`` plus 1 of itself; where ``y < m`` the stake loses at most CAP = 0.99 of the wealth, so the factor is
-at least 0.01 and its relative error at most 300 roundoffs; the product adds 1. Together under ``4e-14`` a draw, and
-the goal is raised by ``1e-13 n + 1e-12``, relative. A candidate whose wealth falls under 1e-200 is given up, before
-numbers lose digits to underflow; giving up never rejects, and keeps wealth monotone in the candidate. Scaling the
-draws to [0, 1] shifts their mean by a few roundoffs: ``SLACK``.
+The limit is the smallest candidate that is not rejected (T14); rounding of a wealth is accounted for in F6.
 """
 
 from math import log

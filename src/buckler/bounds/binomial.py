@@ -2,7 +2,7 @@
 
 SciPy's inverse of the incomplete beta function lies on the wrong side of the exact limit about half of the time, so it
 serves only as a guess here: the guess is moved outward until the *forward* tail probability, whose relative error is
-below 5e-12, is at most ``alpha (1 - SLACK)``.
+below 5e-12, is at most ``alpha (1 - SLACK)`` (F5).
 """
 
 import numpy as np

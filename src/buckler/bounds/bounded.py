@@ -2,7 +2,7 @@
 
 The draws are one column ``[n]`` or several ``[n, columns]``, each column judged alone. Sums run along contiguous
 memory, where NumPy adds pairwise: their relative error stays below 40 units of roundoff for any n up to 1e9, and
-``SLACK`` pays for that and for the few operations after it.
+``SLACK`` pays for that and for the few operations after it (F7). The limits are those of T13.
 """
 
 from math import log, sqrt

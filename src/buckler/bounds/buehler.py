@@ -3,7 +3,7 @@
     L_T(x) = inf { theta(q) : P_q(T(X) >= T(x)) > alpha }
 
 is a valid ``1 - alpha`` lower limit of ``theta(q)`` and the largest one that is a nondecreasing function of ``T``
-(Buehler, 1957). A margin at which the supremum along the margin curve meets alpha is looked for (``margin_search``,
+(Buehler, 1957; T4). A margin at which the supremum along the margin curve meets alpha is looked for (``margin_search``,
 which is free to be wrong), and that supremum is then *proved* to be at most alpha (``margin_curve``, which is not).
 ``invert`` goes back and forth between the two, and returns nothing without a proof.
 """

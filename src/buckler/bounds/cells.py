@@ -5,7 +5,7 @@ candidate, and a bisection could jump over a hole. Here the candidates are cut i
 a cell hold the stakes that follow the wealth of its upper end u, ``min(lambda, CAP / m)``, which loses at most CAP of
 the wealth. Within a cell the factors ``1 + min(lambda, CAP / m) (y - m)`` fall in m, so a cell is rejected as a whole
 when the wealth of u reaches ``1/alpha`` (Ville), and bisection inside of it is sound. The limit is looked for in the
-lowest cell that is not rejected: everything below it is.
+lowest cell that is not rejected: everything below it is (T15).
 
 **When cells are cut.** After 1/32 of the draws, and whenever their number has doubled, the cells that may still hold
 the limit are cut more finely. Candidates at a distance of k standard errors ``s / sqrt n`` should hold different stakes

@@ -1,20 +1,10 @@
-"""The curve of trinomials with a given margin: where the supremum over ``{q : theta(q) <= L}`` is looked for.
+"""The curve of trinomials with a given margin: where the supremum over ``{q : theta(q) <= L}`` lies (T5).
 
 - quantile margin: ``q1 = Phi(t + L/2)``, ``q2 = Phi(t - L/2)``, ``t <= 0``;
 - probability margin: ``q1 = max(L, 0) + r``, ``q2 = max(-L, 0) + r``, ``r = (1 - |L|) t / 2``, ``0 <= t <= 1``.
 
 The third probability is part of a point: where the rival holds nearly everything ``q2`` rounds to 1, and
-``1 - q1 - q2`` would be noise.
-
-**Account of floating error** (u = 2^-53, P the probability of an up-closed region R under n draws). A change of the
-cells by ``dq_i`` changes ``ln P`` by ``sum A_i dq_i``, ``A_i = E[x_i | R] / q_i``. As R is up-closed, ``A1 >= A3 >=
-A2``; their mean with weights q is n. So ``A2 q2 <= n q2`` and ``A3 (1 - q2) <= E[x1 + x3 | R]``; and a count with mean
-``n q`` has, given an event of probability P, a mean of at most ``n q + sqrt(2 n q s) + s``, ``s = ln(1/P)`` (from its
-moment generating function), at most 28 for P down to 1e-12. A normal tail ``q = Phi(x)`` is off by ``(10 + 3 x^2) u``,
-relative: 10 for erfc (assumed: 5 units in the last place; 1.6 were seen), 3 for the roundings of its argument; and
-``x^2 <= 2 ln(1/q)`` for x <= 0 (above 0 it is off by less). With ``q (10 + 6 ln(1/q)) <= 10`` the first term of each
-count costs at most ``10 n u``, the others less than 2 % of that at n = 1e6. Three cells, the third a difference of two
-tails: ``41 n u`` in all, 4.6e-9 at n = 1e6. Cells of the probability margin have three roundings each and cost less.
+``1 - q1 - q2`` would be noise. Rounding of the cells is accounted for in F1.
 """
 
 from math import erfc, inf

@@ -4,7 +4,7 @@ One pair of classes at a time: a draw is of the first class, of the second, or o
 ``q = (q1, q2, q3)``, and the null is ``H0(L) = {q : Phi^-1(q1) - Phi^-1(q2) <= L}`` for ``L >= 0``, convex because
 ``psi_L(b) = Phi(L + Phi^-1(b))`` is concave. A factor ``a`` per outcome, divided by its supremum over ``H0(L)``, has
 mean at most one under every member, so products over draws are supermartingales and any average of products is one
-too: the chance that it *ever* reaches ``1/alpha`` is at most alpha (Ville), whatever the stopping rule.
+too: the chance that it *ever* reaches ``1/alpha`` is at most alpha, whatever the stopping rule (T12, T16).
 
 Likelihood ratios against the reverse information projection are the best such factors. By the optimality conditions
 at a boundary point ``q(t) = (Phi(t + L/2), Phi(t - L/2), rest)``, ``t <= 0``, the alternatives that project onto it
@@ -23,7 +23,7 @@ from buckler.errors import InvalidInput, check_float_array, check_real, check_wh
 from buckler.types import ArrayLike, FloatArray
 
 ROUNDING = 1e-13
-"""Relative allowance for the handful of roundings in a supremum: a test finds it low by less than 1e-15 without."""
+"""Relative allowance for the few roundings in a supremum (F8): a test finds it low by less than 1e-15 without."""
 
 DEEPEST = -37.0
 """Boundary points are not followed below this: ``Phi`` underflows at -38.4, and any point nearer to 0 is sound."""

@@ -1,25 +1,11 @@
 """Certified supremum of a region's probability over all trinomials whose margin is at most ``L``.
 
-The region is up-closed, so its probability rises with ``q1`` and falls with ``q2``, and the supremum lies on a curve:
-
-- quantile margin: ``q1 = Phi(t + L/2)``, ``q2 = Phi(t - L/2)``, ``t <= 0``;
-- probability margin: ``q1 = max(L, 0) + r``, ``q2 = max(-L, 0) + r``, ``r = (1 - |L|) t / 2``, ``0 <= t <= 1``.
-
-The curve is walked from its top (``q3 = 0``) to its bottom, and each piece is proved in one of two ways.
-
-*Monotone cell*: on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``; the last cell, ``(-inf, b]`` or
-``[0, b]``, is bounded by ``P(q1(b), q2)`` with ``q2`` at its infimum, 0 (``-L`` for a negative probability margin).
-
-*Analytic piece*: for complex ``t`` the probability is in modulus at most the trinomial sum of its terms' moduli,
-``S^n P(Q / S)`` with ``Q_i >= |q_i|`` and ``S`` their sum, close to 1 on a Bernstein ellipse of parameter 2 around
-``[a, b]`` (``log_excess``). ``P(Q / S)`` is at most 1; and where ``Q / S`` has a margin of at most ``L``, it is at most
-the supremum ``P*`` that is to be proved. So the interpolant in ``m + 1`` Chebyshev points errs by at most
-``4 S^n P* / 2^m`` (Trefethen, *Approximation Theory and Approximation Practice*, theorem 8.2), a share ``e < 1`` of
-``P*``; and if every interpolant stays ``e alpha`` below a goal under alpha then ``P* <= goal + e (P* - alpha)``, so
-``P* < alpha`` whatever it was. An interpolant's maximum is bounded through its coefficients: between angles ``eta``
-apart it exceeds its ends by at most ``eta^2 / 8 * sum k^2 |c_k|``. Along a good ordering's curve the probability is
-nearly flat, where monotone cells alone would need a number of cells that grows as the gap to alpha shrinks; the
-analytic pieces need ``O(sqrt(n))`` points whatever the gap.
+The supremum lies on the margin curve (T5), which is walked from its top (``q3 = 0``) to its bottom; each piece is
+proved in one of two ways. *Monotone cell* (T8): on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``. *Analytic
+piece* (T9): an interpolant in Chebyshev points, its error a share of the supremum that is to be proved, bounded by how
+far the probability grows on a Bernstein ellipse (T9a, ``log_excess``), and its maximum bounded through its
+coefficients. Along a good ordering's curve the probability is nearly flat, where monotone cells alone would need a
+number of cells that grows as the gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
 from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
@@ -42,12 +28,7 @@ from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilitie
 from buckler.types import FloatArray
 
 ROUNDING = 5e-8
-"""Relative error, counted against alpha, that rounding may leave in an interpolant.
-
-Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
-theorem 15.2), below 5 for m up to 533, which would need an alpha of 1e-72: 5 times ``RELATIVE_ERROR``.
-Coefficients and Clenshaw's rule lose at most ``4 m^2`` roundoffs of the largest value more, below 1e-11.
-"""
+"""Relative error, counted against alpha, that rounding may leave in an interpolant (F4)."""
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
@@ -95,17 +76,7 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
 
     Two bounds are returned: one by moduli that, divided by their sum, have a margin of at most L; and the best one.
 
-    Probability margin: ``|x + iv| <= x + v^2 / (2 x)`` for each cell. Quantile margin: ``|phi(x + iv)| = phi(x)
-    exp(v^2 / 2)``, so with ``E = exp(u^2 / 2)``, ``|q1| <= E q1``, ``|q2| <= E q2`` and, integrating along the segment
-    that joins the two ends, ``|q3| <= E q3 sqrt(1 + u^2 / t^2)``. Where ``q1`` is near 1 a finer bound of ``|q1| =
-    |1 - w|`` helps: ``|1 - w| <= 1 - Re w + (Im w)^2 / (2 - 2 Re w)``, ``|Im w| <= u E phi``, and ``Re w >= w0
-    (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``. Where ``q3`` is near 1, the same
-    with ``w = q1 + q2``.
-
-    Margins of ``Q / S``, for ``L >= 0``. Probability: ``Q1 - Q2 <= q1 - q2`` since ``q1 >= q2``, and ``S >= 1``.
-    Quantile, with ``Q1 <= E q1``, ``Q2 = E q2``, ``Q3 >= E q3``: if ``S < E`` then ``Q1 <= q1 S``, because ``S >= Q1 +
-    E (1 - q1)``, and ``Q2 > q2 S``; otherwise ``q1`` and ``q2`` shrink by at least the common factor ``E / S``, which
-    lowers the margin since ``Phi / phi`` rises. The bound for ``q3`` near 1 has ``Q3 < E q3`` and is left out.
+    The inequalities are those of T9a; the bound for ``q3`` near 1 gives the best alone.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:

@@ -3,7 +3,7 @@
 ``ordering.region(x1, x2, n, alpha, margin)`` returns the boundary (see ``trinomial``) of ``{y : T(y) >= T(x)}``, ties
 included, and a margin near which to start searching; with ``ties=False`` the boundary of ``{y : T(y) > T(x)}``. Each
 T is one deterministic function, evaluated identically on every outcome: the regions of all outcomes nest, which is
-what Buehler's argument needs.
+what Buehler's argument needs (T4, T6).
 """
 
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The predictable plug-in empirical-Bernstein sequence: a lower limit of a mean that holds at every n at once."""
+"""The predictable plug-in empirical-Bernstein sequence: a lower limit of a mean at every n at once (T13, F7)."""
 
 from math import inf, log, log1p, sqrt
 from typing import Any

@@ -23,15 +23,7 @@ ROUNDOFF = 2.0**-53
 DEEP = 3.0
 """A log scale lower than this many n has an error of its own, added where it is used (``unscaled``)."""
 RELATIVE_ERROR = 1e-8
-"""What rounding may hide of a computed probability, relative, for n up to a million.
-
-In units of ``n u``, u = 2^-53: 41 for the point (``curve``); 7 for the recurrence, of which each step to a lower level
-costs at most 7 roundings and there are at most n of them (the columns, ``O(sqrt n)`` with 10 roundings each, vanish
-beside that); 5 for the terms of the first column, each 5 roundings from the one before; 6 for the logarithm of its
-scale, three deviance terms whose counts and means add up to n each; and 18 for 6 roundings of a log scale of up to
-``DEEP n``: 3 in its terms, 3 in taking it back. Products and sums of positive numbers add relative errors, and nothing
-else occurs. Together ``77 n u``, 8.6e-9. Against ball arithmetic the tests see less than 1e-10 at n = 1e5.
-"""
+"""What rounding may hide of a computed probability, relative, for n up to a million (F2)."""
 
 
 @compiled

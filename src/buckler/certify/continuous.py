@@ -6,7 +6,7 @@ Class A (``label``) must not depend on them.
 Three ways to combine classes, each at total error alpha:
 
 - ``pairwise``: a limit at level alpha for each rival j, and the smallest of them. The smallest is valid without any
-  correction: it errs only if the limit of the one closest rival errs (intersection-union).
+  correction: it errs only if the limit of the one closest rival errs (T2).
 - ``bonferroni``: a limit for each of the m class means at ``alpha/m``, as in the paper.
 - ``margin_variable``: the limit of the mean of ``Z = X_A - max_j X_j``, as in the paper; first margin alone, since
   ``E Z`` is at most that margin, while no such inequality holds for the second.

@@ -1,6 +1,6 @@
 """Counts -> a lower limit of the margin.
 
-Votes of n noisy copies are multinomial. By Lemma 1 (the smallest of limits that each hold at level alpha holds at level
+Votes of n noisy copies are multinomial. By T2 (the smallest of limits that each hold at level alpha holds at level
 alpha) and because every limit here falls as the other count rises, only ``(top, runner_up, n)`` matter: the count of
 the certified class A and the largest count among the other classes. A must not depend on these counts.
 """

@@ -2,7 +2,7 @@
 
 A rung is one radius of the ladder; a single target radius is a ladder of one. Rows are inputs, each at its own rung.
 Three quarters of alpha belong to the any-time e-values; the last quarter is kept for the exam, a fixed-n test that sees
-the inputs which no any-time test can tell from the threshold in that many draws.
+the inputs which no any-time test can tell from the threshold in that many draws (T17).
 """
 
 from collections.abc import Callable, Sequence

@@ -1,14 +1,10 @@
 """The second margin through tangents: from a mean of ``X_A - c X_j`` to a limit of ``Phi^-1(p_A) - Phi^-1(p_j)``.
 
-For ``L >= 0`` the curve ``psi_L(b) = Phi(L + Phi^-1(b))`` is concave, so for a slope ``c >= 1`` the line of slope c
-that touches it from above has the height ``h_L(c) = sup_b psi_L(b) - c b = Phi(t + L/2) - c Phi(t - L/2)`` with
-``t = -ln(c)/L``. If the margin is at most L, then ``p_A <= psi_L(p_j)`` and ``E[X_A - c X_j] <= h_L(c)``; so a mean
-shown to be above ``h_L(c)`` shows the margin to be above L, at the same alpha. ``h`` rises in L. Nothing is proved
-below L = 0, where the curve is convex: the limit is then -inf.
-
-The slope may come from anywhere but the draws it is used on: from a selection sample, or, for betting, step by step
-from the draws before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c): two normal tails, each within 1e-15 relative;
-the touching point is a maximum, so an error in t is of second order.
+For ``L >= 0`` the line of slope c that touches ``psi_L(b) = Phi(L + Phi^-1(b))`` from above has the height ``h_L(c) =
+Phi(t + L/2) - c Phi(t - L/2)``, ``t = -ln(c)/L``; a mean shown to be above it shows the margin to be above L, at the
+same alpha (T10, T11). Nothing is proved below L = 0, where the curve is convex: the limit is then -inf. The slope may
+come from anywhere but the draws it is used on: from a selection sample, or, for betting, step by step from the draws
+before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c) (F9).
 """
 
 from collections.abc import Callable

@@ -2,7 +2,7 @@
 
 Each is a lower limit of the margin of the certified class at total error alpha: one-sided, fixed n, rounded down; it
 may be negative, and is -inf where nothing is proved. Each falls as the other count rises, so that the largest of the
-other classes decides (Lemma 1 pays for the rest).
+other classes decides (T2 pays for the rest).
 """
 
 import numpy as np

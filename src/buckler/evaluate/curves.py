@@ -2,7 +2,7 @@
 
 Each certificate errs with probability at most alpha, independently across inputs (inputs never share noise). So, with
 probability at least ``1 - delta``, at most ``false_certificates(N, alpha, delta)`` of N are wrong, and the true
-certified accuracy is above the observed one less that many inputs, for all radii at once.
+certified accuracy is above the observed one less that many inputs, for all radii at once (T19).
 """
 
 from collections.abc import Sequence

@@ -1,6 +1,6 @@
 """Independent normal noise of standard deviation sigma: from a margin to an l2 radius, rounded down.
 
-Given the margin, these are deterministic facts about the smoothed classifier; balls are open, since at the radius
+Given the margin, these are deterministic facts about the smoothed classifier (T1); balls are open, since at the radius
 itself two classes may tie.
 
 - ``R2 = (sigma / 2) M2`` (Cohen, Rosenfeld and Kolter 2019).
@@ -21,8 +21,9 @@ from buckler.errors import check_choice, check_positive
 from buckler.types import MarginKind, RadiusKind
 
 ROUNDING = 1.0 - 4e-15
-"""Radii are multiplied by this. ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within an ulp
-of its own, so a tenth of that would do; the record of a certificate allows half for another machine's last digits."""
+"""Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
+an ulp of its own, so a tenth of that would do; the record of a certificate allows half for another machine's last
+digits."""
 
 SMALLEST = float_info.min
 """Radii below the smallest normal number are 0: there, a product is no longer right to a relative 1e-16."""
