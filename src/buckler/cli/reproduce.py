@@ -18,11 +18,8 @@ from buckler.paper.tables import text_table
 from buckler.report.tables import to_markdown
 from buckler.runs.certify import CertifiedClass
 
-CLASSES: dict[str, tuple[CertifiedClass, ...]] = {
-    "label": ("label",),
-    "selection": ("selection",),
-    "both": ("label", "selection"),
-}
+CLASSES: dict[str, tuple[CertifiedClass, ...]]
+CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "selection")}
 
 
 def reproduce(

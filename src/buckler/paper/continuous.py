@@ -78,18 +78,13 @@ LIMITS: dict[str, Callable[..., FloatArray]] = {
 
 
 def published_margin_variable(
-    scores: ArrayLike, label: int, margin: MarginKind = "quantile", order: int = 10
+    a: FloatArray, strongest: FloatArray, margin: MarginKind = "quantile", order: int = 10
 ) -> tuple[FloatArray, float]:
-    """Return the paper's ``Z`` for each row of ``scores [n, m]``, and the b with Z in [-b, b].
+    """Return the paper's ``Z`` for each draw, from the scores of A and the largest other ones, and the b with |Z| <= b.
 
-    >>> published_margin_variable([[1.0, 0.0, 0.0]], 0)[0].round(4)
+    >>> published_margin_variable(np.array([1.0]), np.array([0.0]))[0].round(4)
     array([4.5624])
     """
-    rows = np.asarray(scores, dtype=np.float64)
-    return _variable(rows[:, label], np.delete(rows, label, axis=1).max(axis=1), margin, order)
-
-
-def _variable(a: FloatArray, strongest: FloatArray, margin: MarginKind, order: int) -> tuple[FloatArray, float]:
     if margin == "probability":
         return a - strongest, 1.0
     largest = 2.0 * float(published_quantile(1.0, order))
@@ -112,7 +107,7 @@ def published_scores_margin_lower(
     """
     if margin == "quantile" and draws.a.mean() < 0.5:
         return published_bonferroni_lower(draws, alpha, margin, limit=limit, corrected=corrected)
-    z, bound = _variable(draws.a, draws.rivals.max(axis=0), margin, order)
+    z, bound = published_margin_variable(draws.a, draws.rivals.max(axis=0), margin, order)
     return float(LIMITS[limit](np.clip(z, -bound, bound), alpha, -bound, bound, corrected=corrected))
 
 

@@ -106,7 +106,7 @@ def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, o
     simplex = Signomial.of([(1, power(1.0, 0)), (1, power(1.0, 1)), (1, power(1.0, 2)), (-1, power(1.0))])
     if not second:
         below = Signomial.of([*level, (-1, power(1.0, 0)), (1, power(1.0, 1))])
-        return SignomialProgram(("q1", "q2", "q3"), objective, (Constraint(below), Constraint(simplex, equality=True)))
+        return SignomialProgram(objective, (Constraint(below), Constraint(simplex, equality=True)))
     taylor = [(-1, power(a, u, 2 * k + 1)) for u in (3, 4) for k, a in enumerate(series(order))]
     u1 = Signomial.of([(1, power(2.0, 0)), (-1, power(1.0)), (-1, power(1.0, 3))])
     u2 = Signomial.of([(1, power(1.0)), (-1, power(2.0, 1)), (-1, power(1.0, 4))])
@@ -114,7 +114,7 @@ def published_program(counted: IntArray, n: int, L: float, margin: MarginKind, o
         Constraint(Signomial.of([*level, *taylor])),
         *(Constraint(f, equality=True) for f in (simplex, u1, u2)),
     )
-    return SignomialProgram(("q1", "q2", "q3", "u1", "u2"), objective, constraints)
+    return SignomialProgram(objective, constraints)
 
 
 def published_margin_lower(
@@ -179,17 +179,16 @@ def _margin_lower(x1: int, x2: int, n: int, how: _How) -> float:
     counted = published_counted(theta, n, margin, order, inclusive=how.inclusive)
     region, starts = upper_region(counted, n), published_starts(x1, x2, n, margin)
 
-    def on_the_curve(L: float) -> float:
-        return curve_infimum(region, L, margin, order, below=1.0 - alpha)
+    def program(L: float) -> SignomialProgram:
+        return published_program(counted, n, L, margin, order)
 
-    def solve(L: float) -> float:
-        return published_program(counted, n, L, margin, order).solve(starts)
-
-    def fast_solve(L: float) -> float:
-        return published_program(counted, n, L, margin, order).fast_solve(starts[0])
-
-    slow, fast = {"curve": (on_the_curve,) * 2, "signomial": (solve,) * 2, "fast": (solve, fast_solve)}[solver]
-    return published_fast_bisection(slow, fast, theta, alpha, how.tolerance)
+    solvers: dict[Solver, Solve] = {
+        "curve": lambda L: curve_infimum(region, L, margin, order, below=1.0 - alpha),
+        "signomial": lambda L: program(L).solve(starts),
+        "fast": lambda L: program(L).fast_solve(starts[0]),
+    }
+    slow = solvers["signomial" if solver == "fast" else solver]
+    return published_fast_bisection(slow, solvers[solver], theta, alpha, how.tolerance)
 
 
 @lru_cache(maxsize=64)

@@ -22,11 +22,8 @@ DRAWN: dict[Case, tuple[str, ...]] = {
 }
 DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 AXES = {"n": "numbers of samples", "sigma": "standard deviations", "temperature": "temperatures"}
-OTHER_NETWORKS = {
-    "examples.efficientnet_lite0:make": (
-        "EfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
-    )
-}
+LITE = "EfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
+OTHER_NETWORKS = {"examples.efficientnet_lite0:make": LITE}
 """What a title says about the runs of a classifier, called as it is in their manifests."""
 
 POINTS = 300

@@ -10,7 +10,6 @@ point, hence is an *upper* bound of the infimum; neither is a proof of a lower o
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.optimize import minimize
@@ -59,11 +58,6 @@ class Signomial:
         """Return the number of monomials."""
         return len(self.logs)
 
-    @cached_property
-    def is_posynomial(self) -> bool:
-        """Whether every monomial is added and none subtracted."""
-        return bool((self.signs > 0.0).all())
-
     def _terms(self, x: FloatArray) -> FloatArray:
         return self.signs * np.exp(self.logs + self.exponents @ np.log(np.maximum(x, SMALLEST)))
 
@@ -91,9 +85,8 @@ class Constraint:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SignomialProgram:
-    """Minimise ``objective`` over positive ``variables`` of at most one, subject to ``constraints``."""
+    """Minimise ``objective`` over positive variables of at most one, subject to ``constraints``."""
 
-    variables: tuple[str, ...]
     objective: Signomial
     constraints: tuple[Constraint, ...]
 
@@ -111,7 +104,7 @@ class SignomialProgram:
             np.clip(start, SMALLEST, 1.0),
             jac=self.objective.gradient,
             method="SLSQP",
-            bounds=[(SMALLEST, 1.0)] * len(self.variables),
+            bounds=[(SMALLEST, 1.0)] * len(start),
             constraints=[
                 {"type": "eq" if c.equality else "ineq", "fun": c.signomial.value, "jac": c.signomial.gradient}
                 for c in self.constraints
