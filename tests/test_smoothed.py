@@ -62,7 +62,7 @@ def test_votes_have_no_temperature_and_scores_no_votes_method() -> None:
     with pytest.raises(buckler.InvalidInput, match="COMBINE/LIMIT"):
         smoothed.certify([0.6], n=10, map="softmax", method="exact")
     with pytest.raises(buckler.UnsoundMethod):
-        smoothed.certify([0.6], n=10, map="softmax", method="published/star")
+        smoothed.certify([0.6], n=10, map="softmax", method="published/sequence")
 
 
 def test_a_target_radius_is_decided_with_few_draws() -> None:

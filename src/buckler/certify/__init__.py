@@ -15,7 +15,6 @@ makes the certificate.
   ``decided.Decided``: how one input ended or stands.
 - ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
-- ``published``: the estimators of the paper as printed; unsound, refused for certificates.
 
 May import: the root modules, ``laws`` and ``bounds``.
 """
