@@ -17,7 +17,7 @@ RadiusKind = Literal["R1", "R1+", "R2"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
-Decision = Literal["undecided", "certified", "hopeless"]
+Decision = Literal["undecided", "certified", "hopeless", "precise"]
 
 
 class Law(Protocol):

@@ -73,7 +73,7 @@ class _Fit:
 def report_page(
     runs: Sequence[RunPage], series: Sequence[Series], *, title: str, class_names: Sequence[str] | None = None
 ) -> str:
-    """Return the page. Curves share one even grid of radii from 0.
+    """Return the page. Curves share one grid of radii from 0.
 
     Where the page would be too large, pictures are left out first, then rows of the table; the page says so.
     """

@@ -101,15 +101,24 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         environment={} if drawn is None else drawn.facts(),
         caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
+        asked=_asked(origin),
     )
+
+
+def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the radii that decisions were about; a file that says otherwise than in rising numbers has none."""
+    radii = origin.get("radii")
+    fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
+    return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
 
 
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
     if isinstance(radii := origin.get("radii"), list):
-        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
-        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
+        asked = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
+        fixed = {**asked, "--spec": "spec.toml", "--margin": origin.get("margin")}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),)
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
