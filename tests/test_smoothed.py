@@ -62,7 +62,7 @@ def test_votes_have_no_temperature_and_scores_no_votes_method() -> None:
     with pytest.raises(buckler.InvalidInput, match="COMBINE/LIMIT"):
         smoothed.certify([0.6], n=10, map="softmax", method="exact")
     with pytest.raises(buckler.UnsoundMethod):
-        smoothed.certify([0.6], n=10, map="softmax", method="published/star")
+        smoothed.certify([0.6], n=10, map="softmax", method="published/sequence")
 
 
 def test_a_target_radius_is_decided_with_few_draws() -> None:
@@ -78,10 +78,66 @@ def test_a_target_radius_is_decided_with_few_draws() -> None:
     assert (given.predicted, given.n0) == (0, 0)
 
 
+def test_a_ladder_of_radii_is_climbed_until_each_is_decided() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    radii = [0.25, 0.5, 0.75, 1.0]
+    certificate = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000)
+    decided = smoothed.decide([0.85, 0.0], radii=radii, max_n=20_000)
+    assert decided.certificate == certificate
+    assert (certificate.radius, decided.decision) == (0.75, "hopeless")
+    assert list(decided.certified_at) == sorted(decided.certified_at)
+    assert len(decided.certified_at) == 3
+    assert decided.certified_at[0] < decided.certified_at[2] <= certificate.n
+    by_probability = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000, margin="probability")
+    assert (by_probability.radius, by_probability.radius_kind) == (0.75, "R1+")
+
+
+def test_a_precision_ends_the_drawing_where_it_is_reached() -> None:
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    rough = smoothed.decide([0.85, 0.0], precision=0.2)
+    fine = smoothed.decide([0.85, 0.0], precision=0.05)
+    assert rough.decision == fine.decision == "precise"
+    assert 0.6 < rough.certificate.radius < fine.certificate.radius < 0.85
+    assert rough.certificate.n < fine.certificate.n / 4
+    assert smoothed.certify([0.85, 0.0], precision=0.2) == rough.certificate
+
+
+class Ends:
+    """A model that says when the time is up, and interrupts once."""
+
+    def __init__(self, at: int, problem: bool) -> None:
+        self.left, self.problem, self.now = at, problem, 0.0
+
+    def __call__(self, batch: Any) -> Any:
+        self.left -= 1
+        if self.left == 0:
+            self.now = 1e9
+            if self.problem:
+                raise KeyboardInterrupt
+        return half_space(batch)
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_the_answer_so_far_is_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Ends(9, problem=False)
+    monkeypatch.setattr(smoothed_module, "time", model)
+    stopped = buckler.Smoothed(model, sigma=0.5, num_classes=2).decide([0.85, 0.0], radii=[0.25, 0.8], max_seconds=5.0)
+    assert (stopped.decision, stopped.by_exam) == ("undecided", 0)
+    assert stopped.certificate.radius == 0.25
+    interrupted = buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], precision=0.05)
+    assert (interrupted.decision, interrupted.by_exam) == ("undecided", 0)
+    assert 0.0 < interrupted.certificate.radius < 0.85
+    with pytest.raises(KeyboardInterrupt):
+        buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], radii=[0.25, 0.8])
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"n": 5}, {"method": "exact"}, {"margin": "probability"}, {"max_n": 0}, {"n0": 0}, {"radius": "R1"},
+        {"n": 5}, {"method": "exact"}, {"margin": "wide"}, {"max_n": 0}, {"radii": [0.2]}, {"precision": 0.1},
+        {"n0": 0}, {"radius": "R1"},
         {"temperature": 1.0}, {"map": "softmax"},
     ],
 )  # fmt: skip
@@ -105,6 +161,11 @@ def test_a_target_radius_takes_no_other_plan(change: dict[str, object]) -> None:
         ({"x": np.array([np.nan])}, "x must"),
         ({"x": 1.0}, "x must"),
         ({"max_n": 5}, "max_n is for drawing until decided"),
+        ({"max_seconds": 5}, "max_seconds is for drawing until decided"),
+        ({"n": None, "radii": [0.5, 0.2]}, "radii must rise"),
+        ({"n": None, "radii": []}, "radii must be one or more"),
+        ({"n": None, "precision": 1.5}, "precision must be below 1"),
+        ({"n": None, "radii": [0.2], "max_seconds": -1}, "max_seconds must be above 0"),
         ({"label": 0, "n0": 5}, "n0 is for a class that is selected"),
         ({"n": None, "target_radius": 0.0}, "radii must be above 0"),
     ],

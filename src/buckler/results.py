@@ -47,7 +47,7 @@ class Result:
     ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
     the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
     devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
-    ``commands`` what makes it again from a file spec.toml.
+    ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand.
     """
 
     path: Path
@@ -62,6 +62,7 @@ class Result:
     caution: str
     commands: tuple[str, ...]
     pictures: Pictures | None = None
+    asked: tuple[float, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
 """A model, sigma and an input -> a certificate, in memory: the door for one's own program."""
 
+import time
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import certify_counts
-from buckler.certify.ladder import Ladder
+from buckler.certify.decided import Decided
+from buckler.certify.ladder import Ladder, fine_radii
 from buckler.certify.registry import sound_method
 from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
@@ -66,7 +70,10 @@ class Smoothed:
         map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
         temperature: float | None = None,
         target_radius: float | None = None,
+        radii: Sequence[float] | None = None,
+        precision: float | None = None,
         max_n: int | None = None,
+        max_seconds: float | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Certificate:
         """Return the certificate of one input ``x`` (without a batch axis), from ``n`` draws or until decided.
@@ -83,25 +90,33 @@ class Smoothed:
         ``temperature`` and ``sparsemax`` smooth the scores themselves (method ``pairwise/star`` unless told, any
         ``combine/limit``): another smoothed classifier, with another radius. Choose before drawing.
 
-        With ``target_radius``, fixed beforehand, drawing goes on until that radius is certified, looks hopeless, or
-        ``max_n`` draws (100,000 unless told) are spent; the certificate is valid whenever it stops, and its ``n`` is
-        what was used.
+        With ``target_radius``, or rising ``radii``, fixed beforehand, or a ``precision``, drawing goes on until that is
+        decided: see ``decide``, which also tells how. The certificate is of the largest radius certified, it holds
+        whenever drawing stopped, and its ``n`` is what was used.
         """
         point = self._point(x)
         name = content_id(point) if id is None else id
         check_alpha(alpha)
+        ways = {"target_radius": target_radius, "radii": radii, "precision": precision}
+        asked = [key for key, value in ways.items() if value is not None]
+        if asked:
+            others = {"n": n, "method": method, "radius": radius, "temperature": temperature}
+            given = [key for key, value in others.items() if value is not None] + ["map"] * (map != "hardmax")
+            if given or len(asked) > 1:
+                unfit, kind = (
+                    (given[0], "for a fixed number of draws") if given else (asked[1], "another way to decide")
+                )
+                raise InvalidInput(f"{unfit} is {kind}; with {asked[0]} it does not apply")
+            return self.decide(
+                x, radii=radii if target_radius is None else (target_radius,), precision=precision, max_n=max_n,
+                max_seconds=max_seconds, n0=n0, alpha=alpha, seed=seed, label=label, margin=margin or "quantile", id=id,
+            ).certificate  # fmt: skip
+        for key, value in {"max_n": max_n, "max_seconds": max_seconds}.items():
+            if value is not None:
+                raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
+        draws = check_whole("n", DRAWS if n is None else n, 1)
         selection_draws = self._selection_draws(n0, label, map)
         engine = Engine(self.classifier, sigma=self.sigma, seed=seed)
-        if target_radius is not None:
-            others = {"n": n, "margin": margin, "method": method, "radius": radius, "temperature": temperature}
-            given = [key for key, value in others.items() if value is not None] + ["map"] * (map != "hardmax")
-            if given:
-                raise InvalidInput(f"{given[0]} is for a fixed number of draws; with target_radius it does not apply")
-            ladder = Ladder((target_radius,), self.sigma, alpha, MAX_DRAWS if max_n is None else max_n)
-            return self._until_decided(engine, ladder, point, name, label, selection_draws)
-        if max_n is not None:
-            raise InvalidInput("max_n is for drawing until decided; without target_radius it does not apply")
-        draws = check_whole("n", DRAWS if n is None else n, 1)
         deciding: dict[str, Any] = {
             "sigma": self.sigma, "alpha": alpha, "margin": margin or "quantile", "radius": radius, "label": label,
             "ids": [name],
@@ -133,6 +148,61 @@ class Smoothed:
         assert isinstance(made, Certificate)  # noqa: S101  (one input in, one certificate out)
         return made
 
+    def decide(
+        self,
+        x: ArrayLike,
+        *,
+        radii: Sequence[float] | None = None,
+        precision: float | None = None,
+        max_n: int | None = None,
+        max_seconds: float | None = None,
+        n0: int | None = None,
+        alpha: float = 1e-3,
+        seed: int = 0,
+        label: int | None = None,
+        margin: MarginKind = "quantile",
+        id: str | None = None,  # noqa: A002  (the record's own name for it)
+    ) -> Decided:
+        """Return how far up a ladder of ``radii`` one input gets, drawing until each radius is decided.
+
+        **Guarantee.** The probability that a false radius is ever certified is at most ``alpha``, whenever and for
+        whatever reason drawing stops (theory T16 to T18).
+
+        Drawing goes on until every radius is certified, the next one looks hopeless, or ``max_n`` draws (100,000 unless
+        told) are spent. With a ``precision`` in place of radii, as much is certified as there is: a fine ladder, until
+        the certified radius is within that share of the estimated one. After ``max_seconds`` the answer so far is
+        returned, and with a precision on an interrupt (Ctrl-C) too; its decision is then ``undecided``.
+
+        >>> import numpy as np
+        >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
+        >>> decided = smoothed.decide([0.6], radii=[0.25, 0.5, 0.75])
+        >>> decided.decision, decided.certificate.radius, len(decided.certified_at)
+        ('hopeless', 0.5, 2)
+        """
+        point = self._point(x)
+        name = content_id(point) if id is None else id
+        deadline = None if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
+        draws = self._selection_draws(n0, label, "hardmax")
+        if (radii is None) == (precision is None):
+            raise InvalidInput("radii or precision must be given, and not both")
+        rungs = fine_radii(precision, self.sigma) if precision is not None else radii
+        budget = MAX_DRAWS if max_n is None else max_n
+        ladder = Ladder(rungs, self.sigma, alpha, budget, margin, precision=precision)  # type: ignore[arg-type]
+        engine = Engine(self.classifier, sigma=self.sigma, seed=seed)
+        with engine.session():
+            if label is None:
+                label = int(engine.votes(point[None], [name], "selection", draws)[0].argmax())
+            test = AnytimeTest(ladder, [label], engine.num_classes)
+            try:
+                with closing(draw_until_decided(engine, point[None], [name], test)) as rounds:
+                    for _ in rounds:
+                        if deadline is not None and time.monotonic() > deadline:
+                            break
+            except KeyboardInterrupt:
+                if precision is None or not test.n[0]:
+                    raise
+        return test.decided(0, name, draws)
+
     def _point(self, x: ArrayLike) -> Float32Array:
         point = as_floats("x", x, self.value_range)
         if point.ndim == 0 or point.size == 0:
@@ -150,15 +220,3 @@ class Smoothed:
         if label is None and draws == 0:
             raise InvalidInput("n0 must be at least 1 when no label is given; got 0")
         return draws
-
-    @staticmethod
-    def _until_decided(
-        engine: Engine, ladder: Ladder, point: Float32Array, name: str, label: int | None, n0: int
-    ) -> Certificate:
-        with engine.session():
-            if label is None:
-                label = int(engine.votes(point[None], [name], "selection", n0)[0].argmax())
-            test = AnytimeTest(ladder, [label], engine.num_classes)
-            for _ in draw_until_decided(engine, point[None], [name], test):
-                pass
-        return test.decided(0, name, n0).certificate

@@ -15,10 +15,9 @@ AnyArray = npt.NDArray[Any]
 MarginKind = Literal["probability", "quantile"]
 RadiusKind = Literal["R1", "R1+", "R2"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
-DiscreteMethod = Literal["exact", "bonferroni", "bonferroni_all", "top_class", "published"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
-Decision = Literal["undecided", "certified", "hopeless"]
+Decision = Literal["undecided", "certified", "hopeless", "precise"]
 
 
 class Law(Protocol):

@@ -1,17 +1,13 @@
 """Optional stopping at its worst: exact on the lattice at small n, simulated at large, and failing on planted bugs."""
 
-import copy
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import bdtrc, gammaln, ndtr, xlogy
+from scipy.special import bdtrc, ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
-from buckler.certify.anytime import AnytimeTest
-from buckler.certify.ladder import Ladder
-from buckler.evaluate.audit import outcomes
 from buckler.evaluate.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 from buckler.types import BoolArray, FloatArray, IntArray
 
@@ -117,58 +113,6 @@ def test_simulation_finds_the_bug_that_only_many_draws_show() -> None:
     assert small.passed
     crossings = simulate_crossings(poor, boundary_truths(L, 8)[0], LOOKS, runs, 0.05, 1)
     assert bdtrc(crossings - 1, runs, 0.05) < 1e-6
-
-
-def start(target: float, alpha: float, max_n: int) -> AnytimeTest:
-    return AnytimeTest(Ladder((target,), 1.0, alpha, max_n), [0], 3)
-
-
-def rows_of(test: AnytimeTest, rows: IntArray) -> AnytimeTest:
-    """A test of these inputs alone, each as often as it is named, with a state of its own."""
-    taken = copy.copy(test)
-    for name, value in vars(test).items():
-        if isinstance(value, np.ndarray):
-            setattr(taken, name, value[rows])
-    return taken
-
-
-def chance_of_certifying(first: AnytimeTest, truths: FloatArray) -> FloatArray:
-    """The exact chance that the object itself certifies, by following every sequence of batches it asks for."""
-    level: dict[tuple[bytes, bytes], tuple[AnytimeTest, FloatArray]] = {(b"", b""): (first, np.ones(len(truths)))}
-    certified = np.zeros(len(truths))
-    while level:
-        key = min(level, key=lambda state: int(level[state][0].n[0]))
-        test, chance = level.pop(key)
-        votes = outcomes(3, int(test.batch_sizes(test.undecided)[0]))
-        weight = gammaln(votes.sum(axis=1) + 1.0) - gammaln(votes + 1.0).sum(axis=1)
-        steps = np.exp(weight + xlogy(votes[None], truths[:, None, :]).sum(axis=2))
-        after = rows_of(test, np.zeros(len(votes), dtype=np.int64))
-        after.update(np.arange(len(votes)), votes)
-        for k in range(len(votes)):
-            if k not in after.undecided:
-                certified += chance * steps[:, k] * (after.decided(k, "x").decision == "certified")
-                continue
-            state = after._votes[k].tobytes(), after._overcome[k].tobytes()
-            one, before = level.get(state, (None, np.zeros(len(truths))))
-            level[state] = one or rows_of(after, np.array([k])), before + chance * steps[:, k]
-    return certified
-
-
-@pytest.mark.parametrize("target", [0.1, 0.5])
-def test_the_object_itself_keeps_the_promise(target: float) -> None:
-    alpha = 0.25
-    truths = boundary_truths(2 * target, 40)
-    chances = chance_of_certifying(start(target, alpha, 24), np.vstack([truths, truths[:, [0, 2, 1]]]))
-    assert 0.02 < chances.max() <= alpha
-    assert chances[40:] == pytest.approx(chances[:40], rel=1e-9)
-
-
-def test_a_class_without_a_wealth_is_found() -> None:
-    alpha, truth = 0.25, np.array([[0.45, 0.05, 0.5]])
-    forgetful = start(0.1, alpha, 20)
-    forgetful._overcome[0, 2] = True
-    assert chance_of_certifying(start(0.1, alpha, 20), truth) <= alpha
-    assert chance_of_certifying(forgetful, truth) > alpha
 
 
 def test_betting_against_the_current_runner_up_alone_has_a_mean_above_one() -> None:

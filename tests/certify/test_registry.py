@@ -53,7 +53,7 @@ def test_what_a_name_says() -> None:
         ("exact", "scores", InvalidInput, "method must be COMBINE/LIMIT"),
         ("pairwise/magic", None, InvalidInput, "LIMIT one of star, betting"),
         ("published", None, UnsoundMethod, "no guarantee"),
-        ("published/star", None, UnsoundMethod, "no guarantee"),
+        ("published/sequence", None, UnsoundMethod, "no guarantee"),
         (None, None, InvalidInput, "method must be"),
     ],
 )

@@ -91,7 +91,6 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
         (["--map", "softmax"], "No such option: --map"),
         (["--temperature", "1"], "No such option: --temperature"),
         (["--method", "exact"], "No such option: --method"),
-        (["--margin", "quantile"], "No such option: --margin"),
         (["--n", "10"], "No such option: --n"),
         (["--target-radius", "-1"], "radii must be above 0"),
         (["--max-n", "0"], "n must be a whole number"),
@@ -168,7 +167,7 @@ def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: s
         assert "kept nowhere, for want of --out. Go on with: buckler decide" in said[0]
         return
     assert "inputs are decided and kept in t.parquet" in said[0]
-    assert len(read_decisions(here / "t.parquet")) == count
+    assert sum(d.decision != "undecided" for d in read_decisions(here / "t.parquet")) == count
     assert subprocess.run(command, timeout=120, check=False).returncode == 0  # noqa: S603
     once = here / "once.parquet"
     assert subprocess.run([*command[:-1], str(once)], timeout=120, check=False).returncode == 0  # noqa: S603

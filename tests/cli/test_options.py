@@ -100,6 +100,7 @@ class Row:
 QUIET = Row("--quiet", refused=("--quiet --json",))
 JSON = Row("--json", refused=("--json --quiet",))
 SCORED = "--model models_for_options:linear --scores softmax"
+NO_RADII = "decide --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 2 --max-n 300"
 TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
 LOGITS = "--method pairwise/hoeffding"
@@ -206,7 +207,13 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "decide": {
-        "--target-radius": Row("--target-radius 0.1"),
+        "--target-radius": Row("--target-radius 0.1", refused=("--target-radius 0.1 --radii 0.1",)),
+        "--radii": Row("--radii 0.05,0.1", base=f"{NO_RADII} --radii 0.05", refused=("--radii 0.05,0.1",)),
+        "--radii-to": Row("--radii-to 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--radii-to 0.1",)),
+        "--step": Row("--step 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--step 0.05",)),
+        "--precision": Row("--precision 0.3", base=f"{NO_RADII} --precision 0.6", refused=("--precision 0.5",)),
+        "--margin": Row("--margin probability", "files", given="--out made.parquet", refused=("--margin wide",)),
+        "--max-seconds": Row("--max-seconds 1000", "call:decide", refused=("--max-seconds 0",)),
         "--alpha": Row("--alpha 0.05"),
         "--max-n": Row("--max-n 20"),
         "--n0": Row("--n0 0", "code", refused=("--class label --n0 7",)),
@@ -349,7 +356,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n0": Row("--n0 1000"),
         "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
         "--sigma": Row("--sigma 0.25"),
-        "--target-radius": Row("--target-radius 0.25"),
+        "--target-radius": Row("--target-radius 0.25", refused=("--target-radius 0.1 --radii 0.1",)),
+        "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
+        "--radii-to": Row("--radii-to 2 --step 1", refused=("--radii-to 0.1",)),
+        "--step": Row("--step 0.5 --radii-to 2", refused=("--step 0.05",)),
         "--alpha": Row("--alpha 0.05"),
         "--like": Row("--like c.parquet"),
         "--json": Row("--json"),

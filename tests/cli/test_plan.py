@@ -36,7 +36,7 @@ def test_a_pilot_takes_the_place_of_the_typical(tmp_path: Path, capsys: pytest.C
     assert isinstance(pilot, list)
     write_certificates(tmp_path / "pilot.parquet", pilot)
     assert run([*PLAN, "--like", str(tmp_path / "pilot.parquet"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["anytime_share_certified"] == 0.4
+    assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [0.4]
     assert run([*PLAN, "--like", str(tmp_path / "nowhere.parquet")]) == 2
     assert run([*PLAN, "--rate", "0"]) == 2
 

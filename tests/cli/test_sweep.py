@@ -87,7 +87,7 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
         (["s0.1", "--alpha", "0.1,0.1"], "twice"),
         (["s0.1", "--alpha", "2"], "alpha must be in"),
         (["s0.1", "--method", "best"], "method must be"),
-        (["s0.1", "--method", "published/star"], "no guarantee"),
+        (["s0.1", "--method", "published/sequence"], "no guarantee"),
         (["s0.1", "--temperature", "1"], "for scores"),
         (["s0.1", "--baseline", "top_class"], "baseline must be one of"),
         (["s0.1", "--table", "t.docx"], "must end in .md"),

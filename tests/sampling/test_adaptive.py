@@ -1,13 +1,16 @@
 """Drawing until decided: each decider sees its own stream, and device batches stay full."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.sampling.adaptive import draw_until_decided
+from buckler.sampling.adaptive import draw_until_decided, filling
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, draw_counts
+from buckler.sampling.engine import Engine
 from buckler.types import AnyArray, IntArray
+from tests.sampling.drawing import draw_counts
 
 X = np.linspace(-2, 2, 12, dtype=np.float32)[:, None].repeat(3, axis=1)
 IDS = [f"i{k}" for k in range(12)]
@@ -100,6 +103,53 @@ def test_batches_are_shared() -> None:
     _, shared = decide(width=None)
     assert len(shared) < len(alone) / 3
     assert np.mean(shared) > 2 * np.mean(alone)
+
+
+def test_votes_are_looked_at_while_others_are_drawn() -> None:
+    """The draws of the second group and the look at the first wait for one another: neither comes after the other."""
+    looking, drawing = threading.Event(), threading.Event()
+    looks: list[IntArray] = []
+    batches: list[int] = []
+
+    def spy(batch: AnyArray) -> AnyArray:
+        batches.append(len(batch))
+        if sum(batches) > 15:  # what fits of the first group's wants: three inputs of six
+            drawing.set()
+            assert looking.wait(60)
+        return sign(batch)
+
+    class Waits(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            looks.append(rows)
+            looking.set()
+            assert drawing.wait(60)
+            super().update(rows, counts)
+
+    engine, decider = Engine(as_classifier(spy, num_classes=2), sigma=1.0, batch_size=16), Waits()
+    with engine.session():
+        rounds = draw_until_decided(engine, X, IDS, decider)
+        next(rounds)
+        rounds.close()
+    assert [look.tolist() for look in looks] == [[0, 1, 2], [6, 7, 8]]
+
+
+def test_a_look_that_fails_ends_the_drawing() -> None:
+    class Broken(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            raise ZeroDivisionError(rows, counts)
+
+    engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0, batch_size=16)
+    with engine.session(), pytest.raises(ZeroDivisionError):
+        list(draw_until_decided(engine, X, IDS, Broken()))
+
+
+def test_batches_are_full_where_there_is_enough_to_draw() -> None:
+    _, sizes = decide(width=None, rows=20)
+    assert np.mean(np.array(sizes) == 20) > 0.6
+    for wanted in ([7], [50, 3], [3, 3, 3], [20, 20], [19, 2, 19]):
+        now = filling(np.array(wanted), 20)
+        assert now[0]
+        assert now.sum() == len(wanted) or np.array(wanted)[now].sum() >= 20 or sum(wanted) < 20
 
 
 def test_bad_deciders_are_refused() -> None:

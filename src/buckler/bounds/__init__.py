@@ -8,6 +8,7 @@ Call shapes, all vectorised and all returning float64:
 - ``bets``: the predictable stakes of ``betting_lower``; ``stakes``, ``cells`` and ``mean_limit``: those of
   ``star_lower``, candidates that bet apart, and the limit in their lowest cell.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
+  ``half_space``: the same for a difference of probabilities, ``half_space_mixture(L)``.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It reads
   ``orderings`` (which outcomes count as more extreme), ``margin_search`` (a guess), ``margin_curve`` (its proof),
   ``curve`` (trinomials of one margin) and ``trinomial`` (sums over regions).

@@ -11,10 +11,10 @@ makes the certificate.
 - ``vote_limits``, ``continuous.limit_of``: what our methods compute; ``draws``: scores cut into a class and its rivals.
 - ``issue``: the one place where certificates are made.
 - ``tangents``: from a mean of ``X_A - c X_j`` to the second margin; ``margins``: the two margins.
-- ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided.
-- ``forecast.expected_draws(top, target_radius=, sigma=)``: about how many draws that takes. A plan.
+- ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided;
+  ``decided.Decided``: how one input ended or stands.
+- ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
-- ``published``: the estimators of the paper as printed; unsound, refused for certificates.
 
 May import: the root modules, ``laws`` and ``bounds``.
 """

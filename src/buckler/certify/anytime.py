@@ -5,16 +5,14 @@ noisy copies of each input, hands their votes to ``update`` and goes on while in
 any time is T16, why a whole ladder costs no more than one radius T18.
 """
 
-from dataclasses import dataclass
 from math import inf
-from typing import get_args
 
 import numpy as np
 
+from buckler.certify.decided import Decided
 from buckler.certify.issue import issue_target
 from buckler.certify.ladder import Ladder
-from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
-from buckler.records import Certificate
+from buckler.errors import InvalidInput, check_label, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray
 
 FIRST_BATCH = 16
@@ -22,40 +20,8 @@ FIRST_BATCH = 16
 
 SMALLEST_BATCH = 4
 FINEST = 16
-COARSEST = 2
-"""Later batches lie between a sixteenth and a half of the draws so far, near to what certifying still takes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """How one input ended, or stands: its certificate, and the votes and looks behind it.
-
-    ``votes`` are pairs (class, votes) of every class that got any. ``certified_at`` holds, for each radius that is
-    certified, lowest first, the number of draws at which it was; the last ``by_exam`` of them were certified by the
-    exam at draw ``max_n``, the others by e-values.
-    """
-
-    certificate: Certificate
-    label: int
-    decision: Decision
-    votes: tuple[tuple[int, int], ...]
-    certified_at: tuple[int, ...]
-    by_exam: int = 0
-
-    def __post_init__(self) -> None:
-        """Refuse fields that contradict one another."""
-        check_choice("decision", self.decision, get_args(Decision))
-        n, looks = self.certificate.n, (0, *self.certified_at, self.certificate.n)
-        if self.certificate.predicted not in {None, check_whole("label", self.label, 0)}:
-            raise InvalidInput(f"label must be the class predicted; got {self.label}")
-        counts = [check_whole("votes", count, 1) for _, count in self.votes]
-        if sum(counts) != n or len({check_whole("votes", k, 0) for k, _ in self.votes}) != len(counts):
-            raise InvalidInput(f"votes must be of different classes and those of {n} draws; got {show(self.votes)}")
-        if list(looks) != sorted(looks) or 0 in self.certified_at:
-            raise InvalidInput(f"certified_at must rise within 1 and {n}; got {show(self.certified_at)}")
-        if bool(self.certified_at) == self.certificate.abstained:
-            raise InvalidInput("certified_at must hold a look if and only if a radius is certified")
-        check_whole("by_exam", self.by_exam, 0, len(self.certified_at))
+COARSEST = 4
+"""Later batches lie between a sixteenth and a fourth of the draws so far, near to what certifying still takes."""
 
 
 class AnytimeTest:
@@ -67,9 +33,9 @@ class AnytimeTest:
     moment for any reason.
 
     A radius is certified once all those below it are, and every other class has been overcome at it: the e-value of
-    each class reached the level at some look, not all at the same one, or the exam was passed at draw ``max_n``. The
+    each class reached the level at some look, not all at the same one, or the exam was passed at draw ``exam_n``. The
     class of the smallest margin is fixed and unknown; if its margin is at most the radius', its own e-value or the exam
-    must err (see ``Ladder``). There is no division over classes.
+    must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
     >>> test = AnytimeTest(Ladder((0.25, 0.5), sigma=0.5), labels=[0], num_classes=10)
     >>> while test.undecided.size:
@@ -97,6 +63,7 @@ class AnytimeTest:
         self._certified_at: IntArray = np.zeros((inputs, len(ladder)), dtype=np.int64)
         self._by_exam: IntArray = np.zeros(inputs, dtype=np.int64)
         self._hopeless: BoolArray = np.zeros(inputs, dtype=np.bool_)
+        self._precise: BoolArray = np.zeros(inputs, dtype=np.bool_)
 
     @property
     def n(self) -> IntArray:
@@ -106,17 +73,21 @@ class AnytimeTest:
     @property
     def undecided(self) -> IntArray:
         """The inputs for which more draws are wanted."""
-        return np.flatnonzero(~self._hopeless & (self._rung < len(self.ladder)))
+        return np.flatnonzero(~self._hopeless & ~self._precise & (self._rung < len(self.ladder)))
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws to make next for each of these inputs: 0 once decided, never beyond ``max_n``."""
+        """Return how many draws to make next for each of these inputs: 0 once decided, never beyond ``max_n``.
+
+        The draws end at ``exam_n`` before they go on beyond it.
+        """
         n, open_ = self._n[rows], np.isin(rows, self.undecided)
         rung = np.minimum(self._rung[rows], len(self.ladder) - 1)
         # No run of votes for the label can certify with fewer draws than this; it may be beyond any whole number.
         least = np.ceil(np.minimum(self._lacking[rows] / self.ladder.fastest[rung], 2.0**62)).astype(np.int64)
         low = np.maximum(SMALLEST_BATCH, -(-n // FINEST))
         high = np.maximum(FIRST_BATCH, n // COARSEST)
-        wanted = np.minimum(np.maximum(low, np.minimum(least, high)), self.ladder.max_n - n)
+        end = np.where(n < self.ladder.exam_n, self.ladder.exam_n, self.ladder.max_n)
+        wanted = np.minimum(np.maximum(low, np.minimum(least, high)), end - n)
         return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
@@ -124,8 +95,39 @@ class AnytimeTest:
         where, votes = self._checked(rows, counts)
         self._votes[where] += votes
         self._n[where] += votes.sum(axis=1)
+        self._climb(where)
+
+    def restore(self, row: int, before: Decided) -> None:
+        """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
+
+        **Guarantee.** That of the whole, over all tests together, if all have the same radii, alpha and ``exam_n``. The
+        votes are looked at again, as they were: the exam is not taken again at another draw (T17).
+        """
+        votes = np.zeros(self._classes, dtype=np.int64)
+        fits = before.label == self._labels[row] and max(k for k, _ in before.votes) < self._classes
+        if not fits or self._n[row] or before.certificate.n > self.ladder.max_n:
+            raise InvalidInput(
+                f"before must be of this input, of at most {self.ladder.max_n} draws; got {show(before)}"
+            )
+        rung = len(before.certified_at)
+        radius = self.ladder.radii[rung - 1] if 0 < rung <= len(self.ladder) else 0.0
+        if before.certificate.radius != radius:
+            raise InvalidInput(f"before must be of the same radii; got radius {before.certificate.radius}")
+        for k, count in before.votes:
+            votes[k] = count
+        self._votes[row], self._n[row], self._rung[row] = votes, votes.sum(), rung
+        self._certified_at[row, :rung], self._by_exam[row] = before.certified_at, before.by_exam
+        bits = np.unpackbits(np.frombuffer(before.overcome, dtype=np.uint8), count=self._classes).astype(np.bool_)
+        self._overcome[row] |= bits
+        self._precise[row] = before.decision == "precise"
+        if rung < len(self.ladder) and not self._precise[row]:
+            self._climb(np.array([row]))
+
+    def _climb(self, where: IntArray) -> None:
+        """Look at these inputs, and again at those that pass a rung; mark those that are to be drawn no more."""
         while where.size:
             passed, by_exam = self._look(where)
+            self._stop(where[~passed])
             up = where[passed]
             self._certified_at[up, self._rung[up]] = self._n[up]
             self._by_exam[up] += by_exam[passed]
@@ -149,26 +151,32 @@ class AnytimeTest:
         return where, votes
 
     def _look(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
-        """Return which inputs pass their rung, and which of those by the exam alone; the hopeless are marked."""
+        """Return which inputs pass their rung, and which of those by the exam alone."""
         n, rung, votes = self._n[rows], self._rung[rows], self._votes[rows]
         top = votes[np.arange(len(rows)), self._labels[rows]]
         open_ = ~self._overcome[rows]
-        hardest = np.where(open_, votes, -1).max(axis=1)
         wealth = np.where(open_, self.ladder.wealth(rung, top, np.zeros_like(top), n)[:, None], inf)
         row, rival = np.nonzero(open_ & (votes > 0))
         wealth[row, rival] = self.ladder.wealth(rung[row], top[row], votes[row, rival], n[row])
+        self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
         self._overcome[rows] |= wealth >= self.ladder.needed
-        self._lacking[rows] = lacking = self.ladder.needed - wealth.min(axis=1)
-        spent = n == self.ladder.max_n
         by_wealth = self._overcome[rows].all(axis=1)
-        passed = by_wealth | (spent & self.ladder.passes_exam(rung, top))
-        lost = ~passed & spent
-        maybe = np.flatnonzero(~passed & ~spent)
-        maybe = maybe[self.ladder.exam_out_of_reach(rung[maybe], top[maybe], n[maybe])]
+        by_exam = ~by_wealth & (n == self.ladder.exam_n)
+        by_exam[by_exam] = self.ladder.passes_exam(rung[by_exam], top[by_exam])
+        return by_wealth | by_exam, by_exam
+
+    def _stop(self, rows: IntArray) -> None:
+        """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""
+        n, rung, votes, ladder = self._n[rows], self._rung[rows], self._votes[rows], self.ladder
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
+        lost = n == ladder.max_n
+        maybe = np.flatnonzero(~lost)
+        maybe = maybe[ladder.exam_out_of_reach(rung[maybe], top[maybe], n[maybe])]
         three = np.stack([top, hardest, n - top - hardest], axis=1)[maybe]
-        lost[maybe] = self.ladder.out_of_reach(rung[maybe], three, lacking[maybe])
-        self._hopeless[rows[lost]] = True
-        return passed, passed & ~by_wealth
+        lost[maybe] = ladder.out_of_reach(rung[maybe], three, self._lacking[rows[maybe]])
+        self._hopeless[rows] = lost
+        self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
 
     def decided(self, row: int, id: str, n0: int = 0) -> Decided:  # noqa: A002  (the record's own name for it)
         """Return how one input stands: the certificate of the largest radius certified so far, or an abstention.
@@ -184,13 +192,15 @@ class AnytimeTest:
             alpha=ladder.alpha,
             n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
+            kind=ladder.radius_kind,
         )
-        decision: Decision = "hopeless" if self._hopeless[row] else "certified" if rung == len(ladder) else "undecided"
+        decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
         return Decided(
             certificate,
             label,
-            decision,
+            "certified" if rung == len(ladder) else decision,
             tuple((int(k), int(self._votes[row, k])) for k in np.flatnonzero(self._votes[row])),
             tuple(self._certified_at[row, :rung].tolist()),
             int(self._by_exam[row]),
+            b"" if rung == len(ladder) else np.packbits(self._overcome[row]).tobytes(),
         )

@@ -57,7 +57,7 @@ BETS = ("star", "betting")
 
 
 def _first(given: Draws, alpha: float, limit: Limit) -> float:
-    a, rivals, earlier = given
+    a, rivals, earlier = given[:3]
     means = rivals.mean(axis=1)
     if limit in BETS:
         order = np.argsort(-means, kind="stable")
@@ -67,7 +67,7 @@ def _first(given: Draws, alpha: float, limit: Limit) -> float:
 
 
 def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
-    a, rivals, earlier = given
+    a, rivals, earlier = given[:3]
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
     if smallest <= 0.0:
@@ -97,7 +97,7 @@ def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
 
 
 def _bonferroni(given: Draws, alpha: float, margin: MarginKind, limit: Limit) -> float:
-    a, rivals, _ = given
+    a, rivals = given[:2]
     part = split(alpha, len(rivals) + 1)
     low = float(LIMITS[limit](a, part, 0.0, 1.0))
     # An upper limit of a mean is one minus the lower limit of the mean of one minus the variable.
@@ -120,7 +120,7 @@ def limit_of(
         return _bonferroni(given, alpha, margin, limit)
     if combine == "margin_variable":
         strongest = given.rivals.max(axis=0)[None, :]
-        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size))), alpha, limit)
+        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size)), 2), alpha, limit)
     if margin == "probability":
         return _first(given, alpha, limit)
     return _second(given, alpha, limit, slope)

@@ -38,14 +38,14 @@ def margin_lower(
     - ``"bonferroni_all"``: Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper); needs
       ``num_classes``.
     - ``"top_class"``: Clopper-Pearson at alpha for A, and ``p_j <= 1 - p_A`` (Cohen, Rosenfeld and Kolter 2019).
-    - ``"published"``: the paper's Algorithms 4 and 6 as printed; **no guarantee**, may be +inf (see ``published``).
+    - ``"published"``: the paper's Algorithms 4 and 6 as printed; **no guarantee** (see ``paper.discrete``).
 
     >>> margin_lower([100, 90], [0, 5], 100).round(4)
     array([3.0009, 1.8669])
     >>> margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
     array([2.9048, 1.7061])
     """
-    x1, x2, draws = _validated(top, runner_up, n)
+    x1, x2, draws = check_votes(top, runner_up, n)
     level = check_alpha(alpha)
     check_choice("margin", margin, get_args(MarginKind))
     rule = find(method, "votes")
@@ -63,7 +63,8 @@ def limits_by(
     return np.asarray(method.limit(votes, alpha, margin, **options), dtype=np.float64)
 
 
-def _validated(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
+def check_votes(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the three, broadcast; votes must be whole, not negative, and no more than there are draws."""
     try:
         x1, x2, draws = np.broadcast_arrays(
             check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)

@@ -45,8 +45,8 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
     against it is one against each of them. Which columns are kept must not depend on the estimation draws.
     """
     if isinstance(scores, Scores):
-        values = scores.values
-        labels = check_label(label, scores.num_classes, values.shape[0])
+        values, classes = scores.values, scores.num_classes
+        labels = check_label(label, classes, values.shape[0])
         positions = []
         for i, row in _columns(scores):
             if int(labels[i]) not in row:
@@ -54,7 +54,8 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
             positions.append(row.index(int(labels[i])))
     else:
         values = check_scores("scores", scores)
-        labels = check_label(label, values.shape[-1], values.shape[0] if values.ndim == 3 else None)
+        classes = values.shape[-1]
+        labels = check_label(label, classes, values.shape[0] if values.ndim == 3 else None)
         positions = np.atleast_1d(labels).tolist()
     earlier: FloatArray | None = None
     if isinstance(selection, Scores):
@@ -82,5 +83,5 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
         if earlier is not None:
             before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
             moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
-        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, moments))
+        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, moments, classes))
     return found

@@ -125,6 +125,7 @@ def issue_target(
     alpha: float,
     n: int,
     n0: int,
+    kind: RadiusKind = "R2",
 ) -> Certificate:
     """Return the certificate of a radius fixed beforehand that an any-time test decided; None is an abstention."""
     certified = label is not None
@@ -132,9 +133,9 @@ def issue_target(
         id=id,
         predicted=label,
         radius=radius if certified else 0.0,
-        radius_kind="R2",
-        margin_kind="quantile",
-        margin=law.margin(radius, "R2") if certified else -inf,
+        radius_kind=kind,
+        margin_kind=law.kinds[kind],
+        margin=law.margin(radius, kind) if certified else -inf,
         alpha=alpha,
         n=n,
         n0=n0,

@@ -33,11 +33,13 @@ class Draws(NamedTuple):
 
     ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
     maximum over several of them, ``earlier[rival]`` moments of each pair from the selection sample, zeros if none.
+    ``num_classes`` counts all classes, whether they have a row of their own or not.
     """
 
     a: FloatArray
     rivals: FloatArray
     earlier: FloatArray
+    num_classes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from buckler.errors import InvalidInput, UnsoundMethod, show
 from buckler.soundness import SCORES, VOTES, declare_sound
 from buckler.types import Limit, MarginKind
 
-EXTENSIONS = ("buckler.certify.published.methods",)
+EXTENSIONS = ("buckler.paper.methods",)
 """Modules beyond this room whose ``METHODS`` are registered, before a name is called unknown; named, not imported."""
 
 COMBINES = {
@@ -82,18 +82,10 @@ def find(name: str, reads: Reads | None = None) -> Method:
     method = _METHODS.get(name)
     if method is not None and reads in {None, method.reads}:
         return method
-    if method is None and _unsound_family(name):
-        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
     votes = ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == "votes")
     scores = f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}"
     allowed = {"votes": f"one of {votes}", "scores": scores, None: f"one of {votes}, or for scores {scores}"}
     raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
-
-
-def _unsound_family(name: str) -> bool:
-    """Whether a name such as ``published/star`` begins with that of a method without a guarantee."""
-    first = _METHODS.get(name.partition("/")[0])
-    return first is not None and not first.sound
 
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:

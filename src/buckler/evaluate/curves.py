@@ -27,10 +27,10 @@ from buckler.types import ArrayLike, BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each radius: observed, and its lower limit that holds for all radii at once."""
+    """Certified accuracy at each threshold of the radius (or margin): observed, and its simultaneous lower limit."""
 
     name: str
-    radii: FloatArray
+    thresholds: FloatArray
     accuracy: FloatArray
     low: FloatArray
     inputs: int
@@ -110,7 +110,7 @@ def margin_accuracy(
 ) -> Curve:
     """Return the share of inputs whose class is ``right`` and whose margin's limit ``low`` reaches each margin.
 
-    The curve of the paper, which draws accuracy against the margin; ``radii`` are margins here. **Guarantee.** Where
+    The curve of the paper, which draws accuracy against the margin. **Guarantee.** Where
     the limits are ``sound``, each at level ``alpha`` and independent across inputs, then with probability at least
     ``1 - delta`` the true margin is at least each value for at least the share ``low`` of the inputs. Otherwise there
     is none, and no band.
@@ -123,17 +123,8 @@ def margin_accuracy(
     if limits.ndim != 1 or limits.size == 0 or counted.shape != limits.shape or np.isnan(limits).any():
         raise InvalidInput(f"low and right must hold one number for each input; got {limits.shape}, {counted.shape}")
     grid = np.atleast_1d(check_float_array("margins", margins))
-    reached = (np.where(counted, limits, -np.inf)[:, None] >= grid).sum(axis=0)
-    wrong = false_certificates(limits.size, alpha, delta) if sound else 0
-    return Curve(
-        name=name,
-        radii=grid,
-        accuracy=reached / limits.size,
-        low=np.maximum(reached - wrong, 0) / limits.size,
-        inputs=limits.size,
-        abstained=float(np.mean(limits <= 0.0)),
-        delta=delta,
-    )
+    level = alpha if sound else None
+    return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))
 
 
 def _curve(
@@ -146,16 +137,16 @@ def _curve(
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
+    level = max(c.alpha for c in certificates) if all(c.sound for c in certificates) else None
+    abstained = float(np.mean([c.abstained for c in certificates]))
+    return _reaching(reach, grid, level, delta, certificates[0].method if name is None else name, abstained)
+
+
+def _reaching(
+    reach: FloatArray, grid: FloatArray, alpha: float | None, delta: float, name: str, abstained: float
+) -> Curve:
+    """Return the share of inputs that reach each value; claims without a promise have no alpha, and no band."""
     reached = (reach[:, None] >= grid).sum(axis=0)
-    alpha = max(c.alpha for c in certificates)
-    sound = all(c.sound for c in certificates)  # claims without a promise have no band
-    wrong = false_certificates(len(certificates), alpha, delta) if sound else 0
-    return Curve(
-        name=certificates[0].method if name is None else name,
-        radii=grid,
-        accuracy=reached / len(certificates),
-        low=np.maximum(reached - wrong, 0) / len(certificates),
-        inputs=len(certificates),
-        abstained=float(np.mean([c.abstained for c in certificates])),
-        delta=delta,
-    )
+    wrong = 0 if alpha is None else false_certificates(reach.size, alpha, delta)
+    share, low = reached / reach.size, np.maximum(reached - wrong, 0) / reach.size
+    return Curve(name, grid, share, low, reach.size, abstained, delta)

@@ -15,7 +15,7 @@ from math import inf, nextafter, pi, sqrt
 from sys import float_info
 from typing import ClassVar
 
-from scipy.special import ndtri
+from scipy.special import erf, ndtri
 
 from buckler.errors import check_choice, check_positive
 from buckler.types import MarginKind, RadiusKind
@@ -24,6 +24,9 @@ ROUNDING = 1.0 - 4e-15
 """Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
 an ulp of its own, so a tenth of that would do; the record of a certificate allows half for another machine's last
 digits."""
+
+MARGIN_ROUNDING = 1.0 + 1e-14
+"""The margin that R1+ needs is multiplied by this: ``erf`` and its argument are within 1e-15 of theirs."""
 
 SMALLEST = float_info.min
 """Radii below the smallest normal number are 0: there, a product is no longer right to a relative 1e-16."""
@@ -80,15 +83,20 @@ class Gaussian:
         return radius if radius >= SMALLEST else 0.0
 
     def margin(self, radius: float, kind: RadiusKind) -> float:
-        """Return the margin that a radius fixed beforehand needs, rounded up: R2 alone.
+        """Return the margin that a radius fixed beforehand needs, rounded up: for R2 or R1+; at most 1 for the latter.
 
-        **Guarantee.** A quantile margin of at least this certifies the radius.
+        **Guarantee.** A margin above this, or of at least this where it is below 1, certifies the radius: for R1+ it is
+        ``2 Phi(radius / sigma) - 1``.
 
         >>> Gaussian(0.5).margin(0.5, "R2") > 2.0
         True
+        >>> round(Gaussian(0.5).margin(0.5, "R1+"), 6)
+        0.682689
         """
-        check_choice("radius kind", kind, ("R2",))
-        return nextafter(2.0 * nextafter(radius / self.sigma, inf), inf)
+        steps = nextafter(radius / self.sigma, inf)
+        if check_choice("radius kind", kind, ("R2", "R1+")) == "R2":
+            return nextafter(2.0 * steps, inf)
+        return min(1.0, float(erf(steps / sqrt(2.0))) * MARGIN_ROUNDING)
 
 
 def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None) -> float:

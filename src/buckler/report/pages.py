@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_curve, false_certificates
-from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee, series_names
 from buckler.report.thumbnails import tiles
@@ -53,7 +55,10 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     called = series_names(names, [(run, group.certificates[0]) for run, group in groups])
     top = max(certificate.radius for _, group in groups for certificate in group.certificates)
     top = top or max(group.certificates[0].sigma for _, group in groups)
-    radii, edges = round_grid(top, CELLS), round_grid(top, BARS)
+    # Where all radii were asked for beforehand, steps are drawn at those.
+    asked = sorted({radius for result in results for radius in result.asked})
+    radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
+    edges = round_grid(top, BARS)
     # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
     labelled = all(group.labels is not None for _, group in groups)
     made = []

@@ -6,12 +6,11 @@
 - ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own_method.method_named(name)``:
   a method by name, the user's own included.
 - ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
-- ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and
-  ``library.open_library(folder)``: which of several runs can answer a question of the paper.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
   which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
-- ``decide.decide(spec, target, classifier, dataset, out)``: draws until radii are decided, and keeps what is.
+- ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
+  and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
   whether it may go on with that; ``provenance.who_drew(evidence)``: which classifiers and environments did.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.

@@ -6,10 +6,13 @@ ended, and another one is refused and overwrites nothing.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from buckler.certify.anytime import Decided
+import numpy as np
+
+from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries
 from buckler.runs.contents import found_again
@@ -37,17 +40,26 @@ class DecidedFile:
         self._known: list[dict[str, Any]] = []
         self._contents: dict[str, str] = {}
         self._drawings: dict[str, Drawing] = {}
-        self._saved, self._took = time.monotonic(), 0.0
+        self._labels: dict[str, int] = {}
+        self._saved, self._took, self._grown = time.monotonic(), 0.0, False
         self._found = (read_origin(path) or {}) if path.exists() else None
         if self._found is not None:
             self._go_on(self._found, identity, allowed)
 
+    @property
+    def exam_n(self) -> int:
+        """The draw of the exam: the budget that was fixed before the first draw."""
+        return int(self._asked["exam_n"])
+
     def _go_on(self, found: Mapping[str, Any], identity: Identity, allowed: Allowed) -> None:
-        changed = [key for key, value in self._asked.items() if _unnamed(found.get(key)) != _unnamed(value)]
-        if changed:
-            specs = _unnamed(found.get("spec")), _unnamed(self._asked["spec"])
-            what = difference(*specs) if changed == ["spec"] and specs[0] else ", ".join(changed)
+        asked = {key: value for key, value in self._asked.items() if key != "exam_n"}
+        changed = [key for key, value in asked.items() if _unnamed(found.get(key)) != _unnamed(value)]
+        first, before, now = found.get("exam_n"), _budget(found.get("spec")), _budget(asked["spec"])
+        if changed or type(first) is not int or not 1 <= first <= before or now < before:
+            old, alone = found.get("spec"), changed in ([], ["spec"])
+            what = difference(old, asked["spec"]) if alone and isinstance(old, dict) else ", ".join(changed)
             raise InvalidInput(f"{str(self._path)!r} holds certificates of another run (another {what})")
+        self._asked["exam_n"], self._grown = first, now > before
         owner = found.get("owner")
         if "drawn_by" not in found or not isinstance(owner, dict) or "data" not in owner:
             raise InvalidInput(f"{str(self._path)!r} does not say what it was drawn from, so it cannot be gone on with")
@@ -56,7 +68,13 @@ class DecidedFile:
         self._entry = admit(self._path, self._known, identity, allowed, str(self._asked["spec"]["dtype"]))
 
     def read(self, radii: Sequence[float], dataset: Dataset) -> dict[str, Decided]:
-        """Return the decisions that are there, by id, after comparing their inputs with those of the data."""
+        """Return the decisions that are there, by id, after comparing their inputs with those of the data.
+
+        Where the budget has grown, what was hopeless within the old one is undecided again. An input that is under way
+        by the votes of another model is left out: votes of two models are no test of either.
+        """
+        if dataset.labels is not None:
+            self._labels = dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
         if self._found is None:
             return {}
         kept = {d.certificate.id: d for d in read_decisions(self._path)}
@@ -64,12 +82,18 @@ class DecidedFile:
         for name, decided in kept.items():
             steps = len(decided.certified_at)
             radius = radii[steps - 1] if 0 < steps <= len(radii) else 0.0
-            if name not in known or decided.certificate.radius != radius or decided.decision == "undecided":
+            if name not in known or decided.certificate.radius != radius:
                 raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
         drawings = read_drawings(self._path, len(self._known))
         for _ in found_again(dataset, list(kept), [drawing.input for drawing in drawings], self._path):
             pass
         self._drawings = dict(zip(kept, drawings, strict=True))
+        for name, decided in list(kept.items()):
+            if self._grown and decided.decision == "hopeless":
+                kept[name] = replace(decided, decision="undecided")
+            drawn_by = self._known[self._drawings[name].drawn_by]
+            if kept[name].decision == "undecided" and drawn_by["classifier"] != self._entry["classifier"]:
+                del kept[name]
         return kept
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
@@ -91,11 +115,19 @@ class DecidedFile:
         started = time.monotonic()
         owner = {"classifier": self._known[0]["classifier"], "data": self._data}
         drawings = [self._drawings[decided.certificate.id] for decided in decisions]
-        write_decisions(self._path, decisions, drawings, {**self._asked, "owner": owner, "drawn_by": self._known})
+        origin = {**self._asked, "owner": owner, "drawn_by": self._known}
+        truth = [self._labels[decided.certificate.id] for decided in decisions] if self._labels else None
+        write_decisions(self._path, decisions, drawings, origin, None if truth is None else np.array(truth))
         self._saved = time.monotonic()
         self._took = self._saved - started
 
 
 def _unnamed(value: Any) -> Any:
-    """Return a specification without its mere names, and anything else as it is."""
-    return {k: v for k, v in value.items() if k not in NAMES} if isinstance(value, dict) else value
+    """Return a specification without its mere names and its budget, and anything else as it is."""
+    left_out = {*NAMES, "n", "checkpoints"}
+    return {k: v for k, v in value.items() if k not in left_out} if isinstance(value, dict) else value
+
+
+def _budget(spec: Any) -> int:
+    n = spec.get("n") if isinstance(spec, dict) else None
+    return n if type(n) is int else 0

@@ -1,5 +1,6 @@
 """What a run will cost, before it is begun: draws, hours, bytes on disk, and what deciding any-time would save."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, sqrt
 from pathlib import Path
@@ -21,7 +22,10 @@ zeros, in units of the root of the number of classes. Read off shards of made-up
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run costs; ``anytime_samples`` and ``anytime_hours`` are for deciding one target radius instead."""
+    """What a run costs; ``anytime_samples`` and ``anytime_hours`` are for deciding radii instead.
+
+    ``anytime_shares_certified`` are the shares of inputs that have the margin of each radius.
+    """
 
     inputs: int
     samples: int
@@ -29,7 +33,7 @@ class Plan:
     evidence_bytes: int
     anytime_samples: int
     anytime_hours: float
-    anytime_share_certified: float
+    anytime_shares_certified: tuple[float, ...]
 
     @property
     def times_fewer(self) -> float:
@@ -45,7 +49,7 @@ def plan(
     rate: float,
     n0: int = 100,
     sigma: float = 0.5,
-    target_radius: float = 0.5,
+    radii: Sequence[float] = (0.5,),
     alpha: float = 1e-3,
     top: FloatArray | None = None,
 ) -> Plan:
@@ -58,10 +62,10 @@ def plan(
     rate = check_positive("rate", rate)
     spec = RunSpec(model="plan", data="plan", sigma=sigma, num_classes=num_classes, n=n, n0=n0)
     probabilities = typical_top() if top is None else top
-    draws = expected_draws(probabilities, target_radius=target_radius, sigma=sigma, alpha=alpha, max_n=n)
+    draws = expected_draws(probabilities, radii=radii, sigma=sigma, alpha=alpha, max_n=n)
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
-    # A run at n certifies the radius where the top probability exceeds Phi(r / sigma), give or take the noise.
+    # A run at n certifies a radius where the top probability exceeds Phi(r / sigma), give or take the noise.
     return Plan(
         inputs,
         samples,
@@ -69,7 +73,7 @@ def plan(
         evidence_size(spec, inputs, files=ceil(samples / rate / SECONDS)),
         deciding,
         deciding / rate / 3600.0,
-        float((probabilities > ndtr(target_radius / sigma)).mean()),
+        tuple(float((probabilities > ndtr(radius / sigma)).mean()) for radius in radii),
     )
 
 

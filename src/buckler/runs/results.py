@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,8 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     drawn = who_drew(evidence)
     methods = options.methods or tuple(method.name for method in sound_methods())
-    made = certify_by_each(
-        evidence,
-        methods,
-        alpha=1e-3 if options.alpha is None else options.alpha,
-        margin=options.margin or "quantile",
-        n=options.n,
-        certified_class=options.certified_class,
-        map=options.map,
-        temperature=options.temperature,
-    )
+    given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
+    made = certify_by_each(evidence, methods, **given)
     return Result(
         path=path,
         groups=tuple(Certified(str(path), tuple(group), made.labels) for group in made.certificates),
@@ -80,8 +72,8 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
 
 
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:
-    for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
-        if getattr(options, name) is not None:
+    for name, value in asdict(options).items():
+        if name != "methods" and value is not None:
             called = name.removeprefix("certified_")
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     certificates, labels = read_labelled(path)
@@ -109,15 +101,24 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         environment={} if drawn is None else drawn.facts(),
         caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
+        asked=_asked(origin),
     )
+
+
+def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the radii that decisions were about; a file that says otherwise than in rising numbers has none."""
+    radii = origin.get("radii")
+    fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
+    return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
 
 
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
     if isinstance(radii := origin.get("radii"), list):
-        fixed = {"--target-radius": radii[0], "--spec": "spec.toml"}
-        return (_command("decide", {**fixed, **chosen, "--out": path}),) if len(radii) == 1 else ()
+        asked = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
+        fixed = {**asked, "--spec": "spec.toml", "--margin": origin.get("margin")}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),)
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(

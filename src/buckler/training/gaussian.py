@@ -21,7 +21,7 @@ from buckler.training.averaging import recompute_statistics
 from buckler.training.cards import Card, write_card
 from buckler.training.checkpoints import load_checkpoint, save_checkpoint
 from buckler.training.data import Images
-from buckler.training.descent import Descent, Progress
+from buckler.training.descent import Descent, TrainingProgress
 from buckler.training.devices import STATISTICS, choose_device, describe, may_compile, place, tuned
 from buckler.training.recipe import TrainingConfig
 from buckler.training.weights import round_to_half, save_network
@@ -46,7 +46,7 @@ def train(
     out: Path,
     *,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Trained:
     """Train a network by the recipe, measure it, and write its float16 weights and its card to ``out``.
 

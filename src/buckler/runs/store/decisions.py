@@ -6,18 +6,23 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from buckler.certify.anytime import Decided
+from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
 from buckler.runs.store.tables import likely_rows, open_table
+from buckler.types import IntArray
+
+TESTED = "tested"
+"""The class that was tested; ``label`` is the true one, as in every table of certificates."""
 
 BESIDE = pa.schema(
     [
-        pa.field("label", pa.int64(), nullable=False),
+        pa.field(TESTED, pa.int64(), nullable=False),
         pa.field("decision", pa.string(), nullable=False),
         pa.field("votes", pa.map_(pa.int64(), pa.int64()), nullable=False),
         pa.field("certified_at", pa.list_(pa.int64()), nullable=False),
         pa.field("by_exam", pa.int64(), nullable=False),
+        pa.field("overcome", pa.binary(), nullable=False),
     ]
 )
 
@@ -33,15 +38,20 @@ class Drawing(NamedTuple):
 
 
 def write_decisions(
-    path: Path, decisions: Sequence[Decided], drawings: Sequence[Drawing], origin: Mapping[str, Any]
+    path: Path,
+    decisions: Sequence[Decided],
+    drawings: Sequence[Drawing],
+    origin: Mapping[str, Any],
+    labels: IntArray | None = None,
 ) -> None:
     """Write all decisions to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    names = [name for name in BESIDE.names if name != TESTED]
     rows = [
-        {**{name: getattr(decided, name) for name in BESIDE.names}, **drawing._asdict()}
+        {TESTED: decided.label, **{name: getattr(decided, name) for name in names}, **drawing._asdict()}
         for decided, drawing in zip(decisions, drawings, strict=True)
     ]
     beside = pa.Table.from_pylist(rows, schema=pa.schema([*BESIDE, *DRAWN]))
-    write_certificates(path, [d.certificate for d in decisions], origin, beside=beside)
+    write_certificates(path, [d.certificate for d in decisions], origin, labels, beside)
 
 
 def read_drawings(path: Path, entries: int) -> list[Drawing]:
@@ -71,11 +81,12 @@ def read_decisions(path: Path) -> list[Decided]:
         return [
             Decided(
                 certificate,
-                row["label"],
+                row[TESTED],
                 row["decision"],
                 tuple((k, count) for k, count in row["votes"]),
                 tuple(row["certified_at"]),
                 row["by_exam"],
+                row["overcome"],
             )
             for certificate, row in zip(certificates, table.cast(BESIDE).to_pylist(), strict=True)
         ]

@@ -1,0 +1,72 @@
+"""What is asked about every input before the first draw: radii, alpha, the class's rule, and settings that fit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from buckler.certify.ladder import Ladder, check_precision, fine_radii
+from buckler.errors import InvalidInput, check_choice
+from buckler.runs.spec import from_dict
+from buckler.types import MarginKind
+
+ClassRule = Literal["selection", "label"]
+
+MAX_N = 100_000
+"""Draws for each input at most, unless told: what the field's usual tool always draws."""
+
+FOR_EVIDENCE = ("scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints", "shard_inputs")
+"""Settings that say what a run keeps on disk; drawing until decided keeps votes alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What is asked about every input, fixed before the first draw: rising radii or a precision, and one alpha.
+
+    With a ``precision`` in place of radii, as much is certified as there is: the radii are those of a fine ladder, and
+    drawing ends where the certified one is that close to the estimated one. The class is the top one of ``n0`` separate
+    selection draws, or the true label.
+    """
+
+    radii: tuple[float, ...] = ()
+    alpha: float = 1e-3
+    certified_class: ClassRule = "selection"
+    margin: MarginKind = "quantile"
+    precision: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check what does not need a specification."""
+        check_choice("class", self.certified_class, get_args(ClassRule))
+        if self.precision is None:
+            object.__setattr__(self, "radii", Ladder(self.radii, 1.0, self.alpha, margin=self.margin).radii)
+        elif self.radii:
+            raise InvalidInput("radii do not go with a precision, which has a ladder of its own")
+        else:
+            check_precision(self.precision)
+
+    def ladder(self, sigma: float, max_n: int, exam_n: int = 0) -> Ladder:
+        """Return the ladder that noise of this size and this many draws make of it."""
+        radii = self.radii if self.precision is None else fine_radii(self.precision, sigma)
+        return Ladder(radii, sigma, self.alpha, max_n, self.margin, exam_n, self.precision)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON, under the names of the command's options."""
+        return {
+            "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class, "margin": self.margin,
+            "precision": self.precision,
+        }  # fmt: skip
+
+
+def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Return the settings of a run that decides ``target``: what does not apply is refused, what is missing filled in.
+
+    ``n`` is the number of draws for each input at most; ``n0`` is 0 where the class is the label.
+    """
+    fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
+    # A specification that was written out holds values that say nothing: what would be filled in anyway.
+    filled = from_dict({"model": "-", "data": "-", "sigma": 1.0, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
+    unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
+    if unfit:
+        raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
+    if target.certified_class == "label" and settings.get("n0", 0) != 0:
+        raise InvalidInput(f"n0 is for a class that is selected, and the class is the label; got {settings['n0']}")
+    return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **fit}
