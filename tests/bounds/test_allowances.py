@@ -20,7 +20,7 @@ from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.evalues import log_factors, tangent_mixture
-from buckler.bounds.likelihood_ratio import GUARD, profile
+from buckler.bounds.likelihood_ratio import COLD, GUARD, STEP, profile, reaches, value
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
@@ -119,9 +119,9 @@ def test_products_of_factors_need_the_goal() -> None:
         y, m, n = rng.random(60), float(rng.uniform(0.1, 0.9)), 60
         stakes = np.minimum(rng.uniform(0.0, 3.0, n), CAP / m)
         computed, exact = 1.0, Fraction(1)
-        for stake, value in zip(stakes.tolist(), y.tolist(), strict=True):
-            computed *= 1.0 + stake * (value - m)
-            exact *= 1 + Fraction(stake) * (Fraction(value) - Fraction(m))
+        for stake, drawn in zip(stakes.tolist(), y.tolist(), strict=True):
+            computed *= 1.0 + stake * (drawn - m)
+            exact *= 1 + Fraction(stake) * (Fraction(drawn) - Fraction(m))
         excess = Fraction(computed) / exact
         assert excess <= Fraction(wealth_goal(0.5, n)) / 2
         largest = max(largest, float(excess - 1))
@@ -144,14 +144,14 @@ def _sequence_exact(x: FloatArray, alpha: float) -> arb:
     goal = -arb(alpha).log()
     total, squares, bets, wins, costs = arb(1) / 2, arb(1) / 4, arb(0), arb(0), goal
     best = arb(-1000)
-    for i, value in enumerate(x.tolist(), start=1):
+    for i, drawn in enumerate(x.tolist(), start=1):
         bet = min(arb(0.5), (2 * goal * i / (squares * i * arb(1 + i).log())).sqrt(), key=float)
         psi = (-(1 - bet).log() - bet) / 4
-        bets, wins = bets + bet, wins + bet * arb(value)
-        costs += 4 * (arb(value) - total / i) ** 2 * psi
+        bets, wins = bets + bet, wins + bet * arb(drawn)
+        costs += 4 * (arb(drawn) - total / i) ** 2 * psi
         best = max(best, (wins - costs) / bets, key=float)
-        total += arb(value)
-        squares += (arb(value) - total / (i + 1)) ** 2
+        total += arb(drawn)
+        squares += (arb(drawn) - total / (i + 1)) ** 2
     return best
 
 
@@ -260,10 +260,10 @@ def test_factors_need_their_allowance() -> None:
         logs = log_factors(a, 0.0)
         # At L = 0 the supremum is the largest of a2, a3 and (a1 + a2)/2: exact.
         supremum = max(Fraction(a[1]), Fraction(a[2]), (Fraction(a[0]) + Fraction(a[1])) / 2)
-        for value, log_ in zip(a, logs.tolist(), strict=True):
-            exact = (ball(Fraction(value)) / ball(supremum)).log()
+        for factor, log_ in zip(a, logs.tolist(), strict=True):
+            exact = (ball(Fraction(factor)) / ball(supremum)).log()
             assert arb(log_) <= exact
-            wrong += bool(arb(float(np.log(value) - np.log(float(supremum)))) > exact)
+            wrong += bool(arb(float(np.log(factor) - np.log(float(supremum)))) > exact)
     assert wrong > 0
 
 
@@ -272,6 +272,21 @@ def test_weights_of_a_mixture_add_up_to_at_most_one() -> None:
         mixture = tangent_mixture(L)
         assert sum((arb(float(w)).exp() for w in mixture.log_weights), arb(0)) <= 1
         assert float(mixture.log_wealth(0, 0, 0)) <= 0.0
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("n", [14, 1000, 300_000])
+def test_a_value_needs_the_guard_to_spare(kind: int, n: int) -> None:
+    """A level within the guard of the deviance at a grid point does not reach it, one beyond the guard does."""
+    for x1, x2, L in ((n // 2, n // 4, 0.01), (3 * n // 4, n // 7, 0.3), (n // 3, n // 3 - 1, -0.2)):
+        k = int(L / STEP)
+        deviance, _, excess, _ = profile(kind, x1, x2, n, k * STEP, COLD)
+        assert excess > 0.0
+        guard = GUARD * (n + 200)
+        assert value(kind, x1, x2, n, deviance - 0.9 * guard) < k
+        assert value(kind, x1, x2, n, deviance - 1.1 * guard) == k
+        assert reaches(kind, x1, x2, n, k, deviance)
+        assert not reaches(kind, x1, x2, n, k, float(np.nextafter(deviance, np.inf)))
 
 
 @pytest.mark.parametrize("kind", [0, 1])
