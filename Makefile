@@ -2,6 +2,7 @@
 # PYTHON=python3.12 VENV=.venv-3.12 takes another Python, JOBS=1 one process, LOCKED=1 the versions of the lock file.
 PYTHON ?= python3
 JOBS ?= 2
+SEED ?= 0
 LOCK := requirements/lock.txt
 VENV ?= $(if $(LOCKED),.venv-locked,.venv)
 BIN := $(VENV)/bin
@@ -11,10 +12,10 @@ COMPILE := uv pip compile -q --no-config --all-extras --group dev -c constraints
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest faults fuzz seeds lint types platforms lowest lock docs clean
+.PHONY: help demo test pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits data; writes demo/
 	$(BIN)/buckler demo --out demo
@@ -30,6 +31,12 @@ faults: $(VENV)/.dev  ## every fault as often as it should be tried, and the tab
 fuzz: $(VENV)/.dev  ## each reader of foreign files under a coverage-guided fuzzer, two minutes each
 	$(PIP) install atheris
 	for target in $$($(BIN)/python -m tests.hostile.fuzz); do $(BIN)/python -m tests.hostile.fuzz $$target -max_total_time=120 || exit 1; done
+
+mutants: $(VENV)/.dev  ## one-token mutants of what certificates rest on, and which of them no test notices; hours, goes on where it was
+	$(BIN)/python -m tests.mutants -j $(JOBS)
+
+mutants-short: $(VENV)/.dev  ## a sample of them, about ten minutes; SEED=1 is another sample
+	$(BIN)/python -m tests.mutants -j $(JOBS) --unproved --sample 60 --minutes 10 --seed $(SEED)
 
 seeds: $(VENV)/.dev  ## the test suite five times, each with other random numbers: no verdict rests on one seed
 	for shift in 1 2 3 4 5; do $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shift-seeds $$shift || exit 1; done

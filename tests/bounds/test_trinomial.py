@@ -154,3 +154,23 @@ def test_points_far_from_one_another_and_sums_that_overflow() -> None:
         region_probabilities(region, np.array([whole(*pair) for pair in pairs]), 1e-20, many)
         alone = [region_probability(region, whole(*pair), 1e-20) for pair in pairs]
         np.testing.assert_allclose(many, alone, rtol=1e-8, atol=1e-19)
+
+
+@pytest.mark.parametrize("drop", [1e-2, 1e-4, 1e-8])
+def test_mass_that_is_dropped_is_added(drop: float) -> None:
+    """Never below the exact probability, however much is dropped, and above it by ``2 drop`` at most (ball sums)."""
+    rng, needed = np.random.default_rng(7), 0
+    for _ in range(150):
+        n = int(10 ** rng.uniform(1, 3.5))
+        q1, q2, _ = rng.dirichlet([0.7, 0.7, 0.7])
+        c = sloped_boundary(n, q1, q2, rng.uniform(-1, 3), rng.uniform(0, 2))
+        if c.size == 0:
+            continue
+        q, region = whole(q1, q2), make_region(n, c)
+        exact = float(ball_probability(n, arb(q.q1), arb(q.q2), 1 - arb(q.q1) - arb(q.q2), c))
+        out = np.empty(1)
+        region_probabilities(region, np.array([q]), drop, out)
+        for found in (region_probability(region, q, drop), float(out[0])):
+            assert exact * (1.0 - 1e-9) <= found <= exact * (1.0 + 1e-9) + 2.0 * drop
+        needed += region_probability(region, q, drop) > exact * (1.0 + 1e-9) + 0.01 * drop
+    assert needed > 10, "mass was dropped"

@@ -7,6 +7,7 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import wealth_goal
+from buckler.certify import tangents
 from buckler.certify.tangents import (
     SLOPES,
     TOP,
@@ -133,6 +134,15 @@ def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
     path = plan(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
     assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
+
+
+@pytest.mark.parametrize("end", [0.0, 1e-6, 0.3, 0.999, 1.5, 7.0, TOP])
+def test_the_largest_rejected_margin_is_found_wherever_it_lies(end: float) -> None:
+    """Wherever the rejected margins end: not above, and no lower than the tolerance; known to be rejected or not."""
+    for low in (None, 0.5 * end):
+        found = tangents._largest(lambda means: bool((means <= tangents.means_of(end)).all()), low, TOP)
+        assert end - tangents.TOLERANCE <= found <= end
+    assert tangents._largest(lambda _: False, None, TOP) == -np.inf
 
 
 def test_estimates_at_the_ends_are_numbers() -> None:

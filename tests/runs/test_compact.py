@@ -39,6 +39,17 @@ def copy(undisturbed: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+def test_shards_behind_a_link_are_left_alone(copy: Path, tmp_path: Path) -> None:
+    (copy / "shards").rename(tmp_path / "elsewhere")
+    (copy / "shards").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    before = contents(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=r"shards' must be a folder of its own, not a link"):
+        compact(copy)
+    assert contents(tmp_path / "elsewhere") == before
+    with pytest.raises(StoreError, match=r"elsewhere' is not a run: it has no manifest\.json"):
+        compact(tmp_path / "elsewhere")
+
+
 def test_one_shard_with_the_same_evidence(undisturbed: Path, copy: Path) -> None:
     before = open_evidence(undisturbed)
     done = compact(copy)

@@ -1,0 +1,182 @@
+"""From a source file to its one-token mutants."""
+
+import ast
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+MUTATED = (
+    "src/buckler/bounds",
+    "src/buckler/certify",
+    "src/buckler/laws",
+    "src/buckler/evaluate/curves.py",
+    "src/buckler/runs/store",
+    "src/buckler/runs/admission.py",
+    "src/buckler/sampling/noise.py",
+)
+"""What certificates and their evidence rest on."""
+
+LEFT_OUT = {
+    "src/buckler/bounds/margin_search.py": "a guess: no margin leaves that margin_curve has not proved",
+    "src/buckler/certify/forecast.py": "a plan of what draws may bring, which no certificate uses",
+}
+"""Files and folders whose mutants could cost tightness, time or a figure for comparison, never validity."""
+
+OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Lt: ("<", "<="),
+    ast.LtE: ("<=", "<"),
+    ast.Gt: (">", ">="),
+    ast.GtE: (">=", ">"),
+    ast.Eq: ("==", "!="),
+    ast.NotEq: ("!=", "=="),
+    ast.In: ("in", "not in"),
+    ast.NotIn: ("not in", "in"),
+    ast.Is: ("is", "is not"),
+    ast.IsNot: ("is not", "is"),
+    ast.Add: ("+", "-"),
+    ast.Sub: ("-", "+"),
+    ast.Mult: ("*", "/"),
+    ast.Div: ("/", "*"),
+    ast.And: ("and", "or"),
+    ast.Or: ("or", "and"),
+    ast.BitAnd: ("&", "|"),
+    ast.BitOr: ("|", "&"),
+}
+NAMES = {"max": "min", "min": "max", "maximum": "minimum", "minimum": "maximum", "any": "all", "all": "any"}
+ALLOWANCE = 1e-6
+"""Constants below are allowances for rounding and the like, which are taken away; others are off by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One change of one file: at ``line`` (from 1) and ``column`` of it, ``old`` becomes ``new``.
+
+    ``repeat`` tells lines of the same text in one file apart, so that a mutant keeps its key when lines move.
+    """
+
+    file: str
+    line: int
+    column: int
+    old: str
+    new: str
+    text: str
+    repeat: int
+
+    @property
+    def key(self) -> str:
+        """The same for the same change of the same text, wherever in its file the line has moved."""
+        what = (self.file, self.text, self.repeat, self.column, self.old, self.new)
+        return hashlib.blake2b(repr(what).encode(), digest_size=8).hexdigest()
+
+    @property
+    def change(self) -> str:
+        """The change in words."""
+        return f"{self.old} -> {self.new}".replace(" -> ()", " removed")
+
+    def applied(self, source: str) -> str:
+        """Return the source with the change made."""
+        lines = source.splitlines(keepends=True)
+        at = lines[self.line - 1]
+        assert at[self.column :].startswith(self.old), (self, at)
+        new = "" if self.new == "()" else self.new
+        lines[self.line - 1] = at[: self.column] + new + at[self.column + len(self.old) :]
+        return "".join(lines)
+
+
+def all_mutants(root: Path) -> list[Mutant]:
+    """Return the mutants of every file that is mutated."""
+    places = [root / place for place in MUTATED]
+    paths = sorted({path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place])})
+    names = [path.relative_to(root).as_posix() for path in paths]
+    kept = [name for name in names if not name.startswith(tuple(LEFT_OUT))]
+    return [mutant for name in kept for mutant in mutants_of(name, (root / name).read_text())]
+
+
+def mutants_of(file: str, source: str) -> list[Mutant]:
+    """Return the mutants of one file, in the order of its lines."""
+    lines = source.splitlines()
+    seen: Counter[str] = Counter()
+    repeats = []
+    for text in lines:
+        seen[text.strip()] += 1
+        repeats.append(seen[text.strip()])
+    found = set()
+    for line, column, old, new in _changes(ast.parse(source), lines):
+        found.add(Mutant(file, line, column, old, new, lines[line - 1].strip(), repeats[line - 1]))
+    return sorted(found, key=lambda mutant: (mutant.line, mutant.column, mutant.new))
+
+
+def _changes(tree: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
+    for node in _outside_annotations(tree):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+                yield from _operator(lines, left, operator, right)
+        elif isinstance(node, ast.BinOp):
+            yield from _operator(lines, node.left, node.op, node.right)
+        elif isinstance(node, ast.BoolOp):
+            for left, right in zip(node.values, node.values[1:], strict=False):
+                yield from _operator(lines, left, node.op, right)
+        elif isinstance(node, ast.AugAssign):
+            yield from _operator(lines, node.target, node.op, node.value)
+        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+            old = "not " if isinstance(node.op, ast.Not) else "~"
+            yield node.lineno, _characters(lines, node.lineno, node.col_offset), old, "()"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+            yield from _constant(lines, node)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+            if name in NAMES and node.func.end_lineno and node.func.end_col_offset:
+                end = _characters(lines, node.func.end_lineno, node.func.end_col_offset)
+                yield node.func.end_lineno, end - len(name), name, NAMES[name]
+
+
+def _outside_annotations(tree: ast.AST) -> Iterator[ast.AST]:
+    """Walk the tree, leaving out types, whose ``|`` and literals do nothing when run."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field, value in ast.iter_fields(node):
+            if field not in {"annotation", "returns"}:
+                waiting += [child for child in (value if isinstance(value, list) else [value]) if _is_node(child)]
+
+
+def _is_node(value: object) -> bool:
+    return isinstance(value, ast.AST)
+
+
+def _constant(lines: list[str], node: ast.Constant) -> Iterator[tuple[int, int, str, str]]:
+    start, end = (_characters(lines, node.lineno, offset) for offset in (node.col_offset, node.end_col_offset or 0))
+    old = lines[node.lineno - 1][start:end]
+    if isinstance(node.value, bool):
+        new = str(not node.value)
+    elif isinstance(node.value, int):
+        new = str(node.value + 1)
+    else:
+        assert isinstance(node.value, float)
+        new = "0.0" if 0.0 < abs(node.value) < ALLOWANCE else repr(node.value + 1.0)
+    yield node.lineno, start, old, new
+
+
+def _operator(
+    lines: list[str], left: ast.expr, operator: ast.AST, right: ast.expr
+) -> Iterator[tuple[int, int, str, str]]:
+    """Yield the change of the operator that stands between two operands."""
+    if type(operator) not in OPERATORS or left.end_lineno is None or left.end_col_offset is None:
+        return
+    old, new = OPERATORS[type(operator)]
+    for line in range(left.end_lineno, right.lineno + 1):
+        start = _characters(lines, line, left.end_col_offset) if line == left.end_lineno else 0
+        end = _characters(lines, line, right.col_offset) if line == right.lineno else len(lines[line - 1])
+        between = lines[line - 1][start:end].split("#")[0]
+        if old in between:
+            yield line, start + between.index(old), old, new
+            return
+
+
+def _characters(lines: list[str], line: int, offset: int) -> int:
+    """Return a column in characters; the syntax tree counts bytes."""
+    return len(lines[line - 1].encode()[:offset].decode())

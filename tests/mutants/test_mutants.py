@@ -1,0 +1,90 @@
+"""The maker of mutants, and the list of those that may live: no excuse outlasts the line it speaks of."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.mutants.excuses import KINDS, Excuse, read_excuses
+from tests.mutants.making import LEFT_OUT, MUTATED, Mutant, all_mutants, mutants_of
+from tests.mutants.trying import steps
+
+ROOT = Path(__file__).parents[2]
+SOURCE = '''"""A docstring with a < b and 3 + 4."""
+
+def f(a: int | None, b: float = 0.5) -> float:
+    # a comment: a < b
+    if not a < b and a != 3:
+        return max(a * 2, b - 1e-9)
+    a += 1
+    return ~a if True else 1 / b
+'''
+
+
+def changes(source: str) -> set[tuple[int, str]]:
+    return {(mutant.line, mutant.change) for mutant in mutants_of("f.py", source)}
+
+
+def test_every_kind_of_change_is_made_and_nothing_else() -> None:
+    assert changes(SOURCE) == {
+        (3, "0.5 -> 1.5"),
+        (5, "not  removed"), (5, "< -> <="), (5, "and -> or"), (5, "!= -> =="), (5, "3 -> 4"),
+        (6, "max -> min"), (6, "* -> /"), (6, "2 -> 3"), (6, "- -> +"), (6, "1e-9 -> 0.0"),
+        (7, "+ -> -"), (7, "1 -> 2"),
+        (8, "~ removed"), (8, "True -> False"), (8, "1 -> 2"), (8, "/ -> *"),
+    }  # fmt: skip
+
+
+def test_a_mutant_differs_in_one_line_and_can_be_parsed() -> None:
+    for mutant in mutants_of("f.py", SOURCE):
+        changed = mutant.applied(SOURCE)
+        ast.parse(changed)
+        pairs = zip(SOURCE.splitlines(), changed.splitlines(), strict=True)
+        assert [i for i, (old, new) in enumerate(pairs, start=1) if old != new] == [mutant.line]
+
+
+def test_a_key_stays_when_lines_move_and_tells_all_mutants_apart() -> None:
+    before, after = mutants_of("f.py", SOURCE), mutants_of("f.py", "# one line more\n" + SOURCE)
+    assert [mutant.key for mutant in before] == [mutant.key for mutant in after]
+    every = all_mutants(ROOT)
+    assert len({mutant.key for mutant in every}) == len(every) > 3000
+
+
+def test_every_place_is_there_and_every_file_has_its_tests() -> None:
+    for place in (*MUTATED, *LEFT_OUT):
+        assert (ROOT / place).exists(), place
+    for file in {mutant.file for mutant in all_mutants(ROOT)}:
+        for step in steps(ROOT, file):
+            assert all((ROOT / name).exists() for name in step)
+    near, far, audits = steps(ROOT, "src/buckler/bounds/margin_curve.py")
+    assert near[:2] == ["src/buckler/bounds/margin_curve.py", "tests/bounds/test_margin_curve.py"]
+    assert "tests/bounds/test_evalues.py" in far
+    assert all(name.startswith("tests/audit/") for name in audits)
+
+
+def test_an_excuse_is_of_one_line_and_lapses_with_it() -> None:
+    excuse = Excuse("f.py", "a += 1", "heuristic", "why", ["+ -> -"])
+    mutant = next(m for m in mutants_of("f.py", SOURCE) if m.change == "+ -> -")
+    assert excuse.covers(mutant)
+    assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("a += 1", "a += 2")))
+    assert not any(excuse.covers(m) for m in mutants_of("g.py", SOURCE))
+
+
+@pytest.fixture(scope="module")
+def everyone() -> list[Mutant]:
+    return all_mutants(ROOT)
+
+
+def test_every_excuse_is_still_of_a_line(everyone: list[Mutant]) -> None:
+    for excuse in read_excuses():
+        assert excuse.kind in KINDS
+        assert len(excuse.reason) > 20
+        assert any(excuse.covers(mutant) for mutant in everyone), f"lapsed, to be removed: {excuse}"
+        made = {mutant.change for mutant in everyone if (mutant.file, mutant.text) == (excuse.file, excuse.line)}
+        assert set(excuse.changes) <= made, f"no such change of that line: {excuse}"
+
+
+def test_fewer_than_a_fifth_are_excused(everyone: list[Mutant]) -> None:
+    excuses = read_excuses()
+    excused = sum(any(excuse.covers(mutant) for excuse in excuses) for mutant in everyone)
+    assert excused < len(everyone) / 5
