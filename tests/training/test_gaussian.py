@@ -16,12 +16,14 @@ from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
 from buckler.training import gaussian  # noqa: E402
-from buckler.training.accuracy import noisy_accuracy  # noqa: E402
+from buckler.training.accuracy import accuracy_under  # noqa: E402
 from buckler.training.cards import read_card  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import Progress  # noqa: E402
-from buckler.training.gaussian import Trained, checkpoint_path, train  # noqa: E402
+from buckler.training.fitting import checkpoint_path
+from buckler.training.gaussian import Trained, train  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
+from buckler.training.tasks import Classify  # noqa: E402
 from buckler.training.weights import load_network  # noqa: E402
 
 torch.set_num_threads(1)
@@ -77,7 +79,7 @@ def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained, digits: Imag
     network = load_network(trained.weights)
     test = torch.from_numpy(digits.x_test), torch.from_numpy(digits.y_test)
     for sigma, told in ((0.25, trained.card.accuracy), (0.0, trained.card.clean_accuracy)):
-        found = noisy_accuracy(network, *test, sigma=sigma, seed=0, device=torch.device("cpu"))
+        found = accuracy_under(Classify(sigma).inputs, network, *test, seed=0, device=torch.device("cpu"))
         assert found == pytest.approx(told, abs=1 / len(digits.x_test))  # one image may sit on the fence
 
 

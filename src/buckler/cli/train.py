@@ -76,6 +76,7 @@ def train(
     )
     try:
         from buckler.training import gaussian
+        from buckler.training.fitting import checkpoint_path
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -99,7 +100,7 @@ def train(
             trained = gaussian.train(config, images, out, resume=resume, progress=show)
         except KeyboardInterrupt:
             bar.stop()
-            kept = gaussian.checkpoint_path(config, images.name, out)
+            kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"
             console.print(f"interrupted; {hint}", highlight=False, soft_wrap=True)
             raise typer.Exit(3) from None

@@ -1,8 +1,7 @@
-"""Training under Gaussian noise, from beginning to end: a recipe and images -> weights and their card.
+"""Training a classifier under noise, from beginning to end: a recipe and images -> weights and their card.
 
-The base classifier of randomized smoothing sees images with noise of standard deviation sigma, so it is trained on
-such images (Cohen, Rosenfeld and Kolter, *Certified adversarial robustness via randomized smoothing*, ICML 2019,
-section 3.3).
+The base classifier of randomized smoothing sees images with noise, so it is trained on such images (Cohen, Rosenfeld
+and Kolter, *Certified adversarial robustness via randomized smoothing*, ICML 2019, section 3.3).
 """
 
 import platform
@@ -14,16 +13,16 @@ import numpy as np
 import torch
 
 from buckler import __version__
-from buckler.errors import InvalidInput
-from buckler.training.accuracy import noisy_accuracy
+from buckler.training.accuracy import accuracy_under
 from buckler.training.architectures import Network, build
 from buckler.training.averaging import recompute_statistics
 from buckler.training.cards import Card, write_card
-from buckler.training.checkpoints import load_checkpoint, save_checkpoint
 from buckler.training.data import Images
-from buckler.training.descent import Descent, Progress
-from buckler.training.devices import STATISTICS, choose_device, describe, may_compile, place, tuned
+from buckler.training.descent import Progress
+from buckler.training.devices import STATISTICS, describe
+from buckler.training.fitting import checkpoint_path, fit
 from buckler.training.recipe import TrainingConfig
+from buckler.training.tasks import Classify
 from buckler.training.weights import round_to_half, save_network
 
 STATISTICS_BATCHES = 100
@@ -54,38 +53,14 @@ def train(
     checkpoint if there is one, and on a CPU ends with exactly the weights of an undisturbed run; without it, a
     checkpoint left by an unfinished run is an error rather than lost.
     """
-    device = choose_device(config.device)
-    compiled = may_compile(device, config.compile)
-    descent = Descent(
-        config,
-        _initial(config, images).to(device).to(memory_format=torch.channels_last),  # type: ignore[call-overload]
-        x := place(images.x_train, device),
-        torch.from_numpy(images.y_train).to(x.device),
-    )
-    network = descent.network
-    checkpoint = checkpoint_path(config, images.name, out)
-    choices = config.choices() | {"data": images.sha256}
-    if checkpoint.exists():
-        if not resume:
-            raise InvalidInput(f"out holds an unfinished run, {checkpoint}: resume it or remove that file")
-        descent.restore(load_checkpoint(checkpoint, choices))
-
-    out.mkdir(parents=True, exist_ok=True)
-    # A step is hundreds of small kernels: recorded once as a graph, they are no longer bound by the time of launching.
-    forward = torch.compile(network, mode="reduce-overhead") if compiled else network
-    with tuned():
-        while descent.epoch < config.epochs:
-            descent.run_epoch(forward, progress)  # type: ignore[arg-type]
-            save_checkpoint(checkpoint, descent.state(choices))
-
-    # Rounded before the statistics are measured, so that these fit the rounded weights; then they are rounded too.
-    descent.average.copy_to(network)
-    round_to_half(network)
-    recompute_statistics(network, (batch for batch, _ in descent.batches(STATISTICS, STATISTICS_BATCHES)))
+    task = Classify(config.sigma, config.lam, config.label_smoothing)
+    descent = fit(config, task, _initial(config, images), images, out, resume=resume, progress=progress)
+    network, device = descent.network, descent.device
+    recompute_statistics(network, (batch[0] for batch, _, _ in descent.batches(STATISTICS, STATISTICS_BATCHES)))
     round_to_half(network)
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
     accuracy, clean = (
-        noisy_accuracy(network, *test, sigma=sigma, seed=config.seed, device=device) for sigma in (config.sigma, 0.0)
+        accuracy_under(tried.inputs, network, *test, seed=config.seed, device=device) for tried in (task, Classify(0.0))
     )
 
     weights = out / f"{config.stem(images.name)}.safetensors"
@@ -120,13 +95,8 @@ def train(
         },
     )
     card_json, card_markdown = write_card(out, card)
-    checkpoint.unlink(missing_ok=True)
+    checkpoint_path(config, images.name, out).unlink(missing_ok=True)
     return Trained(weights, card_json, card_markdown, card)
-
-
-def checkpoint_path(config: TrainingConfig, data: str, out: Path) -> Path:
-    """Return where a run keeps its checkpoint."""
-    return out / f"{config.stem(data)}.checkpoint"
 
 
 def _initial(config: TrainingConfig, images: Images) -> Network:
