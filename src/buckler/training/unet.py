@@ -45,7 +45,7 @@ class Block(nn.Module):
 class UNet(nn.Module):
     """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, ``sigma`` one number or one for each."""
 
-    def __init__(self, widths: tuple[int, int, int] = (64, 128, 128), blocks: int = 2) -> None:
+    def __init__(self, widths: tuple[int, int, int] = (64, 112, 112), blocks: int = 2) -> None:
         """Build the network with ``blocks`` residual blocks at each resolution on the way down and up."""
         super().__init__()
         told = 4 * FREQUENCIES
