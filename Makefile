@@ -1,15 +1,20 @@
 # Every target is a step of the continuous integration or a thing a newcomer wants; `make` lists them.
+# PYTHON=python3.12 VENV=.venv-3.12 takes another Python, JOBS=1 one process, LOCKED=1 the versions of the lock file.
 PYTHON ?= python3
-VENV := .venv
+JOBS ?= 2
+LOCK := requirements/lock.txt
+VENV ?= $(if $(LOCKED),.venv-locked,.venv)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+PINS := -c constraints.txt $(if $(LOCKED),-c $(LOCK))
+COMPILE := uv pip compile -q --no-config --all-extras --group dev -c constraints.txt pyproject.toml
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest faults fuzz lint types docs clean
+.PHONY: help demo test pytest faults fuzz seeds lint types platforms lowest lock docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits data; writes demo/
 	$(BIN)/buckler demo --out demo
@@ -17,7 +22,7 @@ demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits da
 test: lint types pytest  ## install the development parts, then linter, formatter's check, type checker and the whole test suite
 
 pytest: $(VENV)/.dev  ## the test suite alone
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
 faults: $(VENV)/.dev  ## every fault as often as it should be tried, and the table of what was lost (nothing)
 	BUCKLER_FAULTS=full $(BIN)/python -m pytest tests/faults
@@ -26,6 +31,9 @@ fuzz: $(VENV)/.dev  ## each reader of foreign files under a coverage-guided fuzz
 	$(PIP) install atheris
 	for target in $$($(BIN)/python -m tests.hostile.fuzz); do $(BIN)/python -m tests.hostile.fuzz $$target -max_total_time=120 || exit 1; done
 
+seeds: $(VENV)/.dev  ## the test suite five times, each with other random numbers: no verdict rests on one seed
+	for shift in 1 2 3 4 5; do $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shift-seeds $$shift || exit 1; done
+
 lint: $(VENV)/.dev  ## linter and formatter's check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -33,24 +41,43 @@ lint: $(VENV)/.dev  ## linter and formatter's check
 types: $(VENV)/.dev  ## type checker
 	$(BIN)/mypy
 
+platforms: $(VENV)/.dev  ## type checker, as on macOS (all of it) and on Windows (the package: the tests send signals)
+	$(BIN)/mypy --platform darwin
+	$(BIN)/mypy --platform win32 src
+
+lowest:  ## the test suite with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
+	$(MAKE) .venv-lowest/.lowest VENV=.venv-lowest PYTHON=python3.11
+	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist loadfile
+
+lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for every platform and Python
+	$(PIP) install uv
+	$(BIN)/$(COMPILE) --group docs --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock' -o $(LOCK)
+
 docs: $(VENV)/.docs  ## build the site of the documentation into site/; a warning is an error
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
-clean:  ## remove the environment and everything generated
-	rm -rf $(VENV) demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## remove the environments and everything generated
+	rm -rf .venv .venv-* demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install 'pip>=25.1'
 
 $(VENV)/.demo: $(VENV)/bin/python pyproject.toml
-	$(PIP) install -c constraints.txt -e '.[demo]'
+	$(PIP) install $(PINS) -e '.[demo]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
-	$(PIP) install -c constraints.txt -e '.[torch,onnx,ray,report,demo]' --group dev
+$(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(if $(LOCKED),$(LOCK))
+	$(PIP) install $(PINS) -e '.[torch,onnx,ray,report,demo]' --group dev
+	touch $@
+
+# torch alone stays at the version of constraints.txt: its lowest has no build for the processor alone on the registry.
+$(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(PIP) install uv
+	$(BIN)/$(COMPILE) --resolution lowest-direct --python-version 3.11 -o $(VENV)/lowest.txt
+	$(PIP) install -c $(VENV)/lowest.txt -e '.[torch,onnx,ray,report,demo]' --group dev
 	touch $@
 
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
-	$(PIP) install --group docs
+	$(PIP) install $(if $(LOCKED),-c $(LOCK)) --group docs
 	touch $@

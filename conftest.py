@@ -1,5 +1,46 @@
-"""Which files are not looked at for tests: the kernels, where Triton is not installed."""
+"""What the whole test suite shares: no clock, no ignored signals, and on request other random numbers."""
 
+import signal
+from importlib import import_module
 from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+# How long one example takes says how loaded the machine is, not whether the code is right.
+settings.register_profile("any machine", deadline=None)
+settings.load_profile("any machine")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background job ignores SIGINT, and so would the commands that the tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 collect_ignore = [] if find_spec("triton") else ["src/buckler/sampling/kernels.py"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--shift-seeds``."""
+    parser.addoption("--shift-seeds", type=int, default=0, help="add this to every seed of NumPy's and torch's")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Shift the seeds: a verdict of a test must not rest on the one seed, or version of NumPy, it was written under."""
+    shift = int(config.getoption("--shift-seeds"))
+    if shift:
+        shift_seeds(shift)
+
+
+def shift_seeds(shift: int) -> None:
+    """Make every generator that is seeded with a number from here on start from another."""
+    numpy_generator = np.random.default_rng
+
+    def shifted(seed: Any = None) -> np.random.Generator:
+        return numpy_generator(seed + 1_000_003 * shift if isinstance(seed, int) else seed)
+
+    np.random.default_rng = shifted
+    if find_spec("torch"):
+        torch: Any = import_module("torch")
+        torch_seed = torch.manual_seed
+        torch.manual_seed = lambda seed: torch_seed(seed + 1_000_003 * shift)

@@ -147,7 +147,6 @@ def second_margins(n: int, replicates: int) -> None:
         "halves": lambda x, _: halves(x),
         "one": lambda x, _: float(margin_lower(x, 0, ALPHA, "quantile", slope="one")),
         "adaptive": lambda x, _: float(margin_lower(x, 0, ALPHA, "quantile")),
-        "mixture": lambda x, _: float(margin_lower(x, 0, ALPHA, "quantile", slope="mixture")),
         "selection": lambda x, s: float(margin_lower(x, 0, ALPHA, "quantile", selection=s, slope="selection")),
         "adaptive+sel": lambda x, s: float(margin_lower(x, 0, ALPHA, "quantile", selection=s)),
     }

@@ -14,27 +14,33 @@ from math import sqrt
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
+from buckler.certify.continuous import limits_by
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin
-from buckler.certify.published import (
+from buckler.certify.registry import find
+from buckler.evaluate.audit import CountsBound, audit_discrete
+from buckler.paper.continuous import (
     published_bernstein_lower,
+    published_margin_variable,
+)
+from buckler.paper.curve import curve_infimum, upper_region
+from buckler.paper.discrete import (
     published_bisection,
+    published_counted,
     published_fast_bisection,
     published_margin_lower,
-    published_margin_variable,
     published_program,
-    published_quantile,
-    published_scores_margin_lower,
+    published_starts,
 )
-from buckler.certify.published.curve import curve_infimum, upper_region
-from buckler.certify.published.discrete import published_counted, published_starts
-from buckler.evaluate.audit import CountsBound, audit_discrete
+from buckler.paper.quantile import published_quantile
 from buckler.types import FloatArray, IntArray, MarginKind
 
 Figures = dict[str, str]
 
 N, ALPHA = 100, 0.001
 SMALL = "m = 3, n = 20, alpha = .05"
+FINE = 1e-6
+"""Where bisections end that are judged by their misses: near enough to the printed infimum not to be what is judged."""
 LEAK = 1.65e-6
 """What each rival of a near-one-hot row gets: a softmax of logits 13.3 apart."""
 
@@ -42,7 +48,7 @@ LEAK = 1.65e-6
 def binary_miss(p: float, kind: MarginKind, order: int = 10) -> float:
     """Return the published bound's exact miss probability at the truth (p, 1 - p, 0), n = 100, alpha = .001."""
     k = np.arange(N + 1)
-    lows = published_margin_lower(N - k, k, N, alpha=ALPHA, margin=kind, order=order)
+    lows = published_margin_lower(N - k, k, N, alpha=ALPHA, margin=kind, order=order, tolerance=FINE)
     log_pmf = gammaln(N + 1.0) - gammaln(k + 1.0) - gammaln(N - k + 1.0) + xlogy(N - k, p) + xlogy(k, 1.0 - p)
     return float(np.exp(log_pmf)[lows > margin(kind, p, 1.0 - p)].sum())
 
@@ -52,7 +58,7 @@ def worst_miss(kind: MarginKind, *, inclusive: bool = False, zero: bool = False)
 
     def bound(counts: IntArray) -> FloatArray:
         top, other, n = counts[:, 0], counts[:, 1:].max(axis=1), counts.sum(axis=1)
-        lows = published_margin_lower(top, other, n, alpha=0.05, margin=kind, inclusive=inclusive)
+        lows = published_margin_lower(top, other, n, alpha=0.05, margin=kind, inclusive=inclusive, tolerance=FINE)
         return lows if zero else np.where(lows > 0.0, lows, -np.inf)
 
     return audited(bound, kind)
@@ -116,13 +122,12 @@ def e2() -> Figures:
     truth = true_margin(rows, weights)
     rng = np.random.default_rng(0)
     runs = rows[rng.choice(3, size=(40, 5000), p=weights)]
-    lows = published_scores_margin_lower(runs, np.zeros(40, dtype=np.int64), corrected=True)
-    under = under_claiming()
+    lows = limits_by(find("cited/sequence"), runs, np.zeros(40, dtype=np.int64), ALPHA, "quantile", None, {})
+    z, under = (rows[:, 0], rows[:, 1:].max(axis=1)), under_claiming()
     return {
         "near-one-hot scores: true second margin": f"{truth:.2f}",
         "mean of Z, exact quantile clipped at 1e-6": f"{mean_of_clipped_z(rows, weights):.2f}",
-        "mean of Z, M = 10": f"{weights @ published_margin_variable(rows, 0, order=10)[0]:.2f}",
-        "mean of Z, M = 50": f"{weights @ published_margin_variable(rows, 0, order=50)[0]:.2f}",
+        **{f"mean of Z, M = {M}": f"{weights @ published_margin_variable(*z, order=M)[0]:.2f}" for M in (10, 50)},
         "share of 40 runs whose bound exceeds the truth (n = 5000, M = 10)": f"{(lows > truth).mean():.2f}",
         "a swapping runner-up: true second margin": f"{true_margin(*under):.2f}",
         "a swapping runner-up: mean of Z, exact quantile clipped at 1e-6": f"{mean_of_clipped_z(*under):.2f}",
@@ -156,7 +161,10 @@ def e4() -> Figures:
     found = {}
     for n in (100, 300, 500):
         rows = np.tile([1.0, 0.0, 0.0], (n, 1))
-        low = {c: published_scores_margin_lower(rows, 0, margin="probability", corrected=c) for c in (False, True)}
+        low = {
+            cited: limits_by(find(f"{way}/sequence"), rows, 0, ALPHA, "probability", None, {})
+            for cited, way in enumerate(("published", "cited"))
+        }
         found[f"bound of the first margin when every row is (1, 0, 0), n = {n}, as printed"] = f"{low[False]:.3f}"
         found[f"the same with the width of the theorem, n = {n}"] = f"{low[True]:.3f}"
     return found

@@ -22,8 +22,10 @@ from typing import TypeVar
 
 import numpy as np
 
+from buckler.runs.blocks import SECONDS
 from buckler.runs.certify import certify_evidence
 from buckler.runs.executors import open_executor
+from buckler.runs.identity import Identity
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -63,7 +65,7 @@ def simulated(inputs: int) -> Dataset:
     def loader(where: object) -> AnyArray:
         return np.asarray([[i % 7 / 7.0, i % 5 / 5.0] for i in where], dtype=np.float32)  # type: ignore[attr-defined]
 
-    return Dataset(tuple(map(str, range(inputs))), None, loader, f"simulated:{inputs}")
+    return Dataset(tuple(map(str, range(inputs))), None, loader)
 
 
 def peak() -> float:
@@ -80,7 +82,7 @@ def timed(spec: RunSpec, inputs: int, kind: str, workers: int | None, seconds: f
         executor.describe()
         time.sleep(0.0 if workers is None else 3.0)  # the other workers come
         summary = sample(spec, executor, simulated(inputs), Path(home) / "run")
-        return summary.seconds, summary.blocks, peak()
+        return summary.seconds, summary.shards, peak()
 
 
 def workers_table() -> None:
@@ -96,7 +98,7 @@ def workers_table() -> None:
         print(
             f"{workers:>8} {blocks:>7} {seconds:>8.2f} {seconds / blocks:>8.3f} {base / seconds:>9.2f} {memory:>10.0f}"
         )
-    rate, block = 24_000.0, 2_000_000 / 24_000.0
+    rate, block = 24_000.0, SECONDS
     print(f"\npredicted for {IMAGENET:,} draws at {rate:,.0f} a second a GPU, blocks of {block:.0f} s,")
     print(f"{added * 1000:.0f} ms added to each block by everything else, and a last block that others wait for:")
     print(f"{'GPUs':>8} {'hours':>8} {'speed-up':>9}")
@@ -157,7 +159,7 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
     spec = RunSpec(model="m", data="d", sigma=0.5, num_classes=10, n=1000, n0=100, shard_inputs=block)
     rng = np.random.default_rng(0)
     steps = np.diff([0, *spec.checkpoints])
-    with open_writer(root, spec, classifier="c", data="d", inputs=inputs, environment={}) as writer:
+    with open_writer(root, spec, Identity("c", "d"), inputs=inputs) as writer:
         for number in range(inputs // block):
             top = rng.uniform(0.3, 1.0, (block, 1))
             shares = np.concatenate([top, (1.0 - top) * rng.dirichlet(np.full(9, 0.3), block)], axis=1)
@@ -165,7 +167,7 @@ def write_run(root: Path, inputs: int, block: int = 1000) -> None:
             ids = tuple(str(number * block + i) for i in range(block))
             hashes = tuple(f"{number * block + i:032x}" for i in range(block))
             labels = np.zeros(block, dtype=np.int64)
-            writer.append(number, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
+            writer.append(number * block, Shard(ids, labels, hashes, rng.multinomial(100, shares), counts, None, 512))
 
 
 def _apart(work: Callable[[], Result]) -> Result:

@@ -39,7 +39,7 @@ def network(arch: str) -> nn.Module:
     torch.manual_seed(0)
     if arch == "small":
         return small()
-    from buckler.training.architectures import build  # noqa: PLC0415  (not needed for the small network)
+    from buckler.sampling.architectures import build  # noqa: PLC0415  (not needed for the small network)
 
     return build(arch, SIZES[arch][1])
 

@@ -20,6 +20,17 @@ def normal_cdf(z: arb) -> arb:
     return (1 + (z / arb(2).sqrt()).erf()) / 2
 
 
+def margin_curve_point(quantile: bool, L: float, t: float) -> tuple[arb, arb, arb]:
+    """Return enclosures of the trinomial at parameter t of the curve of margin L (``bounds.curve``)."""
+    low, at = arb(L), arb(t)
+    if quantile:
+        q1, q2 = normal_cdf(at + low / 2), normal_cdf(at - low / 2)
+    else:
+        shared = (1 - abs(low)) * at / 2
+        q1, q2 = (low + shared, shared) if L > 0 else (shared, shared - low)
+    return q1, q2, 1 - q1 - q2
+
+
 def _regularised_beta(p: float, a: int, b: int, *, flipped: bool) -> arb:
     old = ctx.prec
     try:

@@ -2,22 +2,22 @@
 
 import numpy as np
 
-from buckler.bounds.bets import NO_HEAD
+from buckler.bounds.bets import NO_EARLIER, Pair
 from buckler.bounds.betting import wealth_goal
-from buckler.bounds.cells import HAZARDS, NODES, bet_compiled, search_compiled
+from buckler.bounds.cells import Bets, lowest_cell
+from buckler.bounds.mean_limit import NODES, search
+from buckler.bounds.stakes import HAZARDS
 from buckler.types import FloatArray
 
 
 def own_limit(
-    y: FloatArray, alpha: float, ceiling: float = 1.0, head: FloatArray = NO_HEAD, *, hurry: bool = False
+    y: FloatArray, alpha: float, ceiling: float = 1.0, earlier: FloatArray = NO_EARLIER, *, coarse: bool = False
 ) -> float:
     """Return the limit of the mean of draws in [0, 1], or the ceiling if it is not below."""
     n, goal = y.size, wealth_goal(alpha, y.size)
-    scaled, held, node = np.empty(n), np.empty(n), int(np.ceil(ceiling * (len(NODES) - 1)))
-    low, high, above = bet_compiled(
-        y, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), NODES, head, -np.log(alpha), goal, 0, node,
-        np.array([ceiling]), hurry, HAZARDS, scaled, held,
-    )  # fmt: skip
-    if above:
+    pair = Pair(y, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), earlier)
+    bets = Bets(pair, NODES, -np.log(alpha), goal, HAZARDS, coarse)
+    cell = lowest_cell(bets, 0, int(np.ceil(ceiling * (len(NODES) - 1))), np.array([ceiling]))
+    if cell.above:
         return ceiling
-    return float(search_compiled(scaled, held, NODES[low, 0], min(NODES[high, 0], ceiling), goal))
+    return float(search(cell.y, cell.stakes, NODES[cell.low, 0], min(NODES[cell.high, 0], ceiling), goal))

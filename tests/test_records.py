@@ -5,9 +5,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flint import arb
 
 import buckler
-from buckler.records import REST, Counts, MarginBound, Scores
+from buckler.certify.issue import issue_target
+from buckler.laws import Gaussian
+from buckler.records import REST, Claim, Counts, MarginBound, Scores
+from buckler.types import MarginKind, RadiusKind
+from tests.balls import normal_cdf
 
 
 def scores(**change: Any) -> Scores:
@@ -78,3 +83,76 @@ def test_a_certificate_cannot_contradict_itself() -> None:
     for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"radius_kind": "R1"}):
         with pytest.raises(buckler.InvalidInput):
             replace(good, **change)
+
+
+@pytest.mark.parametrize("kind", ["R1", "R1+", "R2"])
+@pytest.mark.parametrize("factor", [100.0, 1.0 + 1e-14, 1.0 - 1e-14, 0.5])
+def test_a_radius_is_tied_to_its_margin(kind: RadiusKind, factor: float) -> None:
+    margin: MarginKind = "quantile" if kind == "R2" else "probability"
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin=margin, radius=kind)
+    assert replace(good) == good
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, radius=factor * good.radius)
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, law=Gaussian(0.7 / factor))
+
+
+def test_the_last_digits_of_another_machine_are_allowed() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability")
+    near = replace(good, radius=float(np.nextafter(good.radius, np.inf)))
+    # Still below the radius that the margin gives in exact arithmetic.
+    assert normal_cdf(arb(near.radius) / arb(0.7)) <= (1 + arb(near.margin)) / 2
+
+
+def test_an_abstention_hides_no_margin_that_certifies() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, predicted=None, radius=0.0)
+
+
+def test_a_probability_margin_is_at_most_one() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability", radius="R1")
+    with pytest.raises(buckler.InvalidInput, match="at most 1"):
+        replace(good, margin=5.0, radius=Gaussian(0.7).radius(5.0, "R1"))
+
+
+def test_a_target_is_tied_to_the_margin_it_needs() -> None:
+    good = issue_target(Gaussian(0.3), 0.1, id="a", label=0, alpha=0.01, n=100, n0=0)
+    assert issue_target(Gaussian(0.3), 0.1, id="a", label=None, alpha=0.01, n=100, n0=0).abstained
+    assert good.radius == 0.1
+    for change in ({"radius": 0.2}, {"radius": float(np.nextafter(0.1, 1.0))}, {"margin": 9.0}, {"method": "exact"}):
+        with pytest.raises(buckler.InvalidInput, match="must be what"):
+            replace(good, **change)
+
+
+@pytest.mark.parametrize("method", ["wald", "Published", "published", "published/star", "pairwise", "own:mine", ""])
+def test_a_certificate_names_a_method_that_is_known_to_be_sound(method: str) -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    with pytest.raises(buckler.UnsoundMethod, match="cannot issue a certificate"):
+        replace(good, method=method)
+
+
+def test_votes_are_no_scores() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    with pytest.raises(buckler.InvalidInput, match="which reads votes"):
+        replace(good, map="softmax", temperature=1.0)
+
+
+def test_a_claim_promises_nothing_and_says_so() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    values = {name: getattr(good, name) for name in good.__dataclass_fields__}
+    claim = Claim(**values | {"method": "mine:wald", "sound": False})
+    assert "a promised, not proved, error probability at most 0.001" in str(claim)
+    assert not isinstance(claim, buckler.Certificate)
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(claim, radius=2.0 * claim.radius)
+    with pytest.raises(buckler.UnsoundMethod):
+        replace(claim, sound=True)
+
+
+def test_fields_as_columns() -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    assert list(good.as_dict()) == [
+        *("id", "predicted", "radius", "radius_kind", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
+        *("map", "temperature", "method", "sound", "uniform"),
+    ]

@@ -8,36 +8,42 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from buckler.certify.methods import certify_counts as certify_counts
+    from buckler import laws as laws
+    from buckler.certify.counts import certify_counts as certify_counts
     from buckler.certify.scores import certify_scores as certify_scores
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
     from buckler.records import Certificate as Certificate
+    from buckler.records import Claim as Claim
     from buckler.records import Counts as Counts
     from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
-    from buckler.runs.smoothed import Smoothed as Smoothed
+    from buckler.smoothed import Smoothed as Smoothed
 
 __version__ = "0.1.0"
 
+_ROOMS = ("laws",)
 _HOME = {
     "BucklerError": "errors",
     "Certificate": "records",
+    "Claim": "records",
     "Counts": "records",
     "InvalidInput": "errors",
     "MarginBound": "records",
     "Scores": "records",
-    "Smoothed": "runs.smoothed",
+    "Smoothed": "smoothed",
     "UnsoundMethod": "errors",
-    "certify_counts": "certify.methods",
+    "certify_counts": "certify.counts",
     "certify_scores": "certify.scores",
 }
 
-__all__ = ["__version__", *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_ROOMS, *_HOME]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
+    if name in _ROOMS:
+        return import_module(f"buckler.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'buckler' has no attribute {name!r}")
     return getattr(import_module(f"buckler.{_HOME[name]}"), name)

@@ -4,7 +4,7 @@ Every message names the argument, what is allowed and what came. Validators retu
 type, so that a public function validates and converts in one line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf, isfinite
 from typing import Any, TypeVar
 
@@ -56,10 +56,24 @@ class DamagedEvidence(StoreError):  # noqa: N818
     """A file of a run is not the one that was written."""
 
 
+class NewerFormat(StoreError):  # noqa: N818
+    """A file of a run was made by a newer version, and is left alone."""
+
+
 def show(value: object, limit: int = 60) -> str:
     """Return a short one-line picture of a value for an error message."""
     text = " ".join(repr(value).split())
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def first_repeated(names: Iterable[str]) -> str | None:
+    """Return the first name that has come before, or None if all are different."""
+    seen = set[str]()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return None
 
 
 def check_choice(name: str, value: Name, allowed: Sequence[str]) -> Name:

@@ -1,13 +1,14 @@
-"""The frozen records that cross rooms: Counts and Scores (evidence), MarginBound, Certificate.
+"""The frozen records that cross rooms: Counts and Scores (evidence), MarginBound, Claim and Certificate.
 
 Evidence says what was seen; a MarginBound says what follows about the margin with error probability alpha; a
-Certificate says it in terms of the input: *this prediction does not change within this radius*.
+Certificate says it in terms of the input: *this prediction does not change within this radius*. A Claim says the same
+without a promise.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import floor, inf, isfinite, isnan
-from typing import get_args
+from math import inf, isfinite, isnan
+from typing import Any, get_args
 
 import numpy as np
 
@@ -24,8 +25,11 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.types import FloatArray, IntArray, MarginKind, RadiusKind, SimplexMap
+from buckler.rounding import rounded_down
+from buckler.soundness import ANYTIME, VOTES, check_sound, tie_of
+from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
 
+OF_VOTES = frozenset((*VOTES, ANYTIME))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
 REST = -1
@@ -134,18 +138,19 @@ class MarginBound:
             raise InvalidInput(f"low must be a number below +inf; got {self.low}")
 
 
-def _down(value: float, digits: int) -> str:
-    scaled = floor(value * 10**digits)
-    return f"{scaled / 10**digits:.{digits}f}"
+RADIUS_TOLERANCE = 2e-15
+"""How far, relatively, a radius may be from what its margin gives here: another machine's normal quantile may differ in
+its last digits. Laws round down by twice as much, so a radius within it still holds."""
 
 
 @dataclass(frozen=True, slots=True)
-class Certificate:
-    """One input's certificate: the smoothed prediction does not change within ``radius``, or an abstention.
+class Claim:
+    """What a method says about one input: the smoothed prediction does not change within ``radius``, or an abstention.
 
-    **Guarantee.** Over the noise draws, ``P(predicted is not None and the smoothed classifier is not constantly
-    ``predicted`` on the open l2 ball of ``radius``) <= alpha``. ``n0 = 0`` means that the class was fixed beforehand
-    (a given label); otherwise it was selected on ``n0`` separate draws.
+    Nothing is promised: a method of one's own that is compared with others says no more than this, and a
+    ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
+    that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
+    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws.
     """
 
     id: str
@@ -157,7 +162,7 @@ class Certificate:
     alpha: float
     n: int
     n0: int
-    sigma: float
+    law: Law
     map: SimplexMap
     temperature: float | None
     method: str
@@ -165,48 +170,102 @@ class Certificate:
     uniform: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse an unsound method, and fields that contradict one another."""
-        if not self.sound or self.method.startswith("published"):
-            raise UnsoundMethod(f"method {self.method!r} has no guarantee and cannot issue a certificate")
+        """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
+        if self.sound:
+            check_sound(self.method)
         check_alpha(self.alpha)
-        check_positive("sigma", self.sigma)
         check_whole("n", self.n, 1)
         check_whole("n0", self.n0, 0)
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         check_choice("radius_kind", self.radius_kind, RADII)
-        if (self.margin_kind == "quantile") != (self.radius_kind == "R2"):
+        if self.law.kinds.get(self.radius_kind) != self.margin_kind:
             raise InvalidInput(f"radius_kind {self.radius_kind} does not follow from a {self.margin_kind} margin")
+        if self.map != "hardmax" and self.method in OF_VOTES:
+            raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
             raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
             raise InvalidInput(f"radius must be finite and at least 0, and margin not NaN; got {self.radius}")
+        if self.margin_kind == "probability" and self.margin > 1.0:
+            raise InvalidInput(f"a probability margin is at most 1; got {self.margin}")
         if (self.predicted is None) != (self.radius == 0.0):
             raise InvalidInput("an abstention has no prediction and radius 0; nothing else has either")
-        if self.predicted is not None and not self.margin > 0.0:
-            raise InvalidInput(f"a prediction needs a margin above 0; got {self.margin}")
         if self.predicted is not None:
             check_whole("predicted", self.predicted, 0)
+        self._check_tie()
+
+    def _check_tie(self) -> None:
+        if self.radius > 0.0 and tie_of(self.method) == "margin":
+            needed = self.law.margin(self.radius, self.radius_kind)
+            # R2 needs no special function: every machine finds the same number.
+            off = 0.0 if self.radius_kind == "R2" else RADIUS_TOLERANCE * needed
+            if not abs(self.margin - needed) <= off:
+                raise InvalidInput(
+                    f"margin must be what radius {self.radius} needs under {self.law.describe()}, {needed}; "
+                    f"got {self.margin}"
+                )
+            return
+        given = self.law.radius(self.margin, self.radius_kind)
+        if not abs(self.radius - given) <= RADIUS_TOLERANCE * given:
+            raise InvalidInput(
+                f"radius must be what margin {self.margin} gives under {self.law.describe()}, {given}; "
+                f"got {self.radius}"
+            )
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of the noise, where the law has one."""
+        if "sigma" not in self.law.parameters:
+            raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.law.describe()}")
+        return float(self.law.parameters["sigma"])
 
     @property
     def abstained(self) -> bool:
-        """Whether nothing could be certified."""
+        """Whether nothing is claimed."""
         return self.predicted is None
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields in order, the law's parameters in the place of the law."""
+        found: dict[str, Any] = {}
+        for name in self.__dataclass_fields__:
+            if name == "law":
+                found.update(self.law.parameters)
+            else:
+                found[name] = getattr(self, name)
+        return found
+
     def __str__(self) -> str:
-        """Return the certificate in one sentence, the radius rounded down."""
+        """Return the claim in one sentence, the radius rounded down."""
         scores = self.map if self.temperature is None else f"{self.map} at temperature {self.temperature:g}"
         chosen = "for a class fixed beforehand" if self.n0 == 0 else f"for a class selected on {self.n0} other draws"
+        level = "error probability" if self.sound else "a promised, not proved, error probability"
         basis = (
-            f"{chosen}, from {self.n} draws of Gaussian noise with sigma {self.sigma:g} ({scores}, "
-            f"method {self.method}, {self.margin_kind} margin"
+            f"{chosen}, from {self.n} draws of {self.law.describe()} ({scores}, method {self.method}, "
+            f"{self.margin_kind} margin"
         )
         if self.predicted is None:
-            return f"{self.id}: abstained at error probability {self.alpha:g} {basis} not shown to be positive)"
+            return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive)"
         return (
-            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within l2 distance "
-            f"{_down(self.radius, 4)}, with error probability at most {self.alpha:g} {basis} at least "
-            f"{_down(self.margin, 4)}, radius {self.radius_kind})"
+            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
+            f"distance {rounded_down(self.radius, 4)} {self.law.units}, with {level} at most {self.alpha:g} {basis} "
+            f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind})"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate(Claim):
+    """One input's certificate: the smoothed prediction does not change within ``radius``, or an abstention.
+
+    **Guarantee.** Over the noise draws, ``P(predicted is not None and the smoothed classifier is not constantly
+    ``predicted`` on the ball of ``radius`` in the law's norm) <= alpha``; the ball is open unless the law says closed.
+    A method that may not issue certificates is refused (``buckler.soundness``).
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse a method without a guarantee, and fields that contradict one another."""
+        if not self.sound:
+            raise UnsoundMethod(f"method {self.method!r} has no guarantee and cannot issue a certificate")
+        Claim.__post_init__(self)

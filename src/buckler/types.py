@@ -1,6 +1,7 @@
-"""Array aliases and the names a user may pass as strings."""
+"""Array aliases, the names a user may pass as strings, and what a law of noise must offer."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,4 +18,41 @@ SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 DiscreteMethod = Literal["exact", "bonferroni", "bonferroni_all", "top_class", "published"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
-Decision = Literal["undecided", "certified", "hopeless"]
+Decision = Literal["undecided", "certified", "hopeless", "precise"]
+
+
+class Law(Protocol):
+    """How noise is drawn, and what a margin under that noise certifies: see the room ``laws``."""
+
+    @property
+    def name(self) -> str:
+        """The law's name in manifests and tables."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """What makes the law again, as JSON."""
+
+    @property
+    def norm(self) -> str:
+        """The norm in which radii are measured."""
+
+    @property
+    def units(self) -> str:
+        """The units of radii, as the sentence of a certificate says them."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether points at the radius itself are certified too."""
+
+    @property
+    def kinds(self) -> Mapping[RadiusKind, MarginKind]:
+        """The kinds of radius and the margin each follows from; the first for a margin is its default."""
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
+
+    def margin(self, radius: float, kind: RadiusKind) -> float:
+        """Return the margin that a radius fixed beforehand needs, rounded up."""
+
+    def describe(self) -> str:
+        """Return the noise in words."""

@@ -1,16 +1,13 @@
 """Optional stopping at its worst: exact on the lattice at small n, simulated at large, and failing on planted bugs."""
 
-import copy
 from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.special import bdtrc, gammaln, ndtr, xlogy
+from scipy.special import bdtrc, ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
-from buckler.certify.anytime import AnytimeTest
-from buckler.evaluate.audit import outcomes
 from buckler.evaluate.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 from buckler.types import BoolArray, FloatArray, IntArray
 
@@ -105,54 +102,17 @@ def test_a_hundred_thousand_draws_by_simulation(L: float, row: int) -> None:
 
 
 def test_simulation_finds_the_bug_that_only_many_draws_show() -> None:
-    """Denominators off by .02 in the margin: invisible at n = 60, fatal at 100,000."""
+    """Denominators off by .04 in the margin: invisible at n = 60, fatal at 100,000.
+
+    Passes for any seed: 73 % of runs cross (2,924 of 4,000 were seen to), 37 of the 300 suffice, and fewer have a
+    probability of 4e-109.
+    """
     runs, L = 300, 2.0
-    small = audit_stopping(tangent_mixture(L - 0.02).log_wealth, L, 60, 0.05, points=8)
+    poor = tangent_mixture(L - 0.04).log_wealth
+    small = audit_stopping(poor, L, 60, 0.05, points=8)
     assert small.passed
-    crossings = simulate_crossings(tangent_mixture(L - 0.02).log_wealth, boundary_truths(L, 8)[0], LOOKS, runs, 0.05, 1)
+    crossings = simulate_crossings(poor, boundary_truths(L, 8)[0], LOOKS, runs, 0.05, 1)
     assert bdtrc(crossings - 1, runs, 0.05) < 1e-6
-
-
-def chance_of_certifying(start: AnytimeTest, truths: FloatArray) -> FloatArray:
-    """The exact chance that the object itself certifies, by following every sequence of batches it asks for."""
-    level = {((0, 0, 0), (False, True, True)): (start, np.ones(len(truths)))}
-    certified = np.zeros(len(truths))
-    while level:
-        n = min(sum(votes) for votes, _ in level)
-        for key in [key for key in level if sum(key[0]) == n]:
-            test, chance = level.pop(key)
-            votes = outcomes(3, test.batch_size())
-            weight = gammaln(votes.sum(axis=1) + 1.0) - gammaln(votes + 1.0).sum(axis=1)
-            steps = np.exp(weight + xlogy(votes[None], truths[:, None, :]).sum(axis=2))
-            for k, batch in enumerate(votes):
-                after = copy.copy(test)
-                after._best = test._best.copy()
-                decision = after.update(batch)
-                if decision == "certified":
-                    certified += chance * steps[:, k]
-                elif decision == "undecided":
-                    open_ = after._best < after._needed
-                    state = tuple(after._votes.tolist()), tuple(open_.tolist())
-                    kept = level.get(state, (after, np.zeros(len(truths))))
-                    level[state] = (kept[0], kept[1] + chance * steps[:, k])
-    return certified
-
-
-@pytest.mark.parametrize("target", [0.1, 0.5])
-def test_the_object_itself_keeps_the_promise(target: float) -> None:
-    alpha = 0.25
-    truths = boundary_truths(2 * target, 40)
-    chances = chance_of_certifying(AnytimeTest(0, 3, 1.0, target, alpha, 24), np.vstack([truths, truths[:, [0, 2, 1]]]))
-    assert 0.02 < chances.max() <= alpha
-    assert chances[40:] == pytest.approx(chances[:40], rel=1e-9)
-
-
-def test_a_class_without_a_wealth_is_found() -> None:
-    alpha, truth = 0.25, np.array([[0.45, 0.05, 0.5]])
-    forgetful = AnytimeTest(0, 3, 1.0, 0.1, alpha, 20)
-    forgetful._best[2] = np.inf
-    assert chance_of_certifying(AnytimeTest(0, 3, 1.0, 0.1, alpha, 20), truth) <= alpha
-    assert chance_of_certifying(forgetful, truth) > alpha
 
 
 def test_betting_against_the_current_runner_up_alone_has_a_mean_above_one() -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_HEAD, plan
+from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import rejects, wealth_goal
 from buckler.certify.continuous import margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
@@ -66,14 +66,14 @@ def missed(
     index = np.zeros(rivals.shape, dtype=np.int64)
     slopes, means = np.ones(1), np.array([(1.0 + truth) / 2.0])
     if margin == "quantile":
-        index = predictable_slopes(a, rivals, np.tile(NO_HEAD, (len(rivals), 1)), alpha)
+        index = predictable_slopes(a, rivals, np.tile(NO_EARLIER, (len(rivals), 1)), alpha)
         slopes, means = SLOPES, means_of(truth)
 
     def passes(rival: FloatArray, steps: IntArray) -> bool:
         if not star:
-            return rejects(plan(a, rival, slopes, steps, price), means, goal)
+            return rejects(plan(Pair(a, rival, slopes, steps, NO_EARLIER), price), means, goal)
         if margin == "quantile":
-            return cells_limit(a, rival, steps, NO_HEAD, alpha, truth, hurry=False) >= truth
+            return cells_limit(a, rival, steps, NO_EARLIER, alpha, truth, coarse=False) >= truth
         top = float(means[0])
         return own_limit(0.5 * (a - rival + 1.0), alpha, top) >= top
 

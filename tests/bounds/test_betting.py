@@ -9,17 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from buckler.bounds.bets import CAP, NO_HEAD, PACE, PRIOR, Plan, head_of, plan
+from buckler.bounds.bets import CAP, NO_EARLIER, PACE, PRIOR, Pair, Plan, earlier_moments, plan
 from buckler.bounds.betting import (
     betting_lower,
-    mean_reaches_compiled,
     rejects,
     smallest_lower,
     star_lower,
     wealth_goal,
 )
 from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.cells import search_compiled
+from buckler.bounds.mean_limit import search
 from buckler.types import FloatArray
 
 SLOPES = np.array([1.0, 2.0, 4.0])
@@ -28,7 +27,7 @@ DRAWS = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))
 
 def plain_plan(x: FloatArray, alpha: float) -> Plan:
     n = len(x)
-    return plan(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), -np.log(alpha))
+    return plan(Pair(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), NO_EARLIER), -np.log(alpha))
 
 
 def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
@@ -44,7 +43,7 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
 
 
 def path_end(path: Plan, alpha: float) -> float:
-    return float(search_compiled(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, path.y.size)))
+    return float(search(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, path.y.size)))
 
 
 def reference_wealth(path: Plan, m: float) -> FloatArray:
@@ -117,8 +116,8 @@ def test_stakes_are_predictable_with_slopes(a: FloatArray, seed: int, cut: int) 
     changed, moved = b.copy(), index.copy()
     changed[cut:] = rng.random(max(0, n - cut))
     moved[cut + 1 :] = 0
-    before = plan(a, b, SLOPES, index, 5.0).stakes
-    after = plan(a, changed, SLOPES, moved, 5.0).stakes
+    before = plan(Pair(a, b, SLOPES, index, NO_EARLIER), 5.0).stakes
+    after = plan(Pair(a, changed, SLOPES, moved, NO_EARLIER), 5.0).stakes
     np.testing.assert_array_equal(before[: cut + 1], after[: cut + 1])
     assert (before >= 0.0).all()
 
@@ -148,24 +147,13 @@ def test_the_smallest_over_rivals_is_the_minimum() -> None:
         a, rivals = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1:].T)
         order = np.argsort(-rivals.mean(axis=1)) if k % 2 else np.arange(5)
         for star in (True, False):
-            screened = smallest_lower(a, rivals, np.zeros((5, NO_HEAD.size)), 0.05, order, star=star)
+            screened = smallest_lower(a, rivals, np.zeros((5, NO_EARLIER.size)), 0.05, order, star=star)
             first = np.array([0])
             alone = [
-                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_HEAD.size)), 0.05, first, star=star)
+                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_EARLIER.size)), 0.05, first, star=star)
                 for j in range(5)
             ]
             assert screened == pytest.approx(min(alone), abs=3e-10)
-
-
-def test_an_average_of_wealths_equals_its_reference() -> None:
-    rng = np.random.default_rng(13)
-    x = rng.beta(4.0, 1.0, size=(3, 80))
-    paths = [plain_plan(row, 0.05) for row in x]
-    y, stakes = np.stack([p.y for p in paths]), np.stack([p.stakes for p in paths])
-    for m in np.linspace(0.3, 0.8, 60):
-        most = np.mean([reference_wealth(p, m) for p in paths], axis=0).max()
-        if abs(most / 20.0 - 1.0) > 1e-9:
-            assert mean_reaches_compiled(y, stakes, np.full(3, m), 20.0) == (most >= 20.0)
 
 
 def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
@@ -174,13 +162,16 @@ def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
     zeros, index = np.zeros(100), np.zeros(100, dtype=np.int64)
     goal = wealth_goal(1e-3, 100)
 
-    def limit(head: FloatArray) -> float:
-        path = plan(x, zeros, np.zeros(1), index, -np.log(1e-3), head=head)
+    def limit(earlier: FloatArray) -> float:
+        path = plan(Pair(x, zeros, np.zeros(1), index, earlier), -np.log(1e-3))
         tested = np.linspace(0.5, 0.71, 2101)
         return float(max(m for m in tested if rejects(path, np.array([m]), goal)))
 
-    helped, misled = limit(head_of(x[:50], np.zeros(50))), limit(head_of(np.tile([0.0, 1.0], 25), np.zeros(50)))
-    assert helped > limit(NO_HEAD) > misled
+    helped, misled = (
+        limit(earlier_moments(x[:50], np.zeros(50))),
+        limit(earlier_moments(np.tile([0.0, 1.0], 25), np.zeros(50))),
+    )
+    assert helped > limit(NO_EARLIER) > misled
 
 
 @pytest.mark.parametrize("top", [1.0, 0.999, 0.97, 0.9, 0.75])

@@ -10,23 +10,22 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri_exp
 
-from buckler.bounds.bets import CAP, HURRIED, NO_HEAD, PACE, PRIOR, head_of
+from buckler.bounds.bets import CAP, COARSE_PACE, NO_EARLIER, PACE, PRIOR, Pair, earlier_moments
 from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
 from buckler.bounds.cells import (
     COARSE,
     DOUBT,
-    FINENESS,
-    HAZARDS,
+    FINE,
     HOPELESS,
     MOST,
-    NODES,
     OPENING,
-    TOLERANCE,
-    _cut,
-    _hazard,
-    _node,
-    bet_compiled,
+    Bets,
+    cut,
+    lowest_cell,
+    node_below,
 )
+from buckler.bounds.mean_limit import NODES, TOLERANCE
+from buckler.bounds.stakes import HAZARDS, hazard
 from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
 from buckler.certify.tangents import NODES as MARGIN_NODES
 from buckler.types import FloatArray, IntArray
@@ -45,8 +44,8 @@ LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 }
 
 
-def limit(y: FloatArray, ceiling: float = 1.0, head: FloatArray = NO_HEAD, hurry: bool = False) -> float:
-    return own_limit(y, ALPHA, ceiling, head, hurry=hurry)
+def limit(y: FloatArray, ceiling: float = 1.0, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> float:
+    return own_limit(y, ALPHA, ceiling, earlier, coarse=coarse)
 
 
 class Bettor:
@@ -64,25 +63,25 @@ class Bettor:
         slopes: FloatArray,
         index: IntArray,
         table: FloatArray,
-        head: FloatArray = NO_HEAD,
-        hurry: bool = False,
+        earlier: FloatArray = NO_EARLIER,
+        coarse: bool = False,
     ) -> None:
         a, b = draws
         c = slopes[index]
         self.y, self.n, self.goal = (a - c * b + c) / (1.0 + c), a.size, wealth_goal(ALPHA, a.size)
         self.index, self.table, self.means, self.stakes = index, table, means, list[float]()
         self.low, self.high = -1 if table is MARGIN_NODES else 0, len(table) - 1
-        pace, fineness = (HURRIED, COARSE) if hurry else (PACE, FINENESS)
+        pace, fineness = (COARSE_PACE, COARSE) if coarse else (PACE, FINE)
         stake, due, log_goal = 0.0, 0, -np.log(ALPHA)
         opening = cutting = max(1, self.n // OPENING)
         for i in range(self.n):
             slope = float(c[i])
             before = (a[:i] - slope * b[:i] + slope) / (1.0 + slope)
-            count, s1, s2, s3 = moments_of(head, slope) + power_sums(before) + PRIOR * np.array([1.0, 0.5, 0.5, 0.5])
+            count, s1, s2, s3 = moments_of(earlier, slope) + power_sums(before) + PRIOR * np.array([1.0, 0.5, 0.5, 0.5])
             mean = s1 / count
             deviation = np.sqrt(max(s2 / count - mean**2, 1e-12))
             if i == cutting:
-                cutting, due = cutting * (4 if hurry else 2), i
+                cutting, due = cutting * (4 if coarse else 2), i
                 history = self.wealth(self.table[self.high], i)
                 if i == opening or (history.min() > 1e-200 and history.max() < self.goal):
                     error, doubt = deviation / np.sqrt(self.n), DOUBT * deviation * np.sqrt(1.0 / count + 1.0 / self.n)
@@ -96,7 +95,7 @@ class Bettor:
                 if i >= opening and (history.max() >= self.goal or history.min() < 1e-200):
                     self.stakes += [0.0] * (self.n - i)
                     break
-                reach = _hazard(min(price, -1e-15), HAZARDS) / np.sqrt(self.n - i)
+                reach = hazard(min(price, -1e-15), HAZARDS) / np.sqrt(self.n - i)
                 skewness = (s3 / count - 3.0 * mean * s2 / count + 2.0 * mean**3) / deviation**3
                 stake = reach / deviation * min(max(1.0 + skewness * reach / 6.0, 0.2), 1.5)
                 if price <= -log_goal - HOPELESS:
@@ -133,46 +132,44 @@ def power_sums(y: FloatArray) -> FloatArray:
     return np.array([y.size, y.sum(), (y**2).sum(), (y**3).sum()])
 
 
-def moments_of(head: FloatArray, c: float) -> FloatArray:
-    """Return the power sums of y behind a head."""
-    count, z = head[0], head[1] - c * head[2]
-    zz = head[3] - 2 * c * head[4] + c**2 * head[5]
-    zzz = head[6] - 3 * c * head[7] + 3 * c**2 * head[8] - c**3 * head[9]
+def moments_of(earlier: FloatArray, c: float) -> FloatArray:
+    """Return the power sums of y behind a earlier."""
+    count, z = earlier[0], earlier[1] - c * earlier[2]
+    zz = earlier[3] - 2 * c * earlier[4] + c**2 * earlier[5]
+    zzz = earlier[6] - 3 * c * earlier[7] + 3 * c**2 * earlier[8] - c**3 * earlier[9]
     shifted = [z + c * count, zz + 2 * c * z + c**2 * count, zzz + 3 * c * zz + 3 * c**2 * z + c**3 * count]
     return np.array([count, *(total / (1.0 + c) ** power for power, total in enumerate(shifted, 1))])
 
 
-def plain(y: FloatArray, m: float, head: FloatArray = NO_HEAD, hurry: bool = False) -> Bettor:
+def plain(y: FloatArray, m: float, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> Bettor:
     """Return the bettor for a candidate mean of a plain variable."""
     k = int(np.searchsorted(NODES[:, 0], m))
     index, slopes = np.zeros(y.size, dtype=np.int64), np.zeros(1)
     draws, means = (y, np.zeros(y.size)), np.array([m])
-    return Bettor(draws, k, means, slopes=slopes, index=index, table=NODES, head=head, hurry=hurry)
+    return Bettor(draws, k, means, slopes=slopes, index=index, table=NODES, earlier=earlier, coarse=coarse)
 
 
-@pytest.mark.parametrize("hurry", [False, True])
+@pytest.mark.parametrize("coarse", [False, True])
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
 @pytest.mark.parametrize("law", LAWS)
-def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, hurry: bool) -> None:
+def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, coarse: bool) -> None:
     y = LAWS[law](np.random.default_rng(n), n)
-    found = limit(y, hurry=hurry)
+    found = limit(y, coarse=coarse)
     for m in np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0):
-        assert plain(y, m, hurry=hurry).verdict() is not False
+        assert plain(y, m, coarse=coarse).verdict() is not False
     above = found + 1e-8  # further above there may be rejected candidates again: the limit is below the first hole
     if above < 1.0:
-        assert plain(y, above, hurry=hurry).verdict() is not True
+        assert plain(y, above, coarse=coarse).verdict() is not True
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> None:
     y = LAWS[law](np.random.default_rng(8), 150)
-    scaled, held = np.empty(150), np.empty(150)
-    _, high, above = bet_compiled(
-        y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NODES, NO_HEAD, -np.log(ALPHA),
-        wealth_goal(ALPHA, 150), 0, len(NODES) - 1, np.ones(1), False, HAZARDS, scaled, held,
-    )  # fmt: skip
-    assert not above
-    np.testing.assert_allclose(held, plain(y, float(NODES[high, 0])).stakes, rtol=1e-6, atol=1e-9)
+    pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
+    bets = Bets(pair, NODES, -np.log(ALPHA), wealth_goal(ALPHA, 150), HAZARDS, False)
+    cell = lowest_cell(bets, 0, len(NODES) - 1, np.ones(1))
+    assert not cell.above
+    np.testing.assert_allclose(cell.stakes, plain(y, float(NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -182,19 +179,19 @@ def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects(seed: in
     p = rng.dirichlet([4.0, 0.5, 0.3][: 2 + seed % 2] if seed % 3 else [8.0, 0.05, 0.3], n)
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = np.repeat(rng.integers(0, len(SLOPES) // 2, 4), -(-n // 4))[:n]  # a slope that changes on the way
-    head = head_of(a[:20], b[:20]) if seed % 2 else NO_HEAD
-    found = cells_limit(a, b, index, head, ALPHA, 8.0, hurry=False)
+    earlier = earlier_moments(a[:20], b[:20]) if seed % 2 else NO_EARLIER
+    found = cells_limit(a, b, index, earlier, ALPHA, 8.0, coarse=False)
 
     def bettor(margin: float) -> Bettor:
         k = int(np.searchsorted(_GRID, margin))
         means = means_of(margin)
-        return Bettor((a, b), k, means, slopes=SLOPES, index=index, table=MARGIN_NODES, head=head)
+        return Bettor((a, b), k, means, slopes=SLOPES, index=index, table=MARGIN_NODES, earlier=earlier)
 
     for margin in np.linspace(0.0, found - 1e-7, 12) if found > 0.0 else ():
         assert bettor(margin).verdict() is not False
     if found < 8.0:
         assert bettor(max(found + 1e-7, 0.0)).verdict() is not True
-    assert cells_limit(a, b, index, head, ALPHA, 0.3, hurry=False) == pytest.approx(min(found, 0.3), abs=3e-9)
+    assert cells_limit(a, b, index, earlier, ALPHA, 0.3, coarse=False) == pytest.approx(min(found, 0.3), abs=3e-9)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -238,7 +235,7 @@ TABLE: FloatArray = np.linspace(0.0, 1.0, 1001)[:, None]
 @settings(max_examples=200, deadline=None)
 def test_parts_make_up_the_cell(low: int, size: int, bottom: int, reach: int, width: float) -> None:
     high, top = min(low + size, 1000), min(bottom + reach, 1000)
-    ends = _cut(low, high, bottom, top, width, TABLE, 0)
+    ends = cut(low, high, (bottom, top), width, TABLE, 0)
     assert ends[-1] == high
     edges = np.append(low, ends)
     assert (np.diff(edges) > 0).all()
@@ -248,26 +245,26 @@ def test_parts_make_up_the_cell(low: int, size: int, bottom: int, reach: int, wi
 
 def test_nodes_are_found() -> None:
     for value in (-0.5, 0.0, 0.00049, 0.5, 0.7777, 1.0, 2.0):
-        assert _node(TABLE, 0, value) == np.searchsorted(TABLE[:, 0], value, side="right") - 1
+        assert node_below(TABLE, 0, value) == np.searchsorted(TABLE[:, 0], value, side="right") - 1
 
 
 def test_the_table_of_hazards() -> None:
     for price in (-1e-4, -0.01, -0.3, -1.0, -6.9, -50.0, -200.0, -700.0):
         d = ndtri_exp(price)
         exact = np.exp(-0.5 * d**2 - 0.5 * np.log(2.0 * np.pi) - price)
-        assert _hazard(price, HAZARDS) == pytest.approx(exact, rel=0.02 if price > -1e-3 else 3e-3)
+        assert hazard(price, HAZARDS) == pytest.approx(exact, rel=0.02 if price > -1e-3 else 3e-3)
 
 
 def test_draws_seen_beforehand_help_and_may_be_anything() -> None:
     rng = np.random.default_rng(4)
     y, earlier = 0.7 + 0.05 * rng.random(100), 0.7 + 0.05 * rng.random(100)
     nothing = np.zeros(100)
-    right, wrong = head_of(earlier, nothing), head_of(np.tile([0.0, 1.0], 50), nothing)
-    helped, misled = limit(y, head=right), limit(y, head=wrong)
+    right, wrong = earlier_moments(earlier, nothing), earlier_moments(np.tile([0.0, 1.0], 50), nothing)
+    helped, misled = limit(y, earlier=right), limit(y, earlier=wrong)
     assert helped > limit(y) > misled
-    for found, head in ((helped, right), (misled, wrong)):
-        assert plain(y, found - 1e-8, head).verdict() is not False
-        assert plain(y, found + 1e-8, head).verdict() is not True
+    for found, earlier in ((helped, right), (misled, wrong)):
+        assert plain(y, found - 1e-8, earlier).verdict() is not False
+        assert plain(y, found + 1e-8, earlier).verdict() is not True
 
 
 def test_bettors_of_their_own_beat_one_path_for_all() -> None:

@@ -1,8 +1,15 @@
-"""Compiled kernels are cached under a digest of every source of the room."""
+"""Machine code is kept under a digest of every source of the room, checked when it is used, and not needed."""
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+import buckler
+import buckler.bounds.compiled as real
 
 CALLER = """
 from {package}.callee import inner
@@ -19,24 +26,97 @@ from {package}.compiled import compiled
 def inner(x):
     return {value}
 """
+ASK = """
+from room.compiled import KERNELS, tell_when_compiling
+tell_when_compiling(lambda: print("compiled", end=" "))
+from room.caller import outer
+print(outer(1.0))
+"""
+NOWHERE = os.devnull
+"""Nothing can be written below a device, whoever asks: root may write to every folder."""
 
 
-def result(folder: Path) -> str:
-    code = "from room.caller import outer; print(outer(1.0))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)  # noqa: S603
-    return done.stdout.strip()
-
-
-def test_a_changed_callee_in_another_file_is_seen(tmp_path: Path) -> None:
-    import buckler.bounds.compiled as real
-
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
     room = tmp_path / "room"
     room.mkdir()
     (room / "__init__.py").touch()
-    (room / "compiled.py").write_text(Path(real.__file__).read_text(encoding="utf-8"), encoding="utf-8")
+    shutil.copy(real.__file__, room / "compiled.py")
     (room / "caller.py").write_text(CALLER.format(package="room"))
     (room / "callee.py").write_text(CALLEE.format(package="room", value="x * 2.0"))
-    assert result(tmp_path) == "3.0"
-    assert list(room.rglob("*.nbi")), "nothing was cached, so the next line would prove nothing"
-    (room / "callee.py").write_text(CALLEE.format(package="room", value="x * 5.0"))
-    assert result(tmp_path) == "6.0"
+    return tmp_path
+
+
+def result(folder: Path, code: str = ASK, **variables: str) -> str:
+    kept = {key: value for key, value in os.environ.items() if key not in {"NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}}
+    environment = {**kept, "HOME": NOWHERE, "PYTHONPATH": str(folder), **variables}
+    command = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout.strip()
+
+
+def test_a_changed_callee_in_another_file_is_seen(home: Path) -> None:
+    assert result(home) == "compiled 3.0"
+    assert result(home) == "3.0", "nothing was kept, so the next line would prove nothing"
+    (home / "room" / "callee.py").write_text(CALLEE.format(package="room", value="x * 5.0"))
+    assert result(home) == "compiled 6.0"
+
+
+def test_a_damaged_file_is_compiled_again(home: Path) -> None:
+    assert result(home) == "compiled 3.0"
+    for suffix, damage in (
+        ("nbi", lambda data: data[:0]),
+        ("nbi", lambda data: data[: len(data) // 2]),
+        ("nbc", lambda data: data[: len(data) // 2]),
+        ("nbc", lambda data: bytes(255 - byte for byte in data)),
+        ("sha256", lambda data: data[:0]),
+    ):
+        files = list((home / "room").rglob(f"*.{suffix}"))
+        assert len(files) >= 2, suffix
+        for path in files:
+            path.write_bytes(damage(path.read_bytes()))
+        assert result(home) == "compiled 3.0", suffix
+    assert result(home) == "3.0"
+
+
+def test_without_a_place_every_process_compiles(home: Path) -> None:
+    (home / "room" / "__pycache__").touch()  # a file, so that there can be no folder
+    for _ in range(2):
+        assert result(home) == "compiled 3.0"
+    assert result(home, XDG_CACHE_HOME=str(home / "cache")) == "compiled 3.0"
+    assert result(home, XDG_CACHE_HOME=str(home / "cache")) == "3.0"
+    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen")) == "compiled 3.0"
+    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen"), XDG_CACHE_HOME=str(home / "cache")) == "3.0"
+
+
+def test_old_folders_go_and_other_kernels_keep_their_place(home: Path) -> None:
+    for number in range(8):
+        (home / "room" / "__pycache__" / f"kernels-{number}").mkdir(parents=True)
+        os.utime(home / "room" / "__pycache__" / f"kernels-{number}", (number, number))
+    assert result(home, "from numba import config; import room.caller; print(repr(config.CACHE_DIR))") == "''"
+    kept = {path.name for path in (home / "room" / "__pycache__").glob("kernels-*")}
+    assert kept >= {"kernels-5", "kernels-6", "kernels-7"}
+    assert len(kept) == 4
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The whole package where no machine code can be kept."""
+    place: Path = tmp_path_factory.mktemp("installed")
+    source = Path(buckler.__file__).parent
+    shutil.copytree(source, place / "buckler", ignore=shutil.ignore_patterns("__pycache__", "*.safetensors"))
+    (place / "buckler" / "bounds" / "__pycache__").touch()
+    return place
+
+
+def test_the_command_line_without_a_place(installed: Path) -> None:
+    code = "from buckler.cli.app import run; raise SystemExit(run(['--version']))"
+    assert result(installed, code).startswith("buckler ")
+    code = "from buckler.bounds import compiled, trinomial; print(compiled.KERNELS)"
+    assert result(installed, code) == "None"
+
+
+def test_without_compiling_at_all(installed: Path) -> None:
+    code = "from buckler.cli.app import run; from buckler.bounds.compiled import compiled; print(compiled(run) is run)"
+    assert result(installed, code, NUMBA_DISABLE_JIT="1") == "True"

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import curve_point
+from buckler.bounds.curve import PROBABILITY, QUANTILE, Trinomial, curve_point
 from buckler.bounds.orderings import DEFAULT
 from buckler.bounds.trinomial import (
     RELATIVE_ERROR,
@@ -26,14 +25,17 @@ def sloped_boundary(n: int, q1: float, q2: float, z: float, slope: float) -> Int
     return np.ascontiguousarray(c[: int(np.argmax(empty)) if empty.any() else n + 1])
 
 
-def ball_probability(n: int, q1: float, q2: float, c: IntArray) -> arb:
+def whole(q1: float, q2: float) -> Trinomial:
+    """Return the trinomial whose third cell is what the other two leave."""
+    return Trinomial(q1, q2, max(1.0 - q1 - q2, 0.0))
+
+
+def ball_probability(n: int, p1: arb, p2: arb, p3: arb, c: IntArray) -> arb:
     """Sum the columns that matter in ball arithmetic, radii included; the others are far below double precision.
 
     One incomplete beta function starts the recurrence; the balls carry whatever its steps lose.
     """
-    p1, p2 = arb(q1), arb(q2)
-    d = 1 - p2
-    p3 = d - p1
+    d, q2 = p1 + p3, float(p2)
     spread = 14 * np.sqrt(n * q2 * (1 - q2)) + 60
     low, j = max(0, int(n * q2 - spread)), min(c.size - 1, int(n * q2 + spread))
     if j < low:
@@ -67,7 +69,7 @@ def test_kernel_equals_reference() -> None:
         q1, q2, _ = rng.dirichlet([0.5, 0.5, 0.5])
         c = sloped_boundary(n, q1, q2, rng.uniform(0, 4), rng.uniform(0, 2))
         plain = region_probability_reference(n, q1, q2, c) if c.size else 0.0
-        assert region_probability(make_region(n, c), q1, q2, 1e-30) == pytest.approx(plain, rel=1e-9, abs=1e-28)
+        assert region_probability(make_region(n, c), whole(q1, q2), 1e-30) == pytest.approx(plain, rel=1e-9, abs=1e-28)
 
 
 @pytest.mark.parametrize("n", [1, 10, 1000, 100_000])
@@ -79,8 +81,8 @@ def test_ball_arithmetic_agrees(n: int) -> None:
         c = sloped_boundary(n, q1, q2, 3.0, rng.uniform(0, 2))
         if c.size == 0:
             continue
-        exact = float(ball_probability(n, q1, q2, c))
-        computed = region_probability(make_region(n, c), q1, q2, 1e-30)
+        exact = float(ball_probability(n, arb(q1), arb(q2), 1 - arb(q1) - arb(q2), c))
+        computed = region_probability(make_region(n, c), whole(q1, q2), 1e-30)
         assert abs(computed - exact) <= 0.01 * RELATIVE_ERROR * exact + 1e-29
 
 
@@ -89,16 +91,16 @@ def test_steep_boundaries_do_not_overflow() -> None:
     n = 100_000
     c, L = DEFAULT.region(95_000, 2_000, n, 1e-3, "quantile")
     for t in (-0.5, -1.5, -1.8, -2.5, -4.0):
-        q1, q2 = curve_point(QUANTILE, L, t)
-        expected = region_probability_reference(n, q1, q2, c)
-        assert region_probability(make_region(n, c), q1, q2, 1e-18) == pytest.approx(expected, rel=1e-8, abs=1e-17)
+        q = curve_point(QUANTILE, L, t)
+        expected = region_probability_reference(n, q.q1, q.q2, c)
+        assert region_probability(make_region(n, c), q, 1e-18) == pytest.approx(expected, rel=1e-8, abs=1e-17)
 
 
 def test_monotone_in_both_cells() -> None:
     region = make_region(200, sloped_boundary(200, 0.5, 0.2, 2.0, 0.7))
     steps = np.linspace(0.01, 0.6, 40)
-    rising = [region_probability(region, q, 0.2, 1e-20) for q in steps]
-    falling = [region_probability(region, 0.3, q, 1e-20) for q in steps]
+    rising = [region_probability(region, whole(q, 0.2), 1e-20) for q in steps]
+    falling = [region_probability(region, whole(0.3, q), 1e-20) for q in steps]
     assert np.all(np.diff(rising) >= 0)
     assert np.all(np.diff(falling) <= 0)
 
@@ -113,7 +115,9 @@ def test_pmf_sums_to_one() -> None:
 def test_a_rival_that_hardly_exists_hides_nothing(q2: float) -> None:
     """Columns above the mean underflow one after the other; the column that holds the mass must still be counted."""
     c = np.ones(1000, dtype=np.int64)
-    assert region_probability(make_region(1000, c), 1e-3, q2, 1e-15) == pytest.approx(0.6323045752290359, rel=1e-11)
+    assert region_probability(make_region(1000, c), whole(1e-3, q2), 1e-15) == pytest.approx(
+        0.6323045752290359, rel=1e-11
+    )
 
 
 def test_no_number_proves_nothing() -> None:
@@ -135,8 +139,8 @@ def test_many_points_at_once_are_as_one_by_one(n: int, margin: MarginKind) -> No
         t = np.minimum(near - rng.uniform(0, 3), 0.0) if kind == QUANTILE else np.clip(near + rng.uniform(), 0.01, 1.0)
         q = np.array([curve_point(kind, float(np.clip(L, -0.99, 0.99)) if kind == PROBABILITY else L, s) for s in t])
         many = np.full(count + 1, np.nan)
-        region_probabilities(region, q[:, 0].copy(), q[:, 1].copy(), drop, many)
-        alone = np.array([region_probability(region, q1, q2, drop) for q1, q2 in q.tolist()])
+        region_probabilities(region, q, drop, many)
+        alone = np.array([region_probability(region, Trinomial(*row), drop) for row in q.tolist()])
         np.testing.assert_allclose(many[:count], alone, rtol=1e-9, atol=4 * drop)
         assert np.isnan(many[count])
 
@@ -145,8 +149,8 @@ def test_points_far_from_one_another_and_sums_that_overflow() -> None:
     steep = np.array([0, 500], dtype=np.int64)  # 500 steps in one column, each by a factor of about 1e30 at q1 = 1e-30
     for c in (sloped_boundary(1000, 0.3, 0.3, 2.0, 1.0), steep):
         region = make_region(1000, c)
-        q1, q2 = np.array([0.3, 1e-30, 0.3, 0.9, 0.3]), np.array([0.3, 0.3, 1e-30, 1e-12, 1e-3])
+        pairs = [(0.3, 0.3), (1e-30, 0.3), (0.3, 1e-30), (0.9, 1e-12), (0.3, 1e-3)]
         many = np.empty(5)
-        region_probabilities(region, q1, q2, 1e-20, many)
-        alone = [region_probability(region, a, b, 1e-20) for a, b in zip(q1.tolist(), q2.tolist(), strict=True)]
+        region_probabilities(region, np.array([whole(*pair) for pair in pairs]), 1e-20, many)
+        alone = [region_probability(region, whole(*pair), 1e-20) for pair in pairs]
         np.testing.assert_allclose(many, alone, rtol=1e-8, atol=1e-19)

@@ -1,6 +1,8 @@
 """AnytimeTest: its loop, its batches, its certificate, and that classes and batches are treated alike."""
 
+import dataclasses
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,47 @@ from scipy.special import ndtr
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, tangent_mixture
 from buckler.certify.anytime import AnytimeTest
+from buckler.certify.decided import Decided
+from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput
+from buckler.records import Certificate
+from buckler.types import ArrayLike, IntArray
 
 
-def new(label: int = 0, m: int = 3, alpha: float = 1e-3, max_n: int = 100_000, target: float = 0.5) -> AnytimeTest:
-    return AnytimeTest(label=label, num_classes=m, sigma=0.5, target_radius=target, alpha=alpha, max_n=max_n)
+class One:
+    """The test of a single input and a single radius, or of a ladder, as a loop of one's own would use it."""
+
+    def __init__(
+        self,
+        label: int = 0,
+        m: int = 3,
+        alpha: float = 1e-3,
+        max_n: int = 100_000,
+        target: float | tuple[float, ...] = 0.5,
+    ) -> None:
+        radii = target if isinstance(target, tuple) else (target,)
+        self.test = AnytimeTest(Ladder(radii, 0.5, alpha, max_n), [label], m)
+
+    @property
+    def n(self) -> int:
+        return int(self.test.n[0])
+
+    @property
+    def decision(self) -> str:
+        return "undecided" if self.n == 0 else self.test.decided(0, "x").decision
+
+    def batch_size(self) -> int:
+        return int(self.test.batch_sizes(np.array([0]))[0])
+
+    def update(self, votes: ArrayLike) -> str:
+        self.test.update([0], np.asarray(votes)[None])
+        return self.decision
+
+    def certificate(self, name: str, n0: int = 0) -> Certificate:
+        return self.test.decided(0, name, n0).certificate
 
 
-def play(test: AnytimeTest, truth: list[float], seed: int) -> AnytimeTest:
+def play(test: One, truth: list[float], seed: int) -> One:
     rng = np.random.default_rng(seed)
     while test.decision == "undecided":
         test.update(rng.multinomial(test.batch_size(), truth))
@@ -26,10 +61,10 @@ def play(test: AnytimeTest, truth: list[float], seed: int) -> AnytimeTest:
 
 
 def test_clear_success_and_clear_failure_take_few_draws() -> None:
-    good = [play(new(), [0.99, 0.01, 0.0], seed) for seed in range(20)]
+    good = [play(One(), [0.99, 0.01, 0.0], seed) for seed in range(20)]
     assert all(test.decision == "certified" for test in good)
-    assert max(test.n for test in good) <= 150
-    bad = [play(new(), [0.2, 0.5, 0.3], seed) for seed in range(20)]
+    assert max(test.n for test in good) <= 300  # for any seed: the largest of 1,000 runs is 155
+    bad = [play(One(), [0.2, 0.5, 0.3], seed) for seed in range(20)]
     assert all(test.decision == "hopeless" for test in bad)
     assert max(test.n for test in bad) <= 64
 
@@ -37,24 +72,25 @@ def test_clear_success_and_clear_failure_take_few_draws() -> None:
 def test_near_the_limit_where_it_certifies() -> None:
     for truth in ([0.95, 0.05, 0.0], [0.9, 0.05, 0.05], [0.87, 0.13, 0.0]):
         limit = math.log(1000) / float(kl_to_null(truth, 2.0))
-        used = [play(new(), truth, seed).n for seed in range(21)]
-        assert np.median(used) <= 1.6 * limit
+        used = [play(One(), truth, seed).n for seed in range(61)]
+        # For any seed: medians of 21 runs were at most 1.9 times the limit in 60 trials, their own median 1.54 times.
+        assert np.median(used) <= 2.0 * limit
 
 
 def test_certificate_states_the_target_and_the_draws_used() -> None:
-    test = play(new(label=2), [0.01, 0.0, 0.99], 1)
+    test = play(One(label=2), [0.01, 0.0, 0.99], 1)
     certificate = test.certificate("cat", n0=100)
     assert (certificate.predicted, certificate.radius, certificate.n, certificate.n0) == (2, 0.5, test.n, 100)
     assert certificate.margin >= 2.0
     assert certificate.margin == pytest.approx(2.0, rel=1e-15)
     assert (certificate.method, certificate.radius_kind, certificate.sound) == ("anytime", "R2", True)
-    abstention = play(new(), [0.3, 0.7, 0.0], 1).certificate("dog")
+    abstention = play(One(), [0.3, 0.7, 0.0], 1).certificate("dog")
     assert abstention.abstained
     assert abstention.radius == 0.0
 
 
 def test_undecided_test_abstains_and_an_empty_one_has_no_certificate() -> None:
-    test = new()
+    test = One()
     with pytest.raises(InvalidInput, match="number of draws"):
         test.certificate("x")
     test.update(np.array([5, 0, 0]))
@@ -63,7 +99,7 @@ def test_undecided_test_abstains_and_an_empty_one_has_no_certificate() -> None:
 
 
 def test_batches_are_geometric_and_stay_within_the_budget() -> None:
-    test, total = new(max_n=5000), 0
+    test, total = One(max_n=5000), 0
     rng = np.random.default_rng(5)
     while test.decision == "undecided":
         batch = test.batch_size()
@@ -78,7 +114,7 @@ def test_batches_are_geometric_and_stay_within_the_budget() -> None:
 def test_a_spent_budget_is_hopeless_unless_the_exam_is_passed() -> None:
     threshold = float(ndtr(1.0))
     for top in range(455, 480):
-        test = new(max_n=520, alpha=0.05)
+        test = One(max_n=520, alpha=0.05)
         test.update(np.array([top - 1, 520 - top, 0]))
         if test.decision != "undecided":
             continue
@@ -89,7 +125,7 @@ def test_a_spent_budget_is_hopeless_unless_the_exam_is_passed() -> None:
 
 
 def test_the_exam_is_not_taken_early() -> None:
-    test = new(max_n=1000, alpha=0.05)
+    test = One(max_n=1000, alpha=0.05)
     test.update(np.array([457, 63, 0]))
     assert float(clopper_pearson_lower(457, 520, 0.05 / 4)) > float(ndtr(1.0)) - 0.01
     assert test.decision == "undecided"
@@ -98,14 +134,14 @@ def test_the_exam_is_not_taken_early() -> None:
 def test_a_thousand_classes_each_keep_their_wealth() -> None:
     truth = np.zeros(1000)
     truth[7], truth[8:] = 0.97, 0.03 / 992
-    test = play(new(label=7, m=1000), truth.tolist(), 0)
+    test = play(One(label=7, m=1000), truth.tolist(), 0)
     assert test.decision == "certified"
-    assert test.n < 100
+    assert test.n < 200  # for any seed: the largest of 300 runs is 104
 
 
 @given(st.permutations([1, 2, 3]), st.integers(0, 2**32 - 1))
 def test_order_of_the_other_classes_is_irrelevant(order: list[int], seed: int) -> None:
-    rng, one, other = np.random.default_rng(seed), new(m=4), new(m=4)
+    rng, one, other = np.random.default_rng(seed), One(m=4), One(m=4)
     for _ in range(6):
         votes = rng.multinomial(one.batch_size(), [0.88, 0.06, 0.05, 0.01])
         assert one.batch_size() == other.batch_size()
@@ -115,7 +151,7 @@ def test_order_of_the_other_classes_is_irrelevant(order: list[int], seed: int) -
 
 
 def test_rivals_may_be_overcome_at_different_times() -> None:
-    test, needed = new(alpha=0.01), -math.log(0.0075)
+    test, needed = One(alpha=0.01), -math.log(0.0075)
     test.update(np.array([60, 0, 5]))
     assert test.decision == "undecided"
     assert test.update(np.array([150, 20, 0])) == "certified"
@@ -126,13 +162,13 @@ def test_rivals_may_be_overcome_at_different_times() -> None:
 
 @pytest.mark.parametrize("target", [1.9, 5.0, 20.0, 1e6])
 def test_an_impossible_target_is_known_at_once(target: float) -> None:
-    test = new(max_n=100, target=target)
+    test = One(max_n=100, target=target)
     assert test.batch_size() == 16
     assert test.update(np.array([16, 0, 0])) == "hopeless"
 
 
 def test_a_tiny_target_can_be_certified() -> None:
-    test = play(new(target=1e-9), [0.8, 0.2, 0.0], 0)
+    test = play(One(target=1e-9), [0.8, 0.2, 0.0], 0)
     assert test.decision == "certified"
     assert test.n < 200
 
@@ -142,15 +178,101 @@ def test_bad_input_is_named() -> None:
         ("label", {"label": 3}),
         ("num_classes", {"m": 1}),
         ("alpha", {"alpha": 0.0}),
-        ("target_radius", {"target": 0.0}),
+        ("radii", {"target": 0.0}),
+        ("radii must rise", {"target": (0.5, 0.25)}),
+        ("radii must be one or more", {"target": ()}),
         ("max_n", {"max_n": 0}),
     ]:
         with pytest.raises(InvalidInput, match=name):
-            new(**kwargs)  # type: ignore[arg-type]
-    test = new(max_n=50)
+            One(**kwargs)  # type: ignore[arg-type]
+    test = One(max_n=50)
     for votes in ([1, 2], [0, 0, 0], [-1, 2, 0], [60, 0, 0]):
         with pytest.raises(InvalidInput, match="counts"):
             test.update(np.array(votes))
-    decided = play(new(), [0.2, 0.8, 0.0], 0)
-    with pytest.raises(InvalidInput, match="hopeless"):
+    decided = play(One(), [0.2, 0.8, 0.0], 0)
+    with pytest.raises(InvalidInput, match="undecided"):
         decided.update(np.array([1, 0, 0]))
+
+
+RADII = (0.1, 0.3, 0.5, 0.9)
+TRUTHS = np.random.default_rng(3).dirichlet([6.0, 1.0, 0.5, 0.2], 60)
+
+
+def run_ladder(radii: tuple[float, ...], seed: int, max_n: int = 2000) -> AnytimeTest:
+    rng = np.random.default_rng(seed)
+    streams = [rng.choice(4, size=max_n, p=truth) for truth in TRUTHS]
+    test = AnytimeTest(Ladder(radii, 0.5, 1e-2, max_n), np.zeros(len(TRUTHS)), 4)
+
+    def votes(row: int, size: int) -> IntArray:
+        n = int(test.n[row])
+        return np.bincount(streams[row][n : n + size], minlength=4)
+
+    while (rows := test.undecided).size:
+        sizes = test.batch_sizes(rows).tolist()
+        test.update(rows, np.stack([votes(*pair) for pair in zip(rows.tolist(), sizes, strict=True)]))
+    return test
+
+
+def test_a_ladder_certifies_one_radius_after_the_other() -> None:
+    test = run_ladder(RADII, 0)
+    found = [test.decided(row, str(row)) for row in range(len(TRUTHS))]
+    steps = [len(decided.certified_at) for decided in found]
+    assert set(steps) == {0, 1, 2, 3, 4}
+    for decided, count in zip(found, steps, strict=True):
+        assert list(decided.certified_at) == sorted(decided.certified_at)
+        assert decided.certificate.radius == (RADII[count - 1] if count else 0.0)
+        assert decided.decision == ("certified" if count == 4 else "hopeless")
+        assert sum(dict(decided.votes).values()) == decided.certificate.n <= 2000
+    assert any(decided.by_exam for decided in found)
+    assert any(decided.certified_at and not decided.by_exam for decided in found)
+
+
+def test_inputs_of_a_group_do_not_meet() -> None:
+    together = run_ladder(RADII, 1)
+    for row in range(0, len(TRUTHS), 7):
+        rng = np.random.default_rng(1)
+        stream = [rng.choice(4, size=2000, p=truth) for truth in TRUTHS][row]
+        alone = One(m=4, alpha=1e-2, max_n=2000, target=RADII)
+        while alone.decision == "undecided":
+            alone.update(np.bincount(stream[alone.n : alone.n + alone.batch_size()], minlength=4))
+        assert alone.test.decided(0, "x") == together.decided(row, "x")
+
+
+def test_no_rung_is_skipped() -> None:
+    """Whatever e-values say higher up: a ladder whose lower rung is not certified certifies nothing."""
+    test = One(m=3, alpha=0.05, max_n=60, target=(0.2, 0.6))
+    test.test._overcome[0] = [True, False, False]
+    test.update([16, 0, 0])
+    first = test.test.decided(0, "x").certified_at
+    blocked = One(m=3, alpha=0.05, max_n=60, target=(0.2, 0.6))
+    blocked.test.ladder = dataclasses.replace(blocked.test.ladder)
+    object.__setattr__(blocked.test.ladder, "mixtures", (tangent_mixture(9.0), blocked.test.ladder.mixtures[1]))
+    blocked.update([16, 0, 0])
+    assert len(first) >= 1
+    assert blocked.test.decided(0, "x").certified_at == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"votes": ((0, 3),)}, "votes"),
+        ({"votes": ((0, 2), (0, 3))}, "votes"),
+        ({"certified_at": ()}, "certified_at"),
+        ({"certified_at": (9,)}, "certified_at"),
+        ({"certified_at": (0,)}, "certified_at"),
+        ({"certified_at": (4, 2)}, "certified_at"),
+        ({"decision": "perhaps"}, "decision"),
+        ({"label": 1}, "label"),
+        ({"by_exam": 2}, "by_exam"),
+    ],
+)
+def test_a_decision_that_contradicts_itself_is_refused(change: dict[str, Any], named: str) -> None:
+    test = One(alpha=0.2, target=1e-9)
+    test.update([5, 0, 0])
+    good: dict[str, Any] = {
+        "certificate": test.certificate("x"), "label": 0, "decision": "certified", "votes": ((0, 5),),
+        "certified_at": (5,), "by_exam": 0,
+    }  # fmt: skip
+    assert Decided(**good) == test.test.decided(0, "x")
+    with pytest.raises(InvalidInput, match=named):
+        Decided(**good | change)

@@ -214,7 +214,7 @@ def test_a_record_brings_its_names_and_map() -> None:
         ({"limit": "clt"}, "limit"),
         ({"slope": "steep"}, "slope"),
         ({"slope": "selection"}, "selection"),
-        ({"slope": "mixture", "limit": "hoeffding"}, "betting limit"),
+        ({"slope": "mixture"}, "slope"),
         ({"margin": "quantile", "combine": "margin_variable"}, "margin_variable"),
         ({"selection": [[0.5, 0.5]]}, "selection must match scores"),
         ({"selection": [[0.5, 0.4, 0.0, 0.0, 0.0]]}, "selection must be nonnegative"),

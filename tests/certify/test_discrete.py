@@ -11,7 +11,7 @@ from scipy.special import ndtri
 
 from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.types import DiscreteMethod, MarginKind
 from tests.balls import normal_cdf
@@ -57,7 +57,8 @@ def test_monotone_in_every_argument(kind: MarginKind, method: DiscreteMethod) ->
         rounding = 1e-12  # a limit found by search may differ in its last digits where two outcomes share it
         assert (low(np.minimum(top + 1, n - other), other) >= base - rounding).all()
         assert (low(top, np.minimum(other + 1, n - top)) <= base + rounding).all()
-        assert (low(top, other, alpha=0.02) >= base - rounding).all()
+        if method != "exact":  # whose ordering of outcomes depends on alpha: a limit may fall as alpha rises
+            assert (low(top, other, alpha=0.02) >= base - rounding).all()
         assert base.tolist() == [float(low(int(a), int(b))) for a, b in zip(top, other, strict=True)]
 
 

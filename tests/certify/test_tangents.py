@@ -5,7 +5,7 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import NO_HEAD, plan
+from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import wealth_goal
 from buckler.certify.tangents import (
     SLOPES,
@@ -14,7 +14,6 @@ from buckler.certify.tangents import (
     estimate,
     heights,
     margin_from_height,
-    mixture_limit,
     path_limit,
     predictable_slopes,
 )
@@ -106,13 +105,13 @@ def test_slopes_are_predictable(cut: int) -> None:
     np.testing.assert_array_equal(before[:, : cut + 1], after[:, : cut + 1])
 
 
-def test_path_and_mixture_limits_are_rejected_margins_without_holes() -> None:
+def test_path_limits_are_rejected_margins_without_holes() -> None:
     rng = np.random.default_rng(3)
     p = rng.dirichlet([12.0, 2.0, 2.0], size=400)
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
     assert len(np.unique(index)) > 1
-    path = plan(a, b, SLOPES, index, -np.log(0.01))
+    path = plan(Pair(a, b, SLOPES, index, NO_EARLIER), -np.log(0.01))
     goal = wealth_goal(0.01, 400)
     truth = ndtri(0.75) - ndtri(0.125)
     low = path_limit(path, goal, TOP)
@@ -128,13 +127,11 @@ def test_path_and_mixture_limits_are_rejected_margins_without_holes() -> None:
     falls = np.array([wealth(m) for m in np.linspace(0.0, 4.0, 100)])
     assert (np.diff(falls, axis=0) <= 1e-9 * falls[:-1]).all()
     assert path_limit(path, goal, 0.5 * low) == 0.5 * low
-    mixed = mixture_limit(a, b, NO_HEAD, -np.log(0.01), goal, TOP)
-    assert 0.7 * low < mixed < truth
 
 
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
-    path = plan(half, half, SLOPES, np.zeros(50, dtype=np.int64), 5.0)
+    path = plan(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
     assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
 
 

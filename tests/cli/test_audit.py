@@ -6,17 +6,30 @@ from typing import Any
 
 import pytest
 
-from buckler.certify.methods import METHODS
+from buckler import soundness
+from buckler.certify import registry
+from buckler.certify.registry import methods
 from buckler.cli.app import run
 
 BOUNDS = """
 import numpy as np
-from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 def honest(counts, alpha):
     low = clopper_pearson_lower(counts[:, 0], counts.sum(axis=1), alpha)
     return 2.0 * low - 1.0
 def estimate(counts, alpha):
     return (counts[:, 0] - counts[:, 1:].max(axis=1)) / counts.sum(axis=1)
+def favourite(counts, alpha):
+    # Sound against class 1, blind to class 2.
+    low = clopper_pearson_lower(counts[:, 0], counts.sum(axis=1), alpha / 2)
+    high = clopper_pearson_upper(counts[:, 1], counts.sum(axis=1), alpha / 2)
+    return low - high
+def pair(top, runner_up, n, alpha):
+    return clopper_pearson_lower(top, n, alpha / 2) - clopper_pearson_upper(runner_up, n, alpha / 2)
+def unsplit(top, runner_up, n, alpha):
+    return clopper_pearson_lower(top, n, 2 * alpha) - clopper_pearson_upper(runner_up, n, 2 * alpha)
+def backwards(top, runner_up, n, alpha):
+    return pair(top, n - top - runner_up, n, alpha)
 def meddler(counts, alpha):
     counts[:] = 0
     return np.full(len(counts), -1.0)
@@ -27,11 +40,16 @@ def short(counts, alpha):
 def nan(counts, alpha):
     return np.full(len(counts), np.nan)
 number = 3
+from buckler.certify import Method, own_method
+vouched = own_method("own:vouched", estimate, margins=("probability",), sound=True)
+scored = Method("own:scored", "scores", len)
 """
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     (tmp_path / "bounds_for_audit.py").write_text(BOUNDS)
     monkeypatch.chdir(tmp_path)
 
@@ -56,6 +74,26 @@ def test_a_bound_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     assert not found["passed"]
     assert found["miss"] > 0.4
     assert audited(capsys, "bounds_for_audit:meddler", *own)["miss"] == 0.0
+    # Whoever says that a bound is sound is audited like anybody else.
+    assert not audited(capsys, "bounds_for_audit:vouched", *own)["passed"]
+
+
+def test_a_bound_that_favours_a_rival_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    found = audited(capsys, "bounds_for_audit:favourite", "--n", "20", "--alpha", "0.05", "--margin", "probability")
+    assert not found["passed"]
+    assert found["miss"] > 0.5
+    assert found["truth"][2] > found["truth"][1], "the tight rival is the one it does not look at"
+
+
+def test_a_pair_of_classes_at_large_n(capsys: pytest.CaptureFixture[str]) -> None:
+    large = ["--collapsed", "--n", "700", "--alpha", "0.05", "--margin", "probability"]
+    found = audited(capsys, "bounds_for_audit:pair", *large)
+    assert found["passed"]
+    assert found["collapsed"]
+    assert found["miss"] > 0.02
+    assert not audited(capsys, "bounds_for_audit:unsplit", *large)["passed"]
+    assert audited(capsys, "bonferroni", *large)["miss"] == pytest.approx(found["miss"], rel=1e-6)
+    assert audited(capsys, "bonferroni_all", "--m", "10", *large)["miss"] < found["miss"]
 
 
 def test_fail_turns_the_verdict_into_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,6 +127,9 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["bounds_for_audit:number"], "has no function 'number'"),
         (["bounds_for_audit:broken"], "failed: ZeroDivisionError"),
         (["bounds_for_audit:short"], "one an outcome"),
+        (["pairwise/star"], "method must be one of"),
+        (["bounds_for_audit:scored"], "method must be one of"),
+        (["bounds_for_audit:vouched", "--margin", "quantile"], "bounds the probability margin alone"),
         (["bounds_for_audit:nan"], "NaN"),
         (["__import__('os'):system"], "package.module:function"),
         (["exact", "--m", "1"], "m must be"),
@@ -97,6 +138,11 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["exact", "--margin", "third"], "margin must be"),
         (["exact", "--m", "10", "--n", "40"], "outcomes to enumerate"),
         (["exact", "--truth", "1,0,0"], "--truth is for --power"),
+        (["exact", "--collapsed", "--power"], "--power does not go with --collapsed"),
+        (["exact", "--collapsed", "--m", "3"], "--m goes with --collapsed for bonferroni_all alone"),
+        (["bonferroni_all", "--collapsed"], "--m goes with --collapsed for bonferroni_all alone, and is needed"),
+        (["bounds_for_audit:backwards", "--collapsed", "--margin", "probability"], "must not fall as top rises"),
+        (["bounds_for_audit:honest", "--collapsed"], "failed: TypeError"),
         (["exact", "--n", "5", "--power", "--truth", "a,b"], "separated by commas"),
         (["exact", "--n", "5", "--power", "--truth", "0.5,0.6,0"], "sum 1"),
     ],
@@ -108,7 +154,7 @@ def test_a_mistake_is_one_line(arguments: list[str], text: str, capsys: pytest.C
     assert len(error.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("method", [method.name for method in METHODS.values() if not method.sound])
+@pytest.mark.parametrize("method", [method.name for method in methods("votes") if not method.sound])
 def test_an_unsound_method_is_audited_and_fails(method: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["audit", method, "--n", "10", "--alpha", "0.05", "--points", "4", "--fail"]) == 1
     shown = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,65 @@ def test_a_place_that_cannot_be_written_is_one_line(
         error = capsys.readouterr().err
         assert "cannot write" in error
         assert error.count("\n") == 1
+
+
+def test_outputs_are_plain_files(votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "plots").mkdir()
+    (tmp_path / "plots" / "accuracy_by_method.png").mkdir()
+    (tmp_path / "real.parquet").touch()
+    top = ["--method", "top_class"]
+    table = ["--out", str(tmp_path / "s.parquet")]
+    for place, kind in ((tmp_path / "fifo", "FIFO"), (tmp_path, "folder"), (Path("/dev/full"), "device")):
+        (tmp_path / "link.md").unlink(missing_ok=True)
+        (tmp_path / "link.md").symlink_to(place)
+        for command in (
+            ["certify", str(votes), *top, "--out", str(place)],
+            ["certify", str(votes), *top, "--tsv", str(place)],
+            ["sweep", str(votes), *top, "--out", str(place)],
+            ["sweep", str(votes), *top, *table, "--table", str(tmp_path / "link.md")],
+            ["report", str(votes), *top, "--out", str(place)],
+        ):
+            assert run(command) == 2, command
+            error = capsys.readouterr().err
+            assert kind in error
+            assert error.count("\n") == 1
+    assert run(["sweep", str(votes), *top, *table, "--plots", str(tmp_path / "plots")]) == 2
+    assert "folder, not a file" in capsys.readouterr().err
+    (tmp_path / "link.parquet").symlink_to("real.parquet")
+    assert run(["certify", str(votes), *top, "--out", str(tmp_path / "link.parquet")]) == 0
+    assert (tmp_path / "link.parquet").is_symlink()
+    assert (tmp_path / "real.parquet").stat().st_size > 0
+
+
+def test_brackets_in_a_path_are_text(
+    votes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("[bold]", "x[/red]"):
+        Path(name).parent.mkdir(exist_ok=True)
+        shutil.copytree(votes, name)
+        commands = [
+            ["certify", name, "--method", "top_class", "--tsv", f"{name}.tsv"],
+            ["import", f"{name}.tsv", "--sigma", "0.25", "--n", "100", "--rounding", "down", "--out", f"{name}.run"],
+            ["sweep", name, str(votes), "--method", "top_class", "--out", f"{name}.parquet"],
+            ["report", name, "--method", "top_class", "--out", f"{name}.html"],
+        ]
+        for command in commands:
+            assert run(command) == 0, capsys.readouterr().err
+            shown = capsys.readouterr().out
+            assert command[0] == "certify" or command[-1] in shown, shown
+
+
+def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
+    for command in (["--version"], ["certify", str(votes), "--method", "top_class", "--json"]):
+        with Path("/dev/full").open("w") as full:
+            answer = subprocess.run(  # noqa: S603
+                [sys.executable, "-m", "buckler.cli", *command],
+                env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert answer.returncode == 2
+        assert answer.stderr == "buckler: error: cannot read or write: No space left on device\n"
 
 
 def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:

@@ -3,11 +3,18 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
+from buckler.certify.forecast import typical_top
 from buckler.cli.app import run
+from buckler.runs.identity import Identity
+from buckler.runs.plan import evidence_size
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
+from buckler.runs.store.shard import Shard
+from buckler.runs.store.writer import open_writer
 
 PLAN = ["plan", "--inputs", "50000", "--classes", "1000", "--n", "100000", "--rate", "24000"]
 
@@ -29,6 +36,26 @@ def test_a_pilot_takes_the_place_of_the_typical(tmp_path: Path, capsys: pytest.C
     assert isinstance(pilot, list)
     write_certificates(tmp_path / "pilot.parquet", pilot)
     assert run([*PLAN, "--like", str(tmp_path / "pilot.parquet"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["anytime_share_certified"] == 0.4
+    assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [0.4]
     assert run([*PLAN, "--like", str(tmp_path / "nowhere.parquet")]) == 2
     assert run([*PLAN, "--rate", "0"]) == 2
+
+
+@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_path: Path) -> None:
+    spec = RunSpec(model="m", data="d", sigma=0.5, num_classes=classes, n=n)
+    rng = np.random.default_rng(0)
+    inputs = max(1, min(64, 50_000 // n))
+    counts = np.zeros((inputs, len(spec.checkpoints), classes), dtype=np.int64)
+    selection = np.zeros((inputs, classes), dtype=np.int64)
+    for i, p in enumerate(rng.choice(typical_top(), inputs)):
+        shares = np.concatenate([[p], rng.dirichlet(np.full(classes - 1, 0.1)) * (1.0 - p)])
+        counts[i] = np.cumsum([rng.multinomial(k, shares) for k in np.diff([0, *spec.checkpoints])], axis=0)
+        selection[i] = rng.multinomial(spec.n0, shares)
+    hashes = tuple(rng.bytes(16).hex() for _ in range(inputs))
+    shard = Shard(tuple(map(str, range(inputs))), np.zeros(inputs, dtype=np.int64), hashes, selection, counts, None, 1)
+    with open_writer(tmp_path, spec, Identity("c", "d"), inputs=inputs) as writer:
+        writer.append(0, shard)
+    written = sum(path.stat().st_size for path in (tmp_path / "shards").iterdir())
+    assert written / 2.5 < evidence_size(spec, inputs, files=1) < 2.5 * written

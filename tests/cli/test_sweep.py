@@ -1,17 +1,23 @@
 """``buckler sweep`` as a user types it."""
 
+import importlib
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 
+import buckler
+from buckler import soundness
+from buckler.certify import registry
 from buckler.cli.app import run
 from buckler.runs import sweep as sweeping
 from buckler.runs.certify import certify_evidence
+from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.sweeps import SweepTable
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
@@ -73,7 +79,7 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ([], "at least one RUN"),
+        ([], "at least one run"),
         (["nowhere"], "not a run"),
         (["s0.1", "--n", "33"], "checkpoints"),
         (["s0.1", "--n", "many"], "whole numbers separated by commas"),
@@ -81,12 +87,12 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
         (["s0.1", "--alpha", "0.1,0.1"], "twice"),
         (["s0.1", "--alpha", "2"], "alpha must be in"),
         (["s0.1", "--method", "best"], "method must be"),
-        (["s0.1", "--method", "published/star"], "no guarantee"),
+        (["s0.1", "--method", "published/sequence"], "no guarantee"),
         (["s0.1", "--temperature", "1"], "for scores"),
         (["s0.1", "--baseline", "top_class"], "baseline must be one of"),
-        (["s0.1", "--table", "t.docx"], "--table must end in"),
+        (["s0.1", "--table", "t.docx"], "must end in .md"),
         (["s0.1", "--method", "top_class", "--plots", "p", "--format", "gif"], "format must be"),
-        (["s0.1", "--spec", "nowhere.toml"], "--spec must be"),
+        (["s0.1", "--spec", "nowhere.toml"], "readable TOML"),
         (["--spec", "odd.toml"], "no setting 'colour'"),
         (["s0.1", "--out", "odd.toml"], "not the table of a sweep"),
         (["s0.1", "--radii", "-1", "--method", "top_class"], "radii must be"),
@@ -99,6 +105,71 @@ def test_a_mistake_is_one_line(here: Path, arguments: list[str], text: str, caps
     error = capsys.readouterr().err
     assert text in error
     assert len(error.strip().splitlines()) == 1
+
+
+OWN = """
+import numpy as np
+
+from buckler.certify import Method
+from buckler.certify.registry import find
+
+
+def wald(counts, alpha):
+    return (counts[:, 0] - counts[:, 1:].max(axis=1)) / counts.sum(axis=1)
+
+
+def cautious(votes, alpha, margin):
+    limits = find("top_class").limit(votes, alpha, margin)
+    return np.where(limits > 0.0, limits / 2.0, limits)
+
+
+halved = Method("own:halved", "votes", cautious, "half of what is proved", sound=True)
+"""
+
+
+@pytest.fixture
+def _own_methods(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "sweptbounds.py").write_text(OWN, encoding="utf-8")
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.delitem(sys.modules, "sweptbounds", raising=False)
+
+
+@pytest.mark.usefixtures("_own_methods")
+def test_a_bound_of_ones_own_is_swept_and_certifies_nothing(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["sweep", "s0.25", "--method", "top_class,sweptbounds:wald", "--margin", "probability"]
+    assert run(command) == 0
+    assert "no guarantee: sweptbounds:wald" in " ".join(capsys.readouterr().out.split())
+    assert run([*command, "--json"]) == 0
+    cells = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [cell["sound"] for cell in cells] == [True, False]
+    # An estimate is above any limit: the function was asked, with the certified class first.
+    assert cells[1]["abstained"] < cells[0]["abstained"] or cells[1]["accuracy"] != cells[0]["accuracy"]
+    rows = pq.read_table("sweep.parquet").to_pylist()
+    assert {row["method"]: row["sound"] for row in rows} == {"top_class": True, "sweptbounds:wald": False}
+    # A function that was changed is asked again, although its cell is in the table.
+    (here / "sweptbounds.py").write_text(OWN.replace("/ counts.sum(axis=1)", "* 0.0 - 1.0"), encoding="utf-8")
+    sys.modules.pop("sweptbounds")
+    importlib.invalidate_caches()
+    assert run([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[1])["abstained"] == 1.0
+    for name in ("certify", "report"):
+        assert run([name, "s0.25", "--method", "sweptbounds:wald"]) == 2
+        assert "no guarantee" in capsys.readouterr().err
+    with pytest.raises(buckler.UnsoundMethod):
+        read_certificates(here / "sweep.parquet")
+
+
+@pytest.mark.usefixtures("_own_methods")
+def test_a_method_declared_sound_certifies_under_its_own_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["certify", "s0.25", "--method", "sweptbounds:halved", "--out", "c.parquet", "--quiet"]) == 0
+    assert run(["sweep", "s0.25", "--method", "top_class,sweptbounds:halved", "--json"]) == 0
+    assert [json.loads(line)["method"] for line in capsys.readouterr().out.splitlines()] == ["top_class", "own:halved"]
+    assert {certificate.method for certificate in read_certificates(here / "c.parquet")} == {"own:halved"}
+    # Elsewhere nobody knows the name: the file is refused until the method is registered.
+    soundness._TIES.pop("own:halved")
+    with pytest.raises(buckler.UnsoundMethod, match="own:halved"):
+        read_certificates(here / "c.parquet")
 
 
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from buckler.evaluate.paper import FIGURES
+from buckler.paper.printed import FIGURES
 from tests.docs.test_guarantees_and_notation import find
 
 ROOT = Path(__file__).parents[2]

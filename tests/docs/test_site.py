@@ -8,6 +8,7 @@ import pytest
 
 import buckler
 from tests.docs.test_tutorials import run_page
+from tests.test_import_law import imports
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -51,6 +52,32 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     )
     for name in re.findall(r"`((?:src|tests|benchmarks|docs)/[\w./]*)`", ours):
         assert (ROOT / name).exists(), name
+
+
+def walks() -> list[tuple[str, list[str]]]:
+    """Return the walks of CONTRIBUTING.md: a title, and files in order."""
+    section = (
+        (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").partition("## Four walks\n")[2].partition("\n## ")[0]
+    )
+    parts = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]
+    files = [re.findall(r"^\d+\. `([^`]+)`: ", part, re.MULTILINE) for part in parts[1::2]]
+    return list(zip(parts[::2], files, strict=True))
+
+
+def test_there_are_four_walks() -> None:
+    assert len(walks()) == 4
+
+
+@pytest.mark.parametrize(("title", "files"), walks(), ids=[title for title, _ in walks()])
+def test_a_walk_goes_from_file_to_file(title: str, files: list[str]) -> None:
+    """Every file is there, and is a command or imported by one that the walk has come through."""
+    assert len(files) >= 10, title
+    known: set[str] = set()
+    for name in files:
+        module = "buckler." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+        assert name == files[0] or name.startswith("cli/") or module in known, f"{title}: nothing led to {name}"
+        for found in imports((SOURCE / name).read_text(encoding="utf-8")):
+            known |= {found, found.rpartition(".")[0]}
 
 
 def test_every_target_is_explained() -> None:

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,14 +112,19 @@ def compare(got: str, shown: str, *, roughly: bool, where: str) -> None:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Yield an empty folder to run a page in; modules that the page wrote there are forgotten afterwards."""
+    before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+            del sys.modules[name]
 
 
 def test_there_are_five_tutorials() -> None:
@@ -126,19 +132,13 @@ def test_there_are_five_tutorials() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_tutorial_runs(page: Path, folder: Path) -> None:
+@pytest.mark.usefixtures("folder")
+def test_tutorial_runs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     for extra in ("sklearn", "torch", "ray"):
         if re.search(rf"\b{extra}\b", text) and importlib.util.find_spec(extra) is None:
             pytest.skip(f"{extra} is not installed")
-    before = set(sys.modules)
-    try:
-        assert run_page(text, page.name) >= 1
-    finally:
-        for name in set(sys.modules) - before:
-            where = getattr(sys.modules[name], "__file__", None) or ""
-            if where.startswith(str(folder)):
-                del sys.modules[name]
+    assert run_page(text, page.name) >= 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 import buckler
-from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates
+from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates, margin_accuracy
 
 
 def certificates() -> list[buckler.Certificate]:
@@ -35,6 +35,15 @@ def test_band_is_the_binomial_quantile(inputs: int, alpha: float, delta: float) 
     assert k == 0 or stats.binom.sf(k - 1, inputs, alpha) > delta * (1 - 1e-8)
 
 
+@pytest.mark.parametrize("inputs", [3, 7, 10, 49, 500])
+def test_band_is_a_whole_number_of_inputs(inputs: int) -> None:
+    """Not one roundoff above: a share less a share of certificates may round up."""
+    k = false_certificates(inputs, 0.05, 0.01)
+    limits = np.arange(1.0, inputs + 1.0)
+    curve = margin_accuracy(limits, np.ones(inputs), limits, alpha=0.05, delta=0.01, sound=True, name="")
+    assert curve.low.tolist() == [max(inputs - i - k, 0) / inputs for i in range(inputs)]
+
+
 def test_bad_input() -> None:
     made = certificates()
     with pytest.raises(buckler.InvalidInput, match="labels"):
@@ -43,6 +52,11 @@ def test_bad_input() -> None:
         certified_accuracy(made, [0, 0, 0, 0], [-1.0])
     with pytest.raises(buckler.InvalidInput, match="certificates"):
         certified_accuracy([], [], [0.0])
+    twice = [*made, made[1]]
+    with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
+        certified_accuracy(twice, [0] * 5, [0.0])
+    with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
+        certified_share(twice, [0.0])
 
 
 def test_share_is_accuracy_if_every_prediction_is_right() -> None:

@@ -1,6 +1,5 @@
 """The ledger of faults, printed at the end."""
 
-import signal
 from pathlib import Path
 
 import pytest
@@ -8,10 +7,6 @@ import pytest
 from tests.faults.run import Ledger, arguments, call, lay_out
 
 LEDGER = Ledger()
-
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background job ignores SIGINT, and so would the commands that the tests interrupt.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -24,6 +19,14 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home: Path = tmp_path_factory.mktemp("undisturbed")
     lay_out(home)
     assert call(home, arguments("run")) == (0, "")
+    return home / "run"
+
+
+@pytest.fixture(scope="session")
+def undisturbed_by_time(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home: Path = tmp_path_factory.mktemp("by_time")
+    lay_out(home)
+    assert call(home, arguments("run", shard_inputs=None)) == (0, "")
     return home / "run"
 
 

@@ -16,14 +16,17 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
+from buckler.runs.admission import Allowed
+from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
-from buckler.runs.spec import RunSpec, from_toml
+from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.writer import open_writer
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
@@ -31,6 +34,7 @@ from buckler.sampling.datasets import from_arrays, open_dataset
 SPEC = RunSpec(
     model="m", data="d", sigma=0.5, num_classes=3, n=20, n0=5, scores="softmax", shard_inputs=2, checkpoints=(10, 20)
 )
+FIRST = folder.place_of(0, 2, SPEC, 4)
 
 
 @cache
@@ -51,11 +55,11 @@ def _with(name: str, data: bytes, use: Callable[[Path], Any], *, reseal: bool = 
         shutil.copytree(home() / "run", root)
         (root / name).write_bytes(data)
         if reseal:
-            seal_path = folder.shard_path(root, 0, "seal")
-            seal = folder.read_sealed(seal_path)
+            seal_path = FIRST.path(root, "seal")
+            seal = read_sealed(seal_path)
             for part in seal["files"]:
-                seal["files"][part] = folder.checksum(folder.shard_path(root, 0, part))
-            folder.write_sealed(seal_path, seal)
+                seal["files"][part] = folder.measure(FIRST.path(root, part))
+            write_sealed(seal_path, seal)
         use(root)
 
 
@@ -69,14 +73,14 @@ def _read_all(root: Path) -> None:
 def _go_on(root: Path) -> None:
     for repair in (False, True):
         with open_writer(
-            root, SPEC, classifier="c", data="d", inputs=4, environment={}, repair=repair, any_environment=True
+            root, SPEC, Identity("c", "d"), inputs=4, repair=repair, allowed=Allowed(any_environment=True)
         ):
             pass
 
 
 def specification(data: bytes) -> None:
-    spec = from_toml(data.decode("utf-8", "surrogateescape"))
-    assert from_toml(spec.to_toml()) == spec
+    spec = from_dict(read_toml(data.decode("utf-8", "surrogateescape")))
+    assert from_dict(read_toml(spec.to_toml())) == spec
 
 
 def _sealed_again(data: bytes) -> bytes:
@@ -174,7 +178,7 @@ def seeds(name: str) -> tuple[bytes, ...]:
         return ((run / folder.MANIFEST).read_bytes(),)
     if name in {"seal", "votes", "scores"}:
         part = {"seal": "seal", "votes": "counts"}.get(name, name)
-        return (folder.shard_path(run, 0, part).read_bytes(),)
+        return (FIRST.path(run, part).read_bytes(),)
     if name == "certificates":
         made = certify_counts([[90, 10], [50, 50]], sigma=0.5, label=[0, 0], ids=["a", "b"])
         assert isinstance(made, list)

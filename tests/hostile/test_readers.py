@@ -21,7 +21,7 @@ from buckler.errors import BucklerError, DamagedEvidence, InvalidInput
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import open_dataset
-from tests.hostile.readers import READERS, home, seeds
+from tests.hostile.readers import READERS, SPEC, home, seeds
 
 ROUNDS = int(os.environ.get("BUCKLER_HOSTILE_ROUNDS", "60"))
 
@@ -127,8 +127,8 @@ def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
         zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
         archive.open("x.npy", "w") as x,
     ):
-        np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 275 << 20)})
-        for _ in range(1100):
+        np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 225 << 20)})
+        for _ in range(900):
             x.write(bytes(1 << 20))
     (tmp_path / "images" / "a").mkdir(parents=True)
     header = b"P5 60000 60000 255\n"
@@ -176,7 +176,12 @@ def test_links_do_not_lead_out(tmp_path: Path, link: str) -> None:
 def test_names_are_made_of_numbers(tmp_path: Path) -> None:
     for number in (0, 7, 10**9):
         for part in ("seal", "counts", "scores"):
-            assert folder.shard_path(tmp_path, number, part).parent == tmp_path / "shards"
+            place = folder.place_of(number, number + 3, SPEC, 10**10)
+            assert place.path(tmp_path, part).parent == tmp_path / "shards"
+    (tmp_path / "shards").mkdir()
+    for name in ("..", "0", "000000-", "-1", "000000-0000x1", "\u0660\u0660\u0660\u0660\u0660\u0660"):
+        (tmp_path / "shards" / f"{name}.json").touch()
+    assert folder.sealed_names(tmp_path) == []
 
 
 def test_peak_memory_of_the_readers() -> None:

@@ -18,7 +18,7 @@ from buckler.cli.app import run
 from buckler.report import html
 from buckler.report.sentences import confidence, guarantee, series_names
 from buckler.report.thumbnails import SIDE, contact_sheet, tiles
-from buckler.runs.store.certificates import write_certificates
+from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
 
@@ -199,9 +199,15 @@ def test_command_on_runs_and_certificates(
     assert [one["tiles"] for one in both.payload["runs"]] == [0, 20]
     assert "buckler sample wide --spec spec.toml" in both.text
     assert "buckler report narrow wide --out both.html --method exact" in both.text
-    assert "array:" in both.text
+    assert "answers:" in both.text
+    assert "names:" in both.text
 
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
+    assert run(["report", "c.parquet", "-o", "labelled.html"]) == 0
+    assert "Certified accuracy" in Parsed((tmp_path / "labelled.html").read_text(encoding="utf-8")).text
+    write_certificates(
+        tmp_path / "c.parquet", read_certificates(tmp_path / "c.parquet"), read_origin(Path("c.parquet"))
+    )
     assert run(["report", "c.parquet", "-o", "bare.html"]) == 0
     bare = Parsed((tmp_path / "bare.html").read_text(encoding="utf-8"))
     assert "Certified share" in bare.text
@@ -217,7 +223,7 @@ def test_command_on_runs_and_certificates(
     write_certificates(tmp_path / "none.parquet", [])
     for arguments, complaint in [
         (["nowhere"], "RUN must be a folder"),
-        (["narrow", "narrow"], "every RUN must be another one"),
+        (["narrow", "narrow"], "every run must be another one"),
         (["narrow", "--data", "other.npy"], "not what was certified"),
         (["c.parquet", "--data", "other.npy"], "not what was certified"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
@@ -226,7 +232,7 @@ def test_command_on_runs_and_certificates(
         (["narrow", "--method", "best"], "method"),
         (["narrow", "--classes", "nowhere.txt"], "--classes"),
         (["narrow", "--out", "narrow"], "is a folder"),
-        (["narrow", "--delta", "2"], "--delta"),
+        (["narrow", "--delta", "2"], "delta must be"),
     ]:
         assert run(["report", *arguments]) == 2, arguments
         told = capsys.readouterr().err

@@ -14,11 +14,11 @@ from buckler.report.tables import (
     accuracy_rows,
     gain,
     print_whole,
-    rounded_down,
     to_csv,
     to_latex,
     to_markdown,
 )
+from buckler.rounding import rounded_down
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 
@@ -41,7 +41,7 @@ def test_gains_of_a_printed_table() -> None:
     assert "+5.50%,∞,∞,∞,∞\n" in to_csv(table)
 
 
-@pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004])
+@pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004, 1e307])
 def test_rounded_down_never_shows_more(value: float) -> None:
     for digits in (1, 3, 6):
         assert float(rounded_down(value, digits)) <= value

@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, Inval
 from buckler.runs.sample import choose_columns, sample
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.shard import encode
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
@@ -100,35 +100,61 @@ def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path)
     assert not run(again, max_samples=5000).complete
     summary = run(again, progress=ticks.append, finished=lambda block, _: kept.append(block))
     assert summary.complete
-    assert kept == list(range(2, 10))
+    assert kept == list(range(8, 40, 4))
     assert ticks[-1].done == ticks[-1].total == 40 * 450
     assert contents(tmp_path / "again") == contents(undisturbed)
     assert run(again).samples == 0
 
 
-def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(undisturbed: Path, tmp_path: Path) -> None:
+def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(
+    undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     again = str(tmp_path / "again")
-    summary = run(again, max_seconds=0.15, progress=lambda _: time.sleep(0.05))
-    assert not summary.complete
+    ticks: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr("time.monotonic", lambda: float(len(ticks)))  # a clock that a batch moves by one second
+        summary = run(again, max_seconds=8.0, progress=ticks.append)
+    assert 0 < summary.inputs_done < summary.inputs
     run(again)
     assert contents(tmp_path / "again") == contents(undisturbed)
 
 
-def test_killed_at_random_moments_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
+PLACES = [
+    "open .lock",
+    "open manifest.json", "fsync manifest.json", "rename manifest.json", "named manifest.json",
+    "draw 1", "draw 5", "write 9000",
+    "fsync 000001.parquet", "rename 000001.parquet", "named 000001.parquet",
+    "fsync 000002.scores.parquet", "rename 000002.scores.parquet", "named 000002.scores.parquet",
+    "open 000003.json", "fsync 000003.json", "rename 000003.json", "named 000003.json",
+    "draw 9", "rename 000009.json", "named 000009.json",
+]  # fmt: skip
+"""Where a run is killed, one after another in the same folder: each place lies beyond what was sealed before it."""
+
+
+def test_killed_in_every_place_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     home = tmp_path / "killed"
-    moments = random.Random(0)  # noqa: S311
+    command = [sys.executable, "-c", "import sys; from tests.runs.victim import serve; serve(sys.argv[1])", str(home)]
     path = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
-    kills = 0
-    for _ in range(4):
-        command = [sys.executable, str(VICTIM), str(home)]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, env=path)  # noqa: S603
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(moments.uniform(0.05, 0.9))
-        process.send_signal(signal.SIGKILL)
-        kills += process.wait() == -signal.SIGKILL
-        process.stdout.close()
-    assert kills > 0
+    victim = subprocess.Popen(  # noqa: S603
+        command, env=path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    assert victim.stdin is not None
+    assert victim.stdout is not None
+    kept: dict[str, bytes] = {}
+    for place in PLACES:
+        print(place, file=victim.stdin, flush=True)
+        said = victim.stdout.readline()
+        if place.startswith("write"):
+            assert said == f"{-signal.SIGXFSZ}\n"
+            assert [p.stat().st_size for p in home.rglob("*scores*") if p.name[0] == "."] == [int(place.split()[1])]
+        else:
+            assert said == f"killed at {place}\n"
+            assert victim.stdout.readline() == f"{-signal.SIGKILL}\n"
+        whole = contents(home)
+        assert kept.items() <= whole.items()
+        sealed = {p.stem for p in (home / "shards").glob("[0-9]*.json")}
+        kept = {name: data for name, data in whole.items() if Path(name).name.split(".")[0] in sealed}
+    victim.communicate()
     assert run(str(home)).complete
     assert contents(home) == contents(undisturbed)
 
@@ -140,7 +166,7 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
     data = open_dataset("digits").select(limit=40)
     with pytest.raises(StoreError, match="another classifier"):
         sample(spec(), as_classifier(lambda b: linear(b) * 2, num_classes=10), data, copy)
-    other = replace(data, fingerprint="array:other")
+    other = replace(data, ids=tuple(reversed(data.ids)))
     with pytest.raises(StoreError, match="another data"):
         sample(spec(), as_classifier(linear, num_classes=10), other, copy)
     assert contents(copy) == before
@@ -201,12 +227,12 @@ JSON = st.recursive(
 def test_forged_manifests_and_seals_give_our_errors(copy: Path, undisturbed: Path, data: st.DataObject) -> None:
     """Files changed by someone who knows how to seal them: still only our errors come out."""
     name = data.draw(st.sampled_from(["manifest.json", "shards/000000.json"]))
-    values = folder.read_sealed(undisturbed / name)
+    values = read_sealed(undisturbed / name)
     key = data.draw(st.sampled_from(sorted(values)))
     inside = values[key] if isinstance(values[key], dict) and data.draw(st.booleans()) else values
     inside[data.draw(st.sampled_from(sorted(inside)))] = data.draw(JSON)
     try:
-        folder.write_sealed(copy / name, values)
+        write_sealed(copy / name, values)
     except ValueError:
         return  # JSON has no NaN
     for attempt in (lambda: open_evidence(copy).counts(), lambda: run(str(copy))):
@@ -224,9 +250,9 @@ def test_votes_that_do_not_add_up_are_refused(copy: Path) -> None:
     more = shard.counts.copy()
     more[0, -1, 0] += 1
     pq.write_table(encode(replace(shard, counts=more), spec()), path)
-    seal = folder.read_sealed(seal_path)
-    seal["files"]["counts"] = folder.checksum(path)
-    folder.write_sealed(seal_path, seal)
+    seal = read_sealed(seal_path)
+    seal["files"]["counts"] = folder.measure(path)
+    write_sealed(seal_path, seal)
     with pytest.raises(DamagedEvidence, match="do not add up"):
         open_evidence(copy).counts()
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.methods import certify_counts
+from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
-from buckler.runs.interop import Log, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, radius_of, write_evidence
+from buckler.runs.interop import Log, Origin, read_log, write_log
+from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_told, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 
@@ -108,6 +108,15 @@ def test_a_log_that_does_not_fit_is_refused(log: Log, tmp_path: Path) -> None:
     assert find_fits(replace(log, low=log.low * 50, high=log.high * 50)) == []
 
 
+def test_a_radius_of_many_digits_is_written_in_full(tmp_path: Path) -> None:
+    certificate = certify_counts([100, 0, 0], sigma=1e23, label=0, method="top_class")
+    assert certificate.radius > 1e23
+    write_log(tmp_path / "log.tsv", [certificate], [0])
+    written = (tmp_path / "log.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[3]
+    assert float(written) <= certificate.radius
+    assert written.endswith(".000000")
+
+
 def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray, tmp_path: Path) -> None:
     table = np.stack([votes, 100_000 - votes], axis=1)
     certificates = certify_counts(
@@ -116,9 +125,9 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     assert isinstance(certificates, list)
     write_log(tmp_path / "log.tsv", certificates, log.labels)
     lines = (tmp_path / "log.tsv").read_text().splitlines()
-    assert lines[0] == HEADER.strip()
+    assert lines[0].startswith(HEADER.strip() + "\tmethod\t")
     for line, certificate, label in zip(lines[1:], certificates, log.labels.tolist(), strict=True):
-        name, truth, predicted, radius, correct, _ = line.split("\t")
+        name, truth, predicted, radius, correct, *_ = line.split("\t")
         assert (name, int(truth)) == (certificate.id, label)
         assert float(radius) <= certificate.radius < float(radius) + 1.001e-6
         assert int(predicted) == (-1 if certificate.predicted is None else certificate.predicted)
@@ -127,6 +136,13 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     assert find_fits(again, sigma=0.5)[0].alpha == 0.01
     found, _ = fewest_votes(again, 100_000, 0.01, 0.5)
     assert (found == votes)[again.certified].all()
+
+
+def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0]], sigma=1e23, label=[0])
+    write_log(tmp_path / "log.tsv", certificates, [0])
+    written = (tmp_path / "log.tsv").read_text().splitlines()[1].split("\t")[3]
+    assert float(written) == certificates[0].radius
 
 
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:
@@ -178,3 +194,59 @@ def test_recorded_logs_fit_one_of_two_levels() -> None:
             assert fitting == {0.001}, path.name
         if "imagenet" in path.name:
             assert fitting == {0.01}, path.name
+
+
+@pytest.mark.parametrize("method", ["exact", "bonferroni"])
+def test_a_log_of_ours_says_how_it_was_made_and_is_read_back(method: str, tmp_path: Path) -> None:
+    # Votes with all kinds of rest: of one rival, scattered, none, and a tie.
+    table = np.array([[90, 10, 0, 0], [70, 10, 10, 10], [100, 0, 0, 0], [60, 30, 5, 5], [50, 50, 0, 0], [80, 1, 1, 18]])
+    label = np.zeros(len(table), dtype=np.int64)
+    ids = [str(i) for i in range(len(table))]
+
+    def certified(votes: IntArray, method: str, alpha: float) -> list[float]:
+        made = certify_counts(votes, sigma=0.5, alpha=alpha, label=label, method=method, ids=ids)
+        assert isinstance(made, list)
+        return [c.radius for c in made]
+
+    made = certify_counts(table, sigma=0.5, alpha=0.01, label=label, method=method, ids=ids)
+    assert isinstance(made, list)
+    write_log(tmp_path / "log.tsv", made, label)
+    log = read_log(tmp_path / "log.tsv")
+    assert log.origins == (Origin(method, "quantile", 0.01, 100, 0.5),)
+    assert not fit(log, 0.01, 100, 0.5).fits  # no count of votes gives it by the usual tool
+    told = fit_as_told(log)
+    assert (told.method, told.fits) == (method, True)
+    write_evidence(log, told, tmp_path / "run", source="log.tsv")
+    counts, _, labels = open_evidence(tmp_path / "run").counts()
+    assert labels is not None
+    assert (labels == label).all()
+    certain = log.certified
+    assert certain.sum() == 5
+    assert (counts.values.sum(axis=1) == 100).all()
+    assert (counts.values[:, 0] <= table[:, 0])[certain].all()
+    assert (counts.values[:, 1:].max(axis=1) >= table[:, 1:].max(axis=1))[certain].all()
+    for again, alpha in (("exact", 0.01), ("exact", 0.001), ("bonferroni", 0.05), ("top_class", 0.01)):
+        found, best = certified(counts.values, again, alpha), certified(table, again, alpha)
+        assert all(a <= b for a, b in zip(found, best, strict=True))
+        assert max(found) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "named"),
+    [
+        ("method", "pairwise/star", "votes and the quantile margin"),
+        ("method", "published", "votes and the quantile margin"),
+        ("margin", "probability", "votes and the quantile margin"),
+        ("alpha", "0.02", "made in one way"),
+        ("n", "many", "every line"),
+        ("alpha", "2", "alpha must be"),
+    ],
+)
+def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str, named: str, tmp_path: Path) -> None:
+    origin = {"method": "exact", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5"}
+    other = {**origin, column: value}
+    both = [origin, other] if named == "made in one way" else [other, other]
+    lines = ["\t".join((f"{i}\t1\t1\t0.5\t1\t0", *one.values())) for i, one in enumerate(both)]
+    (tmp_path / "log.tsv").write_text("\n".join([HEADER.strip() + "\t" + "\t".join(origin), *lines]))
+    with pytest.raises(InvalidInput, match=named):
+        fit_as_told(read_log(tmp_path / "log.tsv"))

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckler.errors import BucklerError, InvalidInput
-from buckler.runs.spec import RunSpec, difference, from_dict, from_toml, geometric
+from buckler.runs.spec import RunSpec, difference, from_dict, geometric, read_toml
 
 GOOD: dict[str, Any] = {"model": "m:f", "data": "digits", "sigma": 0.25, "num_classes": 10, "n": 1000}
 
@@ -21,7 +21,7 @@ GOOD: dict[str, Any] = {"model": "m:f", "data": "digits", "sigma": 0.25, "num_cl
 @settings(max_examples=100, deadline=None)
 def test_toml_and_back(name: str, ids: list[str], sigma: float, n: int) -> None:
     spec = RunSpec(**{**GOOD, "model": name, "ids": tuple(ids), "sigma": sigma, "n": n})
-    again = from_toml(spec.to_toml())
+    again = from_dict(read_toml(spec.to_toml()))
     assert again == spec
     assert again.hash() == spec.hash()
 
@@ -68,4 +68,4 @@ def test_mistakes_are_refused(change: dict[str, Any]) -> None:
 @settings(max_examples=100, deadline=None)
 def test_hostile_toml_gives_our_errors(text: str) -> None:
     with pytest.raises(BucklerError):
-        from_toml(text)
+        from_dict(read_toml(text))

@@ -60,7 +60,7 @@ def test_cells_of_logits(logits: Path) -> None:
         ({"alpha": (0.0,)}, InvalidInput, "alpha"),
         ({"alpha": ()}, InvalidInput, "at least one"),
         ({"method": ("best",)}, InvalidInput, "method must be"),
-        ({"method": ("published/star",)}, UnsoundMethod, "no guarantee"),
+        ({"method": ("published/sequence",)}, UnsoundMethod, "no guarantee"),
         ({"margin": ("third",)}, InvalidInput, "margin"),
         ({"n": (0,)}, InvalidInput, "n must be"),
         ({"temperature": (1.0,)}, InvalidInput, "for scores"),

@@ -1,22 +1,24 @@
-"""A run in a process of its own, to be killed: ``python victim.py FOLDER [shards before a pause]``."""
+"""The run of these tests, and a process that begins it again and again and is killed in a chosen place each time."""
 
+import os
 import sys
-import time
 from typing import Any
 
 import numpy as np
 
-from buckler.runs.sample import Progress, sample
+from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.types import AnyArray
+from tests.killing import arm, drawing
 
 WEIGHTS = np.random.default_rng(0).normal(size=(64, 10)).astype(np.float32)
 
 
 def linear(batch: AnyArray) -> AnyArray:
     """A small linear classifier."""
+    drawing()
     return batch.reshape(len(batch), -1) @ WEIGHTS
 
 
@@ -36,11 +38,16 @@ def run(folder: str, **options: Any) -> Any:
     return sample(made, as_classifier(linear, num_classes=10), data, folder, **options)
 
 
-def _slow(progress: Progress) -> None:
-    del progress
-    time.sleep(0.02)
+def serve(folder: str) -> None:
+    """Read places from stdin, one a line: run in a child that is killed there, and print how it ended.
 
-
-if __name__ == "__main__":
-    print("ready", flush=True)
-    run(sys.argv[1], progress=_slow)
+    The child is a fork, since starting an interpreter and importing what reads the digits takes longer than the run.
+    """
+    open_dataset("digits")
+    for place in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            arm(place.strip())
+            run(folder)
+            os._exit(0)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -1,13 +1,15 @@
 """Drawing until decided: each decider sees its own stream, and device batches stay full."""
 
+import threading
+
 import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.sampling.adaptive import Outcome, draw_until_decided
+from buckler.sampling.adaptive import draw_until_decided, filling
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, draw_counts
-from buckler.types import AnyArray, Decision, IntArray
+from buckler.types import AnyArray, IntArray
 
 X = np.linspace(-2, 2, 12, dtype=np.float32)[:, None].repeat(3, axis=1)
 IDS = [f"i{k}" for k in range(12)]
@@ -18,84 +20,145 @@ def sign(batch: AnyArray) -> AnyArray:
 
 
 class Lead:
-    """Decides once one class leads by a given number of votes; gives up after some draws."""
+    """Decides once one class leads by a given number of votes, or after ``max_n`` draws."""
 
-    def __init__(self, lead: int, patience: int = 10**9) -> None:
-        self.lead, self.patience = lead, patience
-        self.votes = np.zeros(2, dtype=np.int64)
-        self.seen: list[list[int]] = []
+    def __init__(self, lead: int = 60, max_n: int = 1500) -> None:
+        self.lead, self.max_n = lead, max_n
+        self.votes = np.zeros((12, 2), dtype=np.int64)
+        self.seen: list[list[list[int]]] = [[] for _ in IDS]
 
-    def batch_size(self) -> int:
-        return max(5, int(self.votes.sum()) // 4)
+    @property
+    def n(self) -> IntArray:
+        return np.asarray(self.votes.sum(axis=1))
 
-    def update(self, counts: IntArray) -> Decision:
-        assert counts.sum() == self.batch_size() or counts.sum() > 0
-        self.seen.append(counts.tolist())
-        self.votes += counts
-        if abs(int(self.votes[1] - self.votes[0])) >= self.lead:
-            return "certified"
-        return "hopeless" if self.votes.sum() >= self.patience else "undecided"
+    @property
+    def undecided(self) -> IntArray:
+        return np.flatnonzero((np.abs(self.votes[:, 1] - self.votes[:, 0]) < self.lead) & (self.n < self.max_n))
+
+    def batch_sizes(self, rows: IntArray) -> IntArray:
+        return np.minimum(np.maximum(5, self.n[rows] // 4), self.max_n - self.n[rows])
+
+    def update(self, rows: IntArray, counts: IntArray) -> None:
+        assert (counts.sum(axis=1) == self.batch_sizes(rows)).all()
+        for row, votes in zip(rows, counts.tolist(), strict=True):
+            self.seen[row].append(votes)
+        self.votes[rows] += counts
 
 
-def outcomes(width: int | None, rows: int = 64, max_n: int = 2000) -> tuple[list[Outcome], list[Lead], list[int]]:
+def decide(width: int | None, rows: int = 64, max_n: int = 1500) -> tuple[Lead, list[int]]:
     sizes: list[int] = []
 
     def spy(batch: AnyArray) -> AnyArray:
         sizes.append(len(batch))
         return sign(batch)
 
-    engine = Engine(as_classifier(spy, num_classes=2), sigma=1.0, batch_size=rows)
-    deciders = [Lead(60, patience=1500) for _ in IDS]
+    engine, decider = Engine(as_classifier(spy, num_classes=2), sigma=1.0, batch_size=rows), Lead(max_n=max_n)
+    finished: list[int] = []
     with engine.session():
-        return draw_until_decided(engine, X, IDS, deciders, max_n=max_n, width=width), deciders, sizes
+        drawn = 0
+        for round_ in draw_until_decided(engine, X, IDS, decider, width=width):
+            drawn += round_.drawn
+            assert not set(round_.finished) & set(decider.undecided)
+            finished += round_.finished.tolist()
+    assert sorted(finished) == list(range(12))
+    assert drawn == decider.n.sum()
+    return decider, sizes
 
 
 def test_decisions_do_not_depend_on_the_schedule() -> None:
-    one, first, _ = outcomes(width=1)
-    many, second, _ = outcomes(width=None)
-    some, third, _ = outcomes(width=5, rows=7)
-    for a, b, c in zip(one, many, some, strict=True):
-        assert a.decision == b.decision == c.decision
-        assert a.n == b.n == c.n
-        assert (a.counts == b.counts).all()
-        assert (a.counts == c.counts).all()
-    assert [d.seen for d in first] == [d.seen for d in second] == [d.seen for d in third]
-    assert {o.decision for o in one} >= {"certified"}
+    one, many, some = decide(width=1)[0], decide(width=None)[0], decide(width=5, rows=7)[0]
+    assert one.seen == many.seen == some.seen
+    assert len({int(k) for k in one.n}) > 3
 
 
 def test_the_votes_are_a_prefix_of_the_stream() -> None:
-    for i, outcome in enumerate(outcomes(width=None)[0]):
-        direct = draw_counts(
-            sign, X[i], sigma=1.0, n=outcome.n, num_classes=2, seed=0, stream="estimation", input_id=IDS[i]
-        )
-        assert (outcome.counts == direct).all()
+    decider = decide(width=None)[0]
+    for i, votes in enumerate(decider.votes):
+        n = int(votes.sum())
+        direct = draw_counts(sign, X[i], sigma=1.0, n=n, num_classes=2, seed=0, stream="estimation", input_id=IDS[i])
+        assert (votes == direct).all()
 
 
 def test_easy_inputs_stop_early_and_the_budget_is_kept() -> None:
-    found, _, _ = outcomes(width=None, max_n=300)
-    assert max(o.n for o in found) == 300
-    assert found[0].n < 100
-    assert {o.decision for o in found if o.n == 300 and abs(int(o.counts[0] - o.counts[1])) < 60} == {"undecided"}
+    decider = decide(width=None, max_n=300)[0]
+    assert decider.n.max() == 300
+    assert decider.n[0] < 100
+
+
+def test_it_goes_on_from_votes_that_are_there() -> None:
+    whole, later = decide(width=None)[0], Lead()
+    first = [votes[0] for votes in whole.seen]
+    later.votes[:] = first
+    engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0)
+    with engine.session():
+        for _ in draw_until_decided(engine, X, IDS, later):
+            pass
+    assert (later.votes == whole.votes).all()
+    assert [votes[1:] for votes in whole.seen] == later.seen
 
 
 def test_batches_are_shared() -> None:
-    _, _, alone = outcomes(width=1)
-    _, _, shared = outcomes(width=None)
+    _, alone = decide(width=1)
+    _, shared = decide(width=None)
     assert len(shared) < len(alone) / 3
     assert np.mean(shared) > 2 * np.mean(alone)
+
+
+def test_votes_are_looked_at_while_others_are_drawn() -> None:
+    """The draws of the second group and the look at the first wait for one another: neither comes after the other."""
+    looking, drawing = threading.Event(), threading.Event()
+    looks: list[IntArray] = []
+    batches: list[int] = []
+
+    def spy(batch: AnyArray) -> AnyArray:
+        batches.append(len(batch))
+        if sum(batches) > 15:  # what fits of the first group's wants: three inputs of six
+            drawing.set()
+            assert looking.wait(60)
+        return sign(batch)
+
+    class Waits(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            looks.append(rows)
+            looking.set()
+            assert drawing.wait(60)
+            super().update(rows, counts)
+
+    engine, decider = Engine(as_classifier(spy, num_classes=2), sigma=1.0, batch_size=16), Waits()
+    with engine.session():
+        rounds = draw_until_decided(engine, X, IDS, decider)
+        next(rounds)
+        rounds.close()
+    assert [look.tolist() for look in looks] == [[0, 1, 2], [6, 7, 8]]
+
+
+def test_a_look_that_fails_ends_the_drawing() -> None:
+    class Broken(Lead):
+        def update(self, rows: IntArray, counts: IntArray) -> None:
+            raise ZeroDivisionError(rows, counts)
+
+    engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0, batch_size=16)
+    with engine.session(), pytest.raises(ZeroDivisionError):
+        list(draw_until_decided(engine, X, IDS, Broken()))
+
+
+def test_batches_are_full_where_there_is_enough_to_draw() -> None:
+    _, sizes = decide(width=None, rows=20)
+    assert np.mean(np.array(sizes) == 20) > 0.6
+    for wanted in ([7], [50, 3], [3, 3, 3], [20, 20], [19, 2, 19]):
+        now = filling(np.array(wanted), 20)
+        assert now[0]
+        assert now.sum() == len(wanted) or np.array(wanted)[now].sum() >= 20 or sum(wanted) < 20
 
 
 def test_bad_deciders_are_refused() -> None:
     engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0)
 
-    class Strange(Lead):
-        def update(self, _: IntArray) -> Decision:
-            return "perhaps"  # type: ignore[return-value]
-
     class Lazy(Lead):
-        def batch_size(self) -> int:
-            return 0
+        def batch_sizes(self, rows: IntArray) -> IntArray:
+            return 0 * rows
 
-    for deciders in ([Lead(3)], [Strange(3)] * 12, [Lazy(3) for _ in IDS]):
-        with pytest.raises(InvalidInput):
-            draw_until_decided(engine, X, IDS, deciders, max_n=10)
+    with pytest.raises(InvalidInput, match="batch_sizes"):
+        next(draw_until_decided(engine, X, IDS, Lazy()))
+    with pytest.raises(InvalidInput, match="decider must be of the 3 inputs"):
+        next(draw_until_decided(engine, X[:3], IDS[:3], Lead()))

@@ -1,8 +1,7 @@
 """Adapters: what people have becomes a classifier, and is given back as it came."""
 
-import importlib
+import hashlib
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -96,23 +95,6 @@ def test_lower_precision_and_memory_format_leave_the_module_alone() -> None:
     assert all(after[k].dtype == d and after[k].stride() == s and after[k].equal(v) for k, (d, s, v) in before.items())
 
 
-def test_fingerprints_change_with_the_classifier(tmp_path: Path) -> None:
-    module = network()
-    first = as_classifier(module).fingerprint()
-    assert first == as_classifier(network()).fingerprint()
-    assert first != as_classifier(module, dtype="bfloat16").fingerprint()
-    with torch.no_grad():
-        next(module.parameters())[0, 0] += 1e-6
-    assert first != as_classifier(module).fingerprint()
-    weight = np.ones((16, 3), dtype=np.float32)
-    path = onnx_file(tmp_path / "a.onnx", weight)
-    one = as_classifier(path).fingerprint()
-    assert one == as_classifier(str(path)).fingerprint()
-    assert one != as_classifier(onnx_file(tmp_path / "b.onnx", weight * 2)).fingerprint()
-    scales = [as_classifier(lambda x, s=s: x * s, num_classes=2).fingerprint() for s in (1, 1, 2)]
-    assert scales[0] == scales[1] != scales[2]
-
-
 def test_normalisation_goes_inside() -> None:
     module = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
     mean, std = [0.4], [0.2]
@@ -152,8 +134,8 @@ def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
     estimator = {
         "logistic": LogisticRegression(),
         "forest": RandomForestClassifier(10, random_state=0),
-        "svc": LinearSVC(),
-        "binary": LinearSVC(),
+        "svc": LinearSVC(dual="auto"),
+        "binary": LinearSVC(dual="auto"),
     }[kind].fit(rows, target)
     classifier = as_classifier(estimator)
     assert classifier.num_classes == len(set(target))
@@ -161,8 +143,6 @@ def test_scikit_learn_estimators_vote_as_they_predict(kind: str) -> None:
     assert logits.shape == (3, classifier.num_classes)
     assert (logits.argmax(axis=1) == estimator.predict(X.reshape(3, -1))).all()
     assert draw_counts(estimator, X, **DRAW).sum() == 600
-    assert classifier.fingerprint() == as_classifier(estimator).fingerprint()
-    assert classifier.fingerprint() != as_classifier(type(estimator)().fit(rows[:60], target[:60])).fingerprint()
     with pytest.raises(InvalidInput, match="fitted"):
         as_classifier(LogisticRegression())
 
@@ -203,7 +183,7 @@ def test_an_architecture_with_weights(tmp_path: Path, suffix: str) -> None:
         torch.save({"state_dict": {f"module.{k}": v for k, v in state.items()}}, path)
     classifier = resolve_model(f"small:{path}", architectures={"small": network})
     assert classifier.num_classes == 7
-    assert classifier.fingerprint() == as_classifier(module).fingerprint()
+    assert classifier.files == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
     with pytest.raises(InvalidInput, match="do not fit"):
         resolve_model(f"small:{path}", architectures={"small": network}, num_classes=4)
 
@@ -244,32 +224,3 @@ def test_torch_settings_are_not_ignored_elsewhere() -> None:
         as_classifier(lambda b: b, num_classes=2, dtype="bfloat16")
     with pytest.raises(InvalidInput, match="model must be"):
         as_classifier(3)
-
-
-def test_fingerprints_see_code_and_what_it_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    original = (
-        "import numpy as np\nimport torch\nSCALE = np.ones(2)\n"
-        "def inner(x):\n    return x * SCALE\n"
-        "def plain(x):\n    return inner(x)\n"
-        "class Thing:\n    def __call__(self, x):\n        return inner(x)\n"
-        "class Net(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n"
-    )
-    edits = {"np.ones": "np.zeros", "x * SCALE": "x + SCALE", "x + 1": "x + 2"}
-
-    def prints(name: str, text: str) -> list[str]:
-        (tmp_path / f"{name}.py").write_text(text)
-        module = importlib.import_module(name)
-        made = [module.plain, module.Thing(), module.Net()]
-        return [as_classifier(model, num_classes=2).fingerprint() for model in made]
-
-    first = prints("first_version_of_it", original)
-    assert len(set(first)) == 3
-    assert first == prints("first_version_of_it", original)
-    for k, (old, new) in enumerate(edits.items()):
-        # Written to one name, so that nothing but the edit differs.
-        sys.modules.pop("first_version_of_it")
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)
-        importlib.invalidate_caches()
-        changed = prints("first_version_of_it", original.replace(old, new))
-        assert [a != b for a, b in zip(first, changed, strict=True)] == [k < 2, k < 2, k == 2]

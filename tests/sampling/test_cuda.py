@@ -113,7 +113,7 @@ def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
 
 @needs_cuda
 def test_a_fused_network_votes_as_the_plain_one() -> None:
-    from buckler.training.architectures import build
+    from buckler.sampling.architectures import build
 
     torch.manual_seed(0)
     net = build("resnet20", 4).cuda()

@@ -8,8 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from buckler.files import checksum  # noqa: E402
 from buckler.training.cards import read_card  # noqa: E402
-from buckler.training.weights import file_sha256, load_network  # noqa: E402
+from buckler.training.weights import load_network  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 CARDS = sorted(MODELS.glob("*.json"))
@@ -25,7 +26,7 @@ def test_there_is_one_for_every_sigma() -> None:
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_weights_match_their_card(path: Path) -> None:
     card = read_card(path)
-    assert file_sha256(MODELS / card.weights) == card.sha256
+    assert checksum(MODELS / card.weights) == card.sha256
     assert card.sha256 in path.with_suffix(".md").read_text(encoding="utf-8")
     torch.set_num_threads(1)
     network = load_network(MODELS / card.weights)

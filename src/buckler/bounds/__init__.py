@@ -5,10 +5,13 @@ Call shapes, all vectorised and all returning float64:
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``.
 - ``bounded``, ``sequences``, ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``,
   ``betting_lower`` and ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``.
-- ``bets``: the predictable stakes behind the last two.
+- ``bets``: the predictable stakes of ``betting_lower``; ``stakes``, ``cells`` and ``mean_limit``: those of
+  ``star_lower``, candidates that bet apart, and the limit in their lowest cell.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
+  ``half_space``: the same for a difference of probabilities, ``half_space_mixture(L)``.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It reads
-  ``orderings`` (which outcomes count as more extreme), ``margin_curve`` (the proved supremum), ``trinomial`` (sums).
+  ``orderings`` (which outcomes count as more extreme), ``margin_search`` (a guess), ``margin_curve`` (its proof),
+  ``curve`` (trinomials of one margin) and ``trinomial`` (sums over regions).
 - ``distinct``: rows of counts that repeat, so that each is solved once.
 
 Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the

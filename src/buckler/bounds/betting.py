@@ -3,23 +3,18 @@
 ``star`` limits come from ``cells``, where candidates bet apart; plain ones from ``bets``, where one path of stakes
 serves all candidates.
 
-**Error account.** Wealth is a running product. One factor ``1 + stake (y - m)`` is off by at most 3 roundoffs of
-``stake |y - m|`` plus 1 of itself; where ``y < m`` the stake loses at most CAP = 0.99 of the wealth, so the factor is
-at least 0.01 and its relative error at most 300 roundoffs; the product adds 1. Together under ``4e-14`` a draw, and
-the goal is raised by ``1e-13 n + 1e-12``, relative. A candidate whose wealth falls under 1e-200 is given up, before
-numbers lose digits to underflow; giving up never rejects, and keeps wealth monotone in the candidate. Scaling the
-draws to [0, 1] shifts their mean by a few roundoffs: ``SLACK``.
+The limit is the smallest candidate that is not rejected (T14); rounding of a wealth is accounted for in F6.
 """
 
 from math import log
-from typing import Any
 
 import numpy as np
 
-from buckler.bounds.bets import CAP, HURRIED, NO_HEAD, PACE, Plan, plan, plan_compiled
+from buckler.bounds.bets import CAP, COARSE_PACE, LOST, NO_EARLIER, PACE, Pair, Plan, plan, plan_below
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
-from buckler.bounds.cells import HAZARDS, NODES, search_compiled, smallest_limit_compiled
 from buckler.bounds.compiled import compiled
+from buckler.bounds.mean_limit import NODES, Columns, search, smallest_limit
+from buckler.bounds.stakes import HAZARDS
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
 
@@ -39,7 +34,8 @@ def wealth_goal(alpha: float, n: int) -> float:
     return (1.0 / alpha) * (1.0 + 1e-13 * n + 1e-12)
 
 
-def _reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float) -> bool:
+@compiled
+def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float) -> bool:
     """Return whether the wealth against candidate means (one for each slope) ever reaches the goal."""
     wealth = 1.0
     for i in range(y.size):
@@ -47,66 +43,41 @@ def _reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArr
         wealth *= 1.0 + min(stakes[i], CAP / m) * (y[i] - m)
         if wealth >= goal:
             return True
-        if wealth < 1e-200:
+        if wealth < LOST:
             return False
     return False
 
 
-reaches_compiled: Any = compiled(_reaches)
-
-
-def _mean_reaches(y: FloatArray, stakes: FloatArray, means: FloatArray, goal: float) -> bool:
-    """Return whether the average of several wealths, one a row, ever reaches the goal at one and the same draw.
-
-    A row under 1e-200 is given up: it counts as nothing from there on, which can only lower the average.
-    """
-    rows = y.shape[0]
-    wealth = np.ones(rows)
-    for i in range(y.shape[1]):
-        total = 0.0
-        for k in range(rows):
-            if wealth[k] > 0.0:
-                wealth[k] *= 1.0 + min(stakes[k, i], CAP / means[k]) * (y[k, i] - means[k])
-                if wealth[k] < 1e-200:
-                    wealth[k] = 0.0
-                total += wealth[k]
-        if total >= goal * rows * (1.0 + 1e-14 * rows):
-            return True
-    return False
-
-
-mean_reaches_compiled: Any = compiled(_mean_reaches)
+def rejects(path: Plan, means: FloatArray, goal: float) -> bool:
+    """Return whether one planned path rejects the candidate whose mean under slope s is ``means[s]``."""
+    return bool(reaches(path.y, path.stakes, path.slope_index, means, goal))
 
 
 def smallest_lower(
-    a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float, order: IntArray, *, star: bool = True
+    a: FloatArray, rivals: FloatArray, earlier: FloatArray, alpha: float, order: IntArray, *, star: bool = True
 ) -> float:
     """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
+
+    **Guarantee.** For each row, ``P(its limit > its mean) <= alpha`` under the conditions of ``betting_lower``;
+    one-sided, a lower limit, rounded down. The smallest limit is one for the smallest mean (intersection-union).
 
     A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
     result is the plain minimum to within TOLERANCE, whatever the order.
     """
     n = a.size
-    goal, log_goal, hurry = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
+    goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
     if star:
-        return float(smallest_limit_compiled(a, rivals, 1.0, heads, order, log_goal, goal, hurry, HAZARDS, NODES))
+        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, log_goal, goal, coarse)
     index = np.zeros(n, dtype=np.int64)
-    y, stakes = np.empty(n), np.empty(n)
     smallest = 1.0
     for j in order:
-        above = plan_compiled(
-            a, rivals[j], UNIT_SLOPE, index, heads[j], log_goal, y, stakes, smallest, goal, HURRIED if hurry else PACE
-        )
+        pair = Pair(a, rivals[j], UNIT_SLOPE, index, earlier[j])
+        above, path = plan_below(pair, log_goal, COARSE_PACE if coarse else PACE, smallest, goal)
         if not above:
-            smallest = search_compiled(y, stakes, 0.0, smallest, goal)
+            smallest = search(path.y, path.stakes, 0.0, smallest, goal)
         if smallest <= 0.0:
             break
-    return float(smallest)
-
-
-def rejects(path: Plan, means: FloatArray, goal: float) -> bool:
-    """Return whether one planned path rejects the candidate whose mean under slope s is ``means[s]``."""
-    return bool(reaches_compiled(path.y, path.stakes, path.slope_index, means, goal))
+    return smallest
 
 
 def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> FloatArray:
@@ -117,16 +88,15 @@ def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> F
     n = draws.shape[1]
     scaled = np.clip((draws - left) / span, 0.0, 1.0)
     nothing, index = np.zeros(n), np.zeros(n, dtype=np.int64)
+    goal, log_goal = wealth_goal(alpha, n), -log(alpha)
     ends = np.empty(draws.shape[0])
     for column, values in enumerate(scaled):
         if star:
-            goal, rest, heads, only = wealth_goal(alpha, n), nothing[None], NO_HEAD[None], index[:1]
-            ends[column] = smallest_limit_compiled(
-                values, rest, 0.0, heads, only, -log(alpha), goal, False, HAZARDS, NODES
-            )
-            continue
-        path = plan(values, nothing, PLAIN_SLOPE, index, -log(alpha))
-        ends[column] = search_compiled(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, n))
+            only = Columns(values, nothing[None], 0.0, NO_EARLIER[None])
+            ends[column] = smallest_limit(only, index[:1], NODES, HAZARDS, log_goal, goal, False)
+        else:
+            path = plan(Pair(values, nothing, PLAIN_SLOPE, index, NO_EARLIER), log_goal)
+            ends[column] = search(path.y, path.stakes, 0.0, 1.0, goal)
     limits = left + span * ends - SLACK * max(abs(left), abs(right))
     return settle(limits, draws, left, right, np.shape(x))
 

@@ -2,7 +2,7 @@
 
 SciPy's inverse of the incomplete beta function lies on the wrong side of the exact limit about half of the time, so it
 serves only as a guess here: the guess is moved outward until the *forward* tail probability, whose relative error is
-below 5e-12, is at most ``alpha (1 - SLACK)``.
+below 5e-12, is at most ``alpha (1 - SLACK)`` (F5).
 """
 
 import numpy as np
@@ -13,7 +13,11 @@ from buckler.errors import InvalidInput, check_alpha, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 SLACK = 1e-9
-"""Relative share of alpha given up to floating error: 200 times the error of SciPy's forward tail."""
+"""Relative share of alpha given up to floating error.
+
+The one inexact step is SciPy's forward tail, whose error is assumed: at most 4.2e-12 was seen against ball arithmetic
+for n up to 1e6 and alpha down to 1e-12 (SciPy 1.17), and 200 times that is allowed for.
+"""
 
 _EPS = np.finfo(np.float64).eps
 
@@ -21,7 +25,7 @@ _EPS = np.finfo(np.float64).eps
 def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
     """Return the lower limit of p after ``k`` successes in ``n`` draws; arrays broadcast.
 
-    **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(lower(X) > p) <= alpha``, one-sided.
+    **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(lower(X) > p) <= alpha``, one-sided. Rounded down.
 
     The limit is the p at which ``P(Binomial(n, p) >= k) = alpha`` (Clopper and Pearson 1934), the alpha-quantile of
     Beta(k, n - k + 1); it is 0 at k = 0 and ``alpha^(1/n)`` at k = n.
@@ -50,7 +54,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
 def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArray:
     """Return the upper limit of p after ``k`` successes in ``n`` draws; arrays broadcast.
 
-    **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(upper(X) < p) <= alpha``, one-sided.
+    **Guarantee.** For X ~ Binomial(n, p), fixed n: ``P(upper(X) < p) <= alpha``, one-sided. Rounded up.
 
     The limit is the p at which ``P(Binomial(n, p) <= k) = alpha``: ``1 - alpha^(1/n)`` at k = 0 and 1 at k = n. It is
     found from its own tail, not as one minus the lower limit of the failures, so small limits keep their digits.

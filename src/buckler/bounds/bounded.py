@@ -2,7 +2,7 @@
 
 The draws are one column ``[n]`` or several ``[n, columns]``, each column judged alone. Sums run along contiguous
 memory, where NumPy adds pairwise: their relative error stays below 40 units of roundoff for any n up to 1e9, and
-``SLACK`` pays for that and for the few operations after it.
+``SLACK`` pays for that and for the few operations after it (F7). The limits are those of T13.
 """
 
 from math import log, sqrt
@@ -40,8 +40,8 @@ def check_draws(x: ArrayLike, low: float, high: float, least: int = 1) -> FloatA
 def settle(limits: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
     """Return limits of the columns of ``draws`` lowered to the sample mean, raised to ``low``, in the caller's shape.
 
-    Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, where
-    nobody would believe it; the mean is never below ``low``, so raising to it costs nothing.
+    Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, which
+    would be of no use; the mean is never below ``low``, so raising to it costs nothing.
     """
     scale = max(abs(low), abs(high))
     ceiling = draws.mean(axis=1) - SLACK * scale

@@ -3,179 +3,79 @@
     L_T(x) = inf { theta(q) : P_q(T(X) >= T(x)) > alpha }
 
 is a valid ``1 - alpha`` lower limit of ``theta(q)`` and the largest one that is a nondecreasing function of ``T``
-(Buehler, 1957). The infimum is found by searching for the margin at which the supremum along the margin curve meets
-alpha, and then *proving* that supremum at the margin returned (``margin_curve``): the search may be heuristic, the
-proof is not, and a margin without a proof is never returned.
+(Buehler, 1957; T4). A margin at which the supremum along the margin curve meets alpha is looked for (``margin_search``,
+which is free to be wrong), and that supremum is then *proved* to be at most alpha (``margin_curve``, which is not).
+``invert`` goes back and forth between the two, and returns nothing without a proof.
 """
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from math import inf, log, sqrt
+from math import inf, sqrt
 
 import numpy as np
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.curve import PROBABILITY, QUANTILE, curve_top
 from buckler.bounds.distinct import distinct
-from buckler.bounds.likelihood_ratio import PROBABILITY, QUANTILE
-from buckler.bounds.margin_curve import DROP, curve_point, mixture, mixtures, supremum_at_most
+from buckler.bounds.margin_curve import DROP, Event, supremum_at_most
+from buckler.bounds.margin_search import WIDEST, climb, margin_at, scan
 from buckler.bounds.orderings import DEFAULT, Ordering
-from buckler.bounds.trinomial import Region, make_region
+from buckler.bounds.trinomial import make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 AIM = 1e-6
 """The search aims at ``alpha (1 - AIM)``, the room in which the proof closes; it costs about ``AIM / sqrt(n)``."""
 LARGEST_N = 1_000_000
+"""Up to here the account of floating error holds (``trinomial``)."""
 SMALLEST_ALPHA = 1e-12
+"""Down to here regions were checked in ball arithmetic."""
 REMEMBERED = 1 << 16
+"""Outcomes whose limits are kept, some tens of MB: more than there are with n = 300."""
+ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
+"""Proofs that are tried; alternations of climbing and solving before each; attempts before the margin is lowered by a
+retreat that doubles, from ``FIRST_RETREAT`` on: after 94 doublings nothing is left to retreat from."""
+FIRST_RETREAT = 1e-9
+SETTLED = 0.05
+"""A margin that moves by less than this share of what AIM costs is found."""
 PART = 64
 """Outcomes that a thread takes at a time."""
-SCANNED = 16
-"""Points of a scan that are evaluated together."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
-def log_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, drop: float) -> float:
-    """Return the log of the probability at one point of the curve."""
-    q1, q2 = curve_point(kind, L, t)
-    return log(max(mixture(region, strict, weight, q1, q2, drop), 1e-300))
+def invert(kind: int, hint: float, event: Event, alpha: float) -> float:
+    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none.
 
-
-@compiled
-def margin_at(kind: int, L: float, t: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
-    """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
-    drop = DROP * alpha
-    limit = 1.0 if kind == PROBABILITY else 80.0
-    goal = log(alpha)
-    step = 0.5 / sqrt(region.n)
-    low = high = min(max(L, -limit), limit)
-    f_low = f_high = log_at(kind, low, t, region, strict, weight, drop) - goal
-    while f_low > 0.0 and low > -limit:
-        high, f_high = low, f_low
-        low = max(low - step, -limit)
-        f_low = log_at(kind, low, t, region, strict, weight, drop) - goal
-        step *= 2.0
-    while f_high <= 0.0 and high < limit:
-        low, f_low = high, f_high
-        high = min(high + step, limit)
-        f_high = log_at(kind, high, t, region, strict, weight, drop) - goal
-        step *= 2.0
-    if f_high <= 0.0 or f_low > 0.0:
-        return high if f_high <= 0.0 else low
-    # False position with the Illinois rule; a plain halving whenever the bracket does not shrink fast enough.
-    g_low, g_high, side, width = f_low, f_high, 0, inf
-    for i in range(200):
-        if high - low <= 4e-16 * max(abs(low), abs(high), 0.25):
-            break
-        x = low - g_low * (high - low) / (g_high - g_low)
-        if i % 3 == 2:
-            if high - low > 0.25 * width:
-                x = 0.5 * (low + high)
-            width = high - low
-        if not low < x < high:
-            return low if abs(f_low) < abs(f_high) else high
-        f = log_at(kind, x, t, region, strict, weight, drop) - goal
-        if abs(f) < 1e-13:
-            return x
-        if f > 0.0:
-            high, f_high, g_high = x, f, f
-            if side == 1:
-                g_low *= 0.5
-            side = 1
-        else:
-            low, f_low, g_low = x, f, f
-            if side == -1:
-                g_high *= 0.5
-            side = -1
-    return low
-
-
-@compiled
-def climb(
-    kind: int, L: float, t: float, reach: float, region: Region, strict: Region, weight: float, drop: float
-) -> float:
-    """Return a local maximiser along the curve, by golden section within ``reach`` of ``t``."""
-    top = 1.0 if kind == PROBABILITY else 0.0
-    low, high = t - reach, min(t + reach, top)
-    if kind == PROBABILITY:
-        low = max(low, 0.0)
-    golden = 0.6180339887498949
-    x, y = high - golden * (high - low), low + golden * (high - low)
-    f, g = log_at(kind, L, x, region, strict, weight, drop), log_at(kind, L, y, region, strict, weight, drop)
-    while high - low > 3e-4 * reach:
-        if f > g:
-            high, y, g = y, x, f
-            x = high - golden * (high - low)
-            f = log_at(kind, L, x, region, strict, weight, drop)
-        else:
-            low, x, f = x, y, g
-            y = low + golden * (high - low)
-            g = log_at(kind, L, y, region, strict, weight, drop)
-    best = 0.5 * (low + high)
-    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, region, strict, weight, drop) >= max(f, g):
-        best = 0.0
-    if high >= top and log_at(kind, L, top, region, strict, weight, drop) >= max(f, g):
-        best = top
-    return best
-
-
-@compiled
-def scan(kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float) -> tuple[float, float]:
-    """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
-    n, drop = region.n, DROP * alpha
-    rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    ts, steps, q1, q2, values = np.empty((5, SCANNED))
-    t, step = 1.0 if kind == PROBABILITY else 0.0, 0.3 / n
-    best, where, reach = -inf, t, step
-    ended = False
-    while not ended:
-        count = 0
-        while count < SCANNED and not ended:
-            q1[count], q2[count] = curve_point(kind, L, t)
-            ts[count], steps[count] = t, step
-            ended = mixture(region, strict, weight, q1[count], rest, drop) <= alpha
-            step = min(1.5 * step, 0.12)
-            if kind == PROBABILITY:
-                step = min(step, 0.04, 0.3 * t)
-                ended = ended or step < 0.01 / n
-            t -= step
-            count += 1
-        mixtures(region, strict, weight, q1[:count], q2[:count], drop, values)
-        for i in range(count):
-            if values[i] > best:
-                best, where, reach = values[i], ts[i], steps[i]
-    return where, reach
-
-
-@compiled
-def invert(kind: int, hint: float, region: Region, strict: Region, weight: float, alpha: float) -> float:
-    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none."""
-    n, drop = region.n, DROP * alpha
+    **Guarantee.** The one place where a margin leaves is behind ``supremum_at_most``, whatever the search did.
+    """
+    n, drop, top = event.region.n, DROP * alpha, curve_top(kind)
     goal = alpha * (1.0 - AIM)
-    bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-80.0, -inf)
-    L = margin_at(kind, hint, 1.0 if kind == PROBABILITY else 0.0, region, strict, weight, goal)
-    t, reach = scan(kind, L, region, strict, weight, alpha)
+    bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-WIDEST, -inf)
+    L = margin_at(kind, hint, top, event, goal)
+    t, reach = scan(kind, L, event, alpha)
     retreat = 0.0
-    for attempt in range(100):
-        for _ in range(12):
-            t = climb(kind, L, t, 2.0 * reach, region, strict, weight, drop)
-            after = margin_at(kind, L, t, region, strict, weight, goal)
-            done = abs(after - L) <= 0.05 * AIM / sqrt(n)
+    for attempt in range(ATTEMPTS):
+        for _ in range(CLIMBS):
+            t = climb(kind, L, t, 2.0 * reach, event, drop)
+            after = margin_at(kind, L, t, event, goal)
+            done = abs(after - L) <= SETTLED * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
                 break
         L -= retreat
         if bottom >= L:
             return nothing
-        proved, t = supremum_at_most(kind, L, region, strict, weight, alpha)
+        proved, t = supremum_at_most(kind, L, event, alpha)
         if proved:
             return L
+        # Where the proof failed there is a higher maximum: look within a fifth of a standard error of t, or less near
+        # the top, where the curve is finer.
         reach = 0.2 / sqrt(n) if kind == QUANTILE else 0.05 / sqrt(n)
-        reach = min(reach, max(0.2 * abs((1.0 if kind == PROBABILITY else 0.0) - t), 0.1 / n))
-        if attempt >= 6:
-            retreat = max(2.0 * retreat, 1e-9)
+        reach = min(reach, max(0.2 * abs(top - t), 0.1 / n))
+        if attempt >= PATIENT:
+            retreat = max(2.0 * retreat, FIRST_RETREAT)
     return nothing
 
 
@@ -191,11 +91,14 @@ def buehler_lower(
 ) -> float:
     """Return the exact lower limit of the margin from counts ``x1`` (class), ``x2`` (rival) of ``n`` draws.
 
-    **Guarantee.** For a trinomial with cell probabilities ``q``, ``P(limit(X) > theta(q)) <= alpha``; one-sided, fixed
-    n, no other assumption. ``theta`` is ``q1 - q2`` ("probability") or ``Phi^-1(q1) - Phi^-1(q2)`` ("quantile").
-    The limit rises with ``x1`` and alpha and falls with ``x2``; it may be negative. ``q = (0, 0, 1)`` has quantile
-    margin -inf by convention, so that limit is -inf when the outcome (0, 0) is ordered at or above the one seen. A
-    probability margin is never below -1, which is returned when nothing more is proved.
+    **Guarantee.** For a trinomial with cell probabilities ``q``, ``P(limit(X) > theta(q)) <= alpha``; one-sided, a
+    lower limit for fixed n, no other assumption. Rounded down: never above the exact one, and below it by about ``AIM /
+    sqrt(n)``. ``theta`` is ``q1 - q2`` ("probability") or ``Phi^-1(q1) - Phi^-1(q2)`` ("quantile"). The limit rises
+    with ``x1`` and falls with ``x2``; it may be negative. It need not rise with alpha: the likelihood ratio orders
+    outcomes differently for another alpha, so that limits at two alphas invert two families of regions (an ordering
+    that does not look at alpha gives limits that do rise). ``q = (0, 0, 1)`` has quantile margin -inf by convention, so
+    that limit is -inf when the outcome (0, 0) is ordered at or above the one seen. A probability margin is never below
+    -1, which is returned when nothing more is proved.
 
     With ``uniform``, one draw ``u`` of a uniform variable on [0, 1) that is independent of the counts, ties are broken
     at random: ``(T, u)`` is ordered first by T, then by u, and with ``w = 1 - u`` uniform on (0, 1]::
@@ -215,6 +118,8 @@ def buehler_lower(
     kind = CODE[margin]
     weight = 1.0 if uniform is None else max(1.0 - uniform, min(2.0 * alpha, 1.0))
     c, hint = ordering.region(x1, x2, n, alpha, margin)
+    if x2 >= c.size or c[x2] > x1:
+        raise ArithmeticError(f"the region of ({x1}, {x2}) of {n} at alpha {alpha} does not hold that outcome")
     if c[0] <= 0:
         if kind == QUANTILE:
             return -inf
@@ -222,7 +127,7 @@ def buehler_lower(
     region = strict = make_region(n, c)
     if uniform is not None:
         strict = make_region(n, ordering.region(x1, x2, n, alpha, margin, ties=False)[0])
-    return float(invert(kind, hint, region, strict, weight, alpha))
+    return float(invert(kind, hint, Event(region, strict, weight), alpha))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -240,8 +145,9 @@ def exact_margin_lower(
 ) -> FloatArray:
     """Return exact lower limits of the margin for arrays of counts, which broadcast; repeated triples are solved once.
 
-    **Guarantee.** Each entry alone is a one-sided ``1 - alpha`` lower limit of its margin (see ``buehler_lower``), with
-    the likelihood-ratio ordering. ``uniform`` needs one independent draw on [0, 1) for each entry.
+    **Guarantee.** Each entry alone is a one-sided ``1 - alpha`` lower limit of its margin, rounded down (see
+    ``buehler_lower``), with the likelihood-ratio ordering. ``uniform`` needs one independent draw on [0, 1) for each
+    entry.
 
     >>> exact_margin_lower([99, 98], [1, 2], 100, 1e-3).round(4)
     array([2.6985, 2.4827])

@@ -4,7 +4,7 @@ One pair of classes at a time: a draw is of the first class, of the second, or o
 ``q = (q1, q2, q3)``, and the null is ``H0(L) = {q : Phi^-1(q1) - Phi^-1(q2) <= L}`` for ``L >= 0``, convex because
 ``psi_L(b) = Phi(L + Phi^-1(b))`` is concave. A factor ``a`` per outcome, divided by its supremum over ``H0(L)``, has
 mean at most one under every member, so products over draws are supermartingales and any average of products is one
-too: the chance that it *ever* reaches ``1/alpha`` is at most alpha (Ville), whatever the stopping rule.
+too: the chance that it *ever* reaches ``1/alpha`` is at most alpha, whatever the stopping rule (T12, T16).
 
 Likelihood ratios against the reverse information projection are the best such factors. By the optimality conditions
 at a boundary point ``q(t) = (Phi(t + L/2), Phi(t - L/2), rest)``, ``t <= 0``, the alternatives that project onto it
@@ -23,7 +23,7 @@ from buckler.errors import InvalidInput, check_float_array, check_real, check_wh
 from buckler.types import ArrayLike, FloatArray
 
 ROUNDING = 1e-13
-"""Relative allowance for the handful of roundings in a supremum: a test finds it low by less than 1e-15 without."""
+"""Relative allowance for the few roundings in a supremum (F8): a test finds it low by less than 1e-15 without."""
 
 DEEPEST = -37.0
 """Boundary points are not followed below this: ``Phi`` underflows at -38.4, and any point nearer to 0 is sound."""
@@ -48,7 +48,8 @@ def _check_margin(L: object) -> float:
     return number
 
 
-def _check_three(name: str, values: ArrayLike) -> FloatArray:
+def check_three(name: str, values: ArrayLike) -> FloatArray:
+    """Return three nonnegative numbers, one for each outcome of a draw, in the last axis."""
     array = check_float_array(name, values)
     if array.ndim == 0 or array.shape[-1] != 3 or (array < 0.0).any():
         raise InvalidInput(f"{name} must hold three nonnegative numbers in its last axis; got {show(values)}")
@@ -69,7 +70,7 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
     >>> print(null_supremum([1.5, 0.25, 0.75], 1.0).round(10))
     1.1143280766
     """
-    a1, a2, a3 = np.moveaxis(_check_three("a", a), -1, 0)
+    a1, a2, a3 = np.moveaxis(check_three("a", a), -1, 0)
     L = _check_margin(L)
     rise = np.where(a1 > a3, a1 - a3, 1.0)
     with np.errstate(over="ignore"):
@@ -94,8 +95,14 @@ def log_factors(a: ArrayLike, L: float) -> FloatArray:
     >>> print(log_factors([1.5, 0.25, 0.75], 1.0).round(6))
     [ 0.297214 -1.494546 -0.395934]
     """
-    array = np.maximum(_check_three("a", a), 1e-300)
-    logs = np.log(array) - np.log(null_supremum(array, L))[..., None]
+    array = np.maximum(check_three("a", a), 1e-300)
+    return divided(array, null_supremum(array, L))
+
+
+def divided(a: FloatArray, supremum: FloatArray) -> FloatArray:
+    """Return lower bounds of ``ln(a / supremum)``, low by 1e-14 of themselves and of ``ln a``."""
+    array = np.maximum(a, 1e-300)
+    logs = np.log(array) - np.log(supremum)[..., None]
     return np.asarray(logs - 1e-14 * (np.abs(np.log(array)) + np.abs(logs)) - 1e-16, dtype=np.float64)
 
 
@@ -128,7 +135,7 @@ class Mixture:
         return np.asarray(peak + np.log(np.exp(terms - peak[..., None]).sum(axis=-1)) - 1e-12, dtype=np.float64)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=1024)
 def tangent_mixture(L: float) -> Mixture:
     """Return the mixture over rays (by their boundary point t) and over points on each ray (by lambda).
 
@@ -164,8 +171,9 @@ def _divergence_to_curve(p: FloatArray, L: float, low: FloatArray, high: FloatAr
     return np.asarray(np.maximum(np.take_along_axis(divergence, best, axis=-1)[..., 0], 0.0), dtype=np.float64)
 
 
-def _check_distribution(p: ArrayLike) -> FloatArray:
-    three = _check_three("p", p)
+def check_distribution(p: ArrayLike) -> FloatArray:
+    """Return probabilities of the three outcomes of a draw, in the last axis."""
+    three = check_three("p", p)
     if (np.abs(three.sum(axis=-1) - 1.0) > 1e-9).any():
         raise InvalidInput(f"p must sum to one; got {show(p)}")
     return three
@@ -174,14 +182,15 @@ def _check_distribution(p: ArrayLike) -> FloatArray:
 def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
     """Return ``min of KL(p || q) over q in H0(L)`` for ``p[..., 3]``, zero inside: the best growth of a log e-value.
 
-    No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A plan, not
-    a bound: accurate to about 1e-9, not rounded to a side. The projection of p has ``q1 <= p1`` and ``q2 >= p2``.
+    Heuristic. No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A
+    plan, not a bound: accurate to about 1e-9, not rounded to a side. The projection of p has ``q1 <= p1`` and ``q2 >=
+    p2``.
 
     >>> import math
     >>> print(round(math.log(1000) / float(kl_to_null([0.99, 0.01, 0.0], 2 * 1.2815515655446004)), 2))
     96.84
     """
-    three, L = _check_distribution(p), _check_margin(L)
+    three, L = check_distribution(p), _check_margin(L)
     low = np.clip(ndtri(three[..., 1]) + 0.5 * L, DEEPEST, 0.0)
     high = np.clip(ndtri(three[..., 0]) - 0.5 * L, DEEPEST, 0.0)
     outside = ndtri(three[..., 0]) > ndtri(three[..., 1]) + L
@@ -191,12 +200,12 @@ def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
 def kl_to_target(p: ArrayLike, L: float) -> FloatArray:
     """Return ``min of KL(p || q)`` over q with margin at least L, zero where p has it: how far a failure is from it.
 
-    The same curve seen from the other side; a plan, not a bound.
+    Heuristic: the same curve seen from the other side; a plan, not a bound.
 
     >>> print(kl_to_target([[0.5, 0.5, 0.0], [0.99, 0.01, 0.0]], 2 * 1.2815515655446004).round(4))
     [0.5108 0.    ]
     """
-    three, L = _check_distribution(p), _check_margin(L)
+    three, L = check_distribution(p), _check_margin(L)
     low = np.clip(ndtri(three[..., 0]) - 0.5 * L, DEEPEST, 0.0)
     high = np.clip(ndtri(three[..., 1]) + 0.5 * L, DEEPEST, 0.0)
     below = ndtri(three[..., 0]) < ndtri(three[..., 1]) + L

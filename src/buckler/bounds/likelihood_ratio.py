@@ -8,31 +8,29 @@ profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_
 *reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an outcome is
 the largest margin it reaches.
 
-Monotone: at the minimising ``q`` the multiplier rule reads ``a1/q1 - a3/q3 = lam d1``, ``a2/q2 - a3/q3 = lam d2``
-with ``d1 > 0 > d2`` the slopes of theta, and ``lam > 0`` below the estimate. So ``a1/q1 > a3/q3 > a2/q2``: moving a
-count from the third cell to the first raises D, to the second lowers it, and an outcome that reaches ``L`` keeps
-reaching it as ``x1`` grows or ``x2`` falls.
-
-One function: margins are taken from the grid ``k * STEP``. The rounding error of D, at most about ``1e-9`` at
-n = 1e6, is far below the change of D over one step, so the sets ``R_k = {y : y reaches k * STEP}`` nest exactly, and
-``{y : value(y) >= value(x)}`` *is* ``R_k`` at ``k = value(x)``. A decision closer than ``NEAR`` is taken again from
-one fixed starting point, so that it depends on ``(y, k)`` alone and never on the path that led there.
+The set of outcomes that reach ``L`` is up-closed and shrinks as ``L`` grows (T6). Margins are taken from the grid
+``k * STEP``, and the region of ``x`` is ``R_k = {y : y reaches k * STEP}`` at ``k = value(x)``, where ``x`` itself must
+reach ``k`` with ``GUARD`` to spare: whatever rounding does, ``R_k`` then holds every outcome of a value of k or more,
+which is what Buehler's argument needs (F3). A decision closer than ``NEAR`` is taken again from one fixed starting
+point, so that it depends on ``(y, k)`` alone and never on the path that led there.
 """
 
-from math import erfc, exp, log, sqrt
+from math import exp, log, sqrt
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, normal_cells
 from buckler.types import IntArray
 
 STEP = 2.0**-30
+"""The grid of margins: fine enough to cost nothing."""
+GUARD = 2.0 * 28.0 * 2.0**-53
+"""Twice the rounding error of D for each draw, and for 200 more that stand for the rarest cells (F3)."""
 NEAR = 1e-5
+"""A deviance this close to ``z^2`` is computed again from COLD; the error of a rough fit is far smaller."""
 COLD = -0.7
+"""The one start of every decisive fit; any would do, and this is near the middle of what is fitted."""
 TIGHT, ROUGH = 1e-10, 1e-5
 """Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
-SQRT_HALF = 0.7071067811865476
-INV_SQRT_TWO_PI = 0.3989422804014327
-PROBABILITY = 0
-QUANTILE = 1
 
 
 @compiled
@@ -45,8 +43,7 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolera
     low, high = -60.0, 0.0
     for _ in range(100):
         u, v = t + 0.5 * L, t - 0.5 * L
-        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
-        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+        q1, q2, q3 = normal_cells(L, t, t)
         f1, f2 = INV_SQRT_TWO_PI * exp(-0.5 * u * u), INV_SQRT_TWO_PI * exp(-0.5 * v * v)
         if q1 < 1e-280 or q2 < 1e-280:
             low = t
@@ -84,9 +81,7 @@ def profile(
     total = a1 + a2 + a3
     if kind == QUANTILE:
         t = quantile_fit(a1, a2, a3, L, start, tolerance)
-        u, v = t + 0.5 * L, t - 0.5 * L
-        q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
-        q3 = 0.5 * erfc(u * SQRT_HALF) - q2
+        q1, q2, q3 = normal_cells(L, t, t)
     else:
         # (s + L)(s - L)(1 - s) times the likelihood equation: a quadratic in s with one root in (|L|, 1).
         half = 0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L))
@@ -110,12 +105,13 @@ def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
 
 @compiled
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
-    """Return the largest grid index that ``x`` reaches, one below the grid if it reaches none."""
+    """Return a grid index that ``x`` reaches with the guard to spare and the next not; the lowest if it has none."""
+    needed = zz + GUARD * (n + 200)
     low = int((-1.0 if kind == PROBABILITY else -40.0) / STEP)
     high = -low
     while high - low > 1:
         k = (low + high) // 2
-        if reaches(kind, x1, x2, n, k, zz):
+        if reaches(kind, x1, x2, n, k, needed):
             low = k
         else:
             high = k
@@ -126,11 +122,9 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
     """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
 
-    D is convex in ``y1``, being the minimum of a jointly convex divergence over the margins up to L, a convex set (of
-    quantile margins only for ``L >= 0``, so it is asked there alone); so it lies above its tangent. And with q held
-    fixed it bends by at most ``2 (1/a1 + 1/a3)``, so it lies below that parabola. Both must clear ``z^2`` by
-    ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be negative,
-    so a ``first`` that passes lies above it.
+    D lies above its tangent and below a parabola (T7; of quantile margins only for ``L >= 0``). Both must clear
+    ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be
+    negative, so a ``first`` that passes lies above it.
     """
     ahead, behind = first - y, first - 1 - y
     far = max(abs(ahead), abs(behind)) + 1.0

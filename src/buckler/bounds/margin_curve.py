@@ -1,78 +1,72 @@
 """Certified supremum of a region's probability over all trinomials whose margin is at most ``L``.
 
-The region is up-closed, so its probability rises with ``q1`` and falls with ``q2``, and the supremum lies on a curve:
-
-- quantile margin: ``q1 = Phi(t + L/2)``, ``q2 = Phi(t - L/2)``, ``t <= 0``;
-- probability margin: ``q1 = max(L, 0) + r``, ``q2 = max(-L, 0) + r``, ``r = (1 - |L|) t / 2``, ``0 <= t <= 1``.
-
-The curve is walked from its top (``q3 = 0``) to its bottom, and each piece is proved in one of two ways.
-
-*Monotone cell*: on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``; the last cell, ``(-inf, b]`` or
-``[0, b]``, is bounded by ``P(q1(b), q2)`` with ``q2`` at its infimum, 0 (``-L`` for a negative probability margin).
-
-*Analytic piece*: for complex ``t`` the probability is in modulus at most the trinomial sum of its terms' moduli,
-``S^n P(Q / S)`` with ``Q_i >= |q_i|`` and ``S`` their sum, close to 1 on a Bernstein ellipse of parameter 2 around
-``[a, b]`` (``log_excess``). ``P(Q / S)`` is at most 1; and where ``Q / S`` has a margin of at most ``L``, it is at most
-the supremum ``P*`` that is to be proved. So the interpolant in ``m + 1`` Chebyshev points errs by at most
-``4 S^n P* / 2^m`` (Trefethen, *Approximation Theory and Approximation Practice*, theorem 8.2), a share ``e < 1`` of
-``P*``; and if every interpolant stays ``e alpha`` below a goal under alpha then ``P* <= goal + e (P* - alpha)``, so
-``P* < alpha`` whatever it was. An interpolant's maximum is bounded through its coefficients: between angles ``eta``
-apart it exceeds its ends by at most ``eta^2 / 8 * sum k^2 |c_k|``. Along a good ordering's curve the probability is
-nearly flat, where monotone cells alone would need a number of cells that grows as the gap to alpha shrinks; the
-analytic pieces need ``O(sqrt(n))`` points whatever the gap.
+The supremum lies on the margin curve (T5), which is walked from its top (``q3 = 0``) to its bottom; each piece is
+proved in one of two ways. *Monotone cell* (T8): on ``[a, b]`` the probability is at most ``P(q1(b), q2(a))``. *Analytic
+piece* (T9): an interpolant in Chebyshev points, its error a share of the supremum that is to be proved, bounded by how
+far the probability grows on a Bernstein ellipse (T9a, ``log_excess``), and its maximum bounded through its
+coefficients. Along a good ordering's curve the probability is nearly flat, where monotone cells alone would need a
+number of cells that grows as the gap to alpha shrinks; the analytic pieces need ``O(sqrt(n))`` points whatever the gap.
 """
 
 from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
 from buckler.bounds.compiled import compiled
-from buckler.bounds.likelihood_ratio import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF
+from buckler.bounds.curve import (
+    INV_SQRT_TWO_PI,
+    PROBABILITY,
+    SQRT_HALF,
+    Trinomial,
+    corner,
+    curve_bottom,
+    curve_point,
+    curve_top,
+)
 from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilities, region_probability
 from buckler.types import FloatArray
 
 ROUNDING = 5e-8
-"""Relative error, counted against alpha, that rounding may leave in an interpolant.
-
-Errors of the values at the points grow by at most the Lebesgue constant, ``1 + (2 / pi) log(m + 1)`` (Trefethen,
-theorem 15.2), below 5 for the m in use: 5 times ``RELATIVE_ERROR``.
-"""
+"""Relative error, counted against alpha, that rounding may leave in an interpolant (F4)."""
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
 """Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
-POINTS = 160
+DEEPEST = 24
+"""How often a cell of an interpolant's argument is halved; the slack of its bound shrinks by 4 each time."""
+
+
+class Event(NamedTuple):
+    """What is to happen with probability at most alpha: the region, or with ``1 - weight`` the strict region.
+
+    ``weight`` is 1, and ``strict`` not looked at, unless ties are broken at random.
+    """
+
+    region: Region
+    strict: Region
+    weight: float
 
 
 @compiled
-def curve_point(kind: int, L: float, t: float) -> tuple[float, float]:
-    """Return ``(q1, q2)`` at parameter ``t``."""
-    if kind == PROBABILITY:
-        shared = 0.5 * (1.0 - abs(L)) * t
-        return max(L, 0.0) + shared, max(-L, 0.0) + shared
-    return 0.5 * erfc(-(t + 0.5 * L) * SQRT_HALF), 0.5 * erfc(-(t - 0.5 * L) * SQRT_HALF)
-
-
-@compiled
-def mixture(region: Region, strict: Region, weight: float, q1: float, q2: float, drop: float) -> float:
+def event_probability(event: Event, q: Trinomial, drop: float) -> float:
     """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
-    total = region_probability(region, q1, q2, drop)
-    if weight < 1.0:
-        total = weight * total + (1.0 - weight) * region_probability(strict, q1, q2, drop)
+    total = region_probability(event.region, q, drop)
+    if event.weight < 1.0:
+        total = event.weight * total + (1.0 - event.weight) * region_probability(event.strict, q, drop)
     return total
 
 
 @compiled
-def mixtures(
-    region: Region, strict: Region, weight: float, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray
-) -> None:
-    """Fill ``out`` with ``mixture`` at points near one another."""
-    part = np.empty(q1.size)
-    out[: q1.size] = 0.0
-    for share, chosen in ((weight, region), (1.0 - weight, strict)):
+def event_probabilities(event: Event, q: FloatArray, drop: float, out: FloatArray) -> None:
+    """Fill ``out`` with ``event_probability`` at points ``q[points, 3]`` near one another."""
+    points = q.shape[0]
+    part = np.empty(points)
+    out[:points] = 0.0
+    for share, chosen in ((event.weight, event.region), (1.0 - event.weight, event.strict)):
         if share > 0.0:
-            region_probabilities(chosen, q1, q2, drop, part)
-            for i in range(q1.size):
+            region_probabilities(chosen, q, drop, part)
+            for i in range(points):
                 out[i] += share * part[i]
 
 
@@ -82,22 +76,12 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
 
     Two bounds are returned: one by moduli that, divided by their sum, have a margin of at most L; and the best one.
 
-    Probability margin: ``|x + iv| <= x + v^2 / (2 x)`` for each cell. Quantile margin: ``|phi(x + iv)| = phi(x)
-    exp(v^2 / 2)``, so with ``E = exp(u^2 / 2)``, ``|q1| <= E q1``, ``|q2| <= E q2`` and, integrating along the segment
-    that joins the two ends, ``|q3| <= E q3 sqrt(1 + u^2 / t^2)``. Where ``q1`` is near 1 a finer bound of ``|q1| =
-    |1 - w|`` helps: ``|1 - w| <= 1 - Re w + (Im w)^2 / (2 - 2 Re w)``, ``|Im w| <= u E phi``, and ``Re w >= w0
-    (1 - (1 + x^2) u^2 E / 2)``, where ``w0 = 1 - q1 = q2 + q3`` and ``x = t + L/2``. Where ``q3`` is near 1, the same
-    with ``w = q1 + q2``.
-
-    Margins of ``Q / S``, for ``L >= 0``. Probability: ``Q1 - Q2 <= q1 - q2`` since ``q1 >= q2``, and ``S >= 1``.
-    Quantile, with ``Q1 <= E q1``, ``Q2 = E q2``, ``Q3 >= E q3``: if ``S < E`` then ``Q1 <= q1 S``, because ``S >= Q1 +
-    E (1 - q1)``, and ``Q2 > q2 S``; otherwise ``q1`` and ``q2`` shrink by at least the common factor ``E / S``, which
-    lowers the margin since ``Phi / phi`` rises. The bound for ``q3`` near 1 has ``Q3 < E q3`` and is left out.
+    The inequalities are those of T9a; the bound for ``q3`` near 1 gives the best alone.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
             return inf, inf
-        q1, q2 = curve_point(kind, L, a)
+        q1, q2, _ = curve_point(kind, L, a)
         v = 0.5 * (1.0 - abs(L)) * u
         excess = 0.5 * v * v * (1.0 / q1 + 1.0 / q2) + v * u / (1.0 - b)
         return excess if L >= 0.0 else inf, excess
@@ -149,17 +133,17 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
         # Halving cells, depth first: at depth e the cell is pi / (m 2^e) wide.
         depth, index = 0, 0
         left = values[cell]
-        ends = np.empty(32)
+        ends = np.empty(DEEPEST + 1)
         ends[0] = values[cell + 1]
         while True:
             width = pi / (m * 2.0**depth)
             right = ends[depth]
             bound = max(left, right) + 0.125 * width * width * bend
-            if bound <= goal or depth == 24:
+            if bound <= goal or depth == DEEPEST:
                 if bound > ceiling:
                     ceiling = bound
                     where = pi * cell / m + width * (index if left > right else index + 1)
-                if depth == 24 and bound > goal:
+                if depth == DEEPEST and bound > goal:
                     return ceiling, where
                 left = right
                 while depth > 0 and index % 2 == 1:
@@ -182,33 +166,30 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 
 @compiled
-def supremum_at_most(
-    kind: int, L: float, region: Region, strict: Region, weight: float, alpha: float
-) -> tuple[bool, float]:
+def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[bool, float]:
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a
     share of the supremum itself, are counted against alpha.
     """
-    n, drop = region.n, DROP * alpha
+    n, drop = event.region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
-    top = 1.0 if kind == PROBABILITY else 0.0
-    bottom = 0.0 if kind == PROBABILITY else -inf
-    rest = max(-L, 0.0) if kind == PROBABILITY else 0.0
-    values, coefficients, q1s, q2s = np.empty((4, POINTS))
-    cosines = np.empty(2 * POINTS)
+    top, bottom = curve_top(kind), curve_bottom(kind)
+    # Room for every degree m below: (room + growth) / log 2 with growth at most ``most``, error at least FINEST.
+    most_points = ceil(2.0 * (log(4.0 / FINEST) - log(alpha)) / log(2.0)) + 2
+    values, coefficients, points = np.empty(most_points), np.empty(most_points), np.empty((most_points, 3))
+    cosines = np.empty(2 * most_points)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     error = FINEST
     while True:
-        q1, _ = curve_point(kind, L, b)
-        if b <= bottom or mixture(region, strict, weight, q1, rest, drop) <= goal:
+        if b <= bottom or event_probability(event, corner(kind, L, bottom, b), drop) <= goal:
             return True, b
         if b - bottom < 1e-20:
             return False, b
         if half < 0.25 * cell or skip == 0:
             a = max(b - cell, bottom)
-            if mixture(region, strict, weight, q1, curve_point(kind, L, a)[1], drop) <= goal:
+            if event_probability(event, corner(kind, L, a, b), drop) <= goal:
                 b = a
                 cell *= 1.6
                 continue
@@ -233,8 +214,8 @@ def supremum_at_most(
         for k in range(2 * m):
             cosines[k] = cos(pi * k / m)
         for k in range(m + 1):
-            q1s[k], q2s[k] = curve_point(kind, L, middle + half * cosines[k])
-        mixtures(region, strict, weight, q1s[: m + 1], q2s[: m + 1], drop, values)
+            points[k, 0], points[k, 1], points[k, 2] = curve_point(kind, L, middle + half * cosines[k])
+        event_probabilities(event, points[: m + 1], drop, values)
         for k in range(m + 1):
             if values[k] > goal:
                 return False, middle + half * cosines[k]

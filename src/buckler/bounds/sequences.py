@@ -1,6 +1,6 @@
-"""The predictable plug-in empirical-Bernstein sequence: a lower limit of a mean that holds at every n at once."""
+"""The predictable plug-in empirical-Bernstein sequence: a lower limit of a mean at every n at once (T13, F7)."""
 
-from math import log, log1p, sqrt
+from math import inf, log, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -26,50 +26,37 @@ def _psi(bet: float) -> float:
 _psi_compiled: Any = compiled(_psi)
 
 
-def _sequence(y: FloatArray, log_goal: float, anytime: bool, limits: FloatArray) -> None:
-    """Fill ``limits[i]`` with the limit after draw i of one column in [0, 1].
+def _sequence(y: FloatArray, log_goal: float) -> float:
+    """Return the largest of the limits after each draw of one column in [0, 1].
 
     All sums are of nonnegative terms, so each is off by at most ``(i + 9)`` roundoffs relative to itself; the limit
     gives away twice that much of its two parts.
     """
     n = y.size
     total, squares = 0.5, 0.25
-    bets, wins, costs = 0.0, 0.0, log_goal
+    bets, wins, costs, largest = 0.0, 0.0, log_goal, -inf
     for i in range(1, n + 1):
         variance = squares / i
-        spread = i * log(1.0 + i) if anytime else float(n)
-        bet = min(0.5, sqrt(2.0 * log_goal / (variance * spread)))
+        bet = min(0.5, sqrt(2.0 * log_goal / (variance * (i * log(1.0 + i)))))
         x = y[i - 1]
         bets += bet
         wins += bet * x
         costs += 4.0 * (x - total / i) ** 2 * _psi_compiled(bet)
-        limits[i - 1] = (wins - costs - 2.0 * (i + 9) * ROUNDOFF * (wins + costs)) / bets
+        largest = max(largest, (wins - costs - 2.0 * (i + 9) * ROUNDOFF * (wins + costs)) / bets)
         total += x
         squares += (x - total / (i + 1)) ** 2
+    return largest
 
 
 _sequence_compiled: Any = compiled(_sequence)
 
 
-def _limits(x: ArrayLike, alpha: float, low: float, high: float, anytime: bool) -> tuple[FloatArray, FloatArray]:
-    draws = check_draws(x, low, high)
-    span = high - low
-    y = np.clip((draws - low) / span, 0.0, 1.0)
-    limits = np.empty_like(y)
-    for column in range(y.shape[0]):
-        _sequence_compiled(y[column], -log(alpha) * (1.0 + 1e-15), anytime, limits[column])
-    return low + span * limits - SLACK * max(abs(low), abs(high)), draws
-
-
-def sequence_lower(
-    x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, *, anytime: bool = True
-) -> FloatArray:
+def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
     """Return the largest limit of the predictable plug-in empirical-Bernstein sequence, no more than the mean.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
     ``P(limit > mean) <= alpha``; one-sided, and uniform over prefixes, so that n may be any stopping time. Rounded
-    down. With ``anytime=False`` the bets aim at the given n, a little tighter there; the guarantee is the same, but n
-    must be fixed beforehand.
+    down.
 
     With draws scaled to [0, 1]: ``sum l_i X_i / sum l_i - (ln(1/alpha) + sum v_i psi(l_i)) / sum l_i``,
     ``v_i = 4 (X_i - mu_{i-1})^2``, ``psi(l) = (-ln(1-l) - l)/4``,
@@ -81,19 +68,8 @@ def sequence_lower(
     0.756869
     """
     left, right = check_range(low, high)
-    limits, draws = _limits(x, check_alpha(alpha), left, right, anytime)
-    return settle(limits.max(axis=1), draws, left, right, np.shape(x))
-
-
-def sequence_path(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the running lower limit after each draw, ``[n]`` or ``[n, columns]``.
-
-    **Guarantee.** ``P(some entry > mean) <= alpha`` under the conditions of ``sequence_lower``.
-
-    >>> sequence_path(np.ones(1000), 0.001)[[9, 99, 999]].round(4)
-    array([0.    , 0.8603, 0.986 ])
-    """
-    left, right = check_range(low, high)
-    limits, _ = _limits(x, check_alpha(alpha), left, right, True)
-    running = np.maximum.accumulate(np.clip(limits, left, right), axis=1)
-    return np.ascontiguousarray(running.T.reshape(np.shape(x)))
+    log_goal = -log(check_alpha(alpha)) * (1.0 + 1e-15)
+    draws = check_draws(x, left, right)
+    span = right - left
+    best = np.array([_sequence_compiled(y, log_goal) for y in np.clip((draws - left) / span, 0.0, 1.0)])
+    return settle(left + span * best - SLACK * max(abs(left), abs(right)), draws, left, right, np.shape(x))

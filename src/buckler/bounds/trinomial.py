@@ -12,13 +12,18 @@ import numpy as np
 from scipy.special import betainc, gammaln, xlogy
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.curve import Trinomial, without_rival
 from buckler.types import FloatArray, IntArray
 
 TINY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
+"""Sums above ``2^RESCALE`` are divided by it, and the divisions counted."""
+ROUNDOFF = 2.0**-53
+DEEP = 3.0
+"""A log scale lower than this many n has an error of its own, added where it is used (``unscaled``)."""
 RELATIVE_ERROR = 1e-8
-"""What rounding may hide of a computed probability, relative, for n up to a million; the tests measure far less."""
+"""What rounding may hide of a computed probability, relative, for n up to a million (F2)."""
 
 
 @compiled
@@ -109,6 +114,13 @@ def at_most_one(total: float) -> float:
     return min(1.0, total)
 
 
+@compiled
+def unscaled(total: float, scale: float, shifts: float, n: int) -> float:
+    """Return ``total exp(scale) 2^(RESCALE shifts)``, from above however low the scale is."""
+    excess = 6.0 * ROUNDOFF * max(-scale - DEEP * n, 0.0)
+    return total * exp(scale + shifts * (RESCALE * log(2.0)) + excess)
+
+
 class Region(NamedTuple):
     """An up-closed region: its boundary, and the ratios of neighbouring outcomes that do not depend on q."""
 
@@ -136,8 +148,8 @@ def make_region(n: int, c: IntArray) -> Region:
 
 
 @compiled
-def region_probability(region: Region, q1: float, q2: float, drop: float) -> float:
-    """Return ``P(x1 >= c[x2])`` for a trinomial ``(n, q1, q2)``, too large by at most ``2 * drop``.
+def region_probability(region: Region, q: Trinomial, drop: float) -> float:
+    """Return ``P(x1 >= c[x2])`` for ``n`` draws from the trinomial ``q``, too large by at most ``2 * drop``.
 
     Columns are taken from high ``x2`` to low. With ``H(j) = P(x1 >= c[j], x2 = j)``, ``g`` the probability of the
     outcome ``(c[j] - 1, j)`` and ``r = q1 / (1 - q2)``::
@@ -152,12 +164,11 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
     n, c, column, across, down = region
     if c.size == 0:
         return 0.0
-    q1 = max(q1, TINY)
-    d = 1.0 - q2
-    q3 = max((d - q1) + ((1.0 - d) - q2), TINY)
+    q1, q2, q3 = max(q.q1, TINY), q.q2, max(q.q3, TINY)
+    d = without_rival(Trinomial(q1, q2, q3))
     if q2 <= 0.0:
         scale, total = column_sum(n, c[0], 0, q1, 0.0, q3)
-        return at_most_one(exp(scale) * total)
+        return at_most_one(unscaled(total, scale, 0.0, n))
     spread = -log(drop)
     top = n * q2 + sqrt(2.0 * spread * n * q2 * d) + spread
     j = c.size - 1
@@ -177,7 +188,7 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
     f = exp(log_f)
     level = c[j]
     scale, h, g = column_start(n, level, j, q1, q2, q3)
-    total = h
+    total, shifts = h, 0.0
     r, odds_column, odds_across, odds_down = q1 / d, d / q2, q3 / q2, q3 / q1
     big = 2.0**RESCALE
     while j > 0:
@@ -198,29 +209,31 @@ def region_probability(region: Region, q1: float, q2: float, drop: float) -> flo
                 h /= big
                 g /= big
                 total /= big
-                scale += RESCALE * log(2.0)
+                shifts += 1.0
         total += h
-    return at_most_one(total * exp(scale) + outside)
+    return at_most_one(unscaled(total, scale, shifts, n) + outside)
 
 
 @compiled
-def region_probabilities(region: Region, q1: FloatArray, q2: FloatArray, drop: float, out: FloatArray) -> None:
-    """Fill ``out`` with ``region_probability`` at several points near one another, each too large by as little.
+def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatArray) -> None:
+    """Fill ``out`` with ``region_probability`` at points ``q[points, 3]`` near one another, as little too large.
 
     All points go through the same columns together, from the highest to the lowest that any of them needs (above by
     Bernstein's inequality, below by Chernoff's), so that the steps of the recurrence are loops over points, which the
     processor takes several at a time. A point whose sum overflows is computed alone.
     """
     n, c, column, across, down = region
-    points = q1.size
+    points = q.shape[0]
     lanes = (points + 15) // 16 * 16
     h, g, total, scale, r, odds_column, odds_across, odds_down = np.empty((8, lanes))
+    shifts = np.zeros(lanes)
     spread = -log(drop)
     first, last = c.size - 1, c.size
     highest = 0.0
     for i in range(points):
-        mean = n * q2[i]
-        highest = max(highest, mean + sqrt(2.0 * spread * mean * (1.0 - q2[i])) + spread)
+        mean = n * q[i, 1]
+        d = without_rival(Trinomial(q[i, 0], q[i, 1], q[i, 2]))
+        highest = max(highest, mean + sqrt(2.0 * spread * mean * d) + spread)
         last = min(last, floor(mean - sqrt(2.0 * spread * mean)))
     first, last = min(first, int(highest)), max(last, 0)
     outside = (drop if first < c.size - 1 else 0.0) + (drop if last > 0 else 0.0)
@@ -229,9 +242,9 @@ def region_probabilities(region: Region, q1: FloatArray, q2: FloatArray, drop: f
         return
     level = c[first]
     for i in range(lanes):
-        p1, p2 = max(q1[min(i, points - 1)], TINY), max(q2[min(i, points - 1)], TINY)
-        d = 1.0 - p2
-        p3 = max((d - p1) + ((1.0 - d) - p2), TINY)
+        at = q[min(i, points - 1)]
+        p1, p2, p3 = max(at[0], TINY), max(at[1], TINY), max(at[2], TINY)
+        d = without_rival(Trinomial(p1, p2, p3))
         r[i], odds_column[i], odds_across[i], odds_down[i] = p1 / d, d / p2, p3 / p2, p3 / p1
         if i < points:
             scale[i], h[i], g[i] = column_start(n, level, first, p1, p2, p3)
@@ -258,15 +271,15 @@ def region_probabilities(region: Region, q1: FloatArray, q2: FloatArray, drop: f
                     h[i] /= big
                     g[i] /= big
                     total[i] /= big
-                    scale[i] += RESCALE * log(2.0)
+                    shifts[i] += 1.0
     for i in range(points):
-        out[i] = at_most_one(total[i] * exp(scale[i]) + outside)
+        out[i] = at_most_one(unscaled(total[i], scale[i], shifts[i], n) + outside)
         if not total[i] < inf:
-            out[i] = region_probability(region, q1[i], q2[i], drop)
+            out[i] = region_probability(region, Trinomial(q[i, 0], q[i, 1], q[i, 2]), drop)
 
 
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
-    """Return the same probability column by column with SciPy's special functions: slow, plain, the kernel's judge."""
+    """Return the same probability column by column with SciPy's special functions: slow and plain."""
     j = np.arange(c.size)
     low = np.maximum(c, 0)
     log_column = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, q2) + (n - j) * np.log1p(-q2)

@@ -1,17 +1,36 @@
 """Evidence -> certificate.
 
-The flow: ``discrete`` turns counts, and ``continuous`` turns scores, into a lower limit of a margin; ``radii`` turns
-that limit and sigma into a radius; ``methods`` is the registry of names and holds the public doors.
+The flow: a method turns votes or scores into a lower limit of a margin; a law turns that limit into a radius; ``issue``
+makes the certificate.
 
+- ``counts.certify_counts(counts, sigma= | law=, alpha=, label= | selection=)``: Certificate or a list of them.
+- ``scores.certify_scores(scores, sigma= | law=, alpha=, label= | selection=)``: Certificate or a list of them.
 - ``discrete.margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 comes back.
 - ``continuous.margin_lower(scores, label, alpha=, margin=, combine=, limit=, selection=)``: scores ``[n, m]`` or more.
-- ``tangents``: from a mean of ``X_A - c X_j`` to the second margin.
-- ``scores.certify_scores(scores, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
-- ``methods.certify_counts(counts, sigma=, alpha=, label= | selection=)``: Certificate or a list of them.
-- ``anytime.AnytimeTest(label, num_classes, sigma, target_radius, alpha, max_n)``: draw until a radius is decided.
-- ``forecast.expected_draws(top, target_radius=, sigma=)``: about how many draws that takes. A plan.
-- ``budget``: the only place where alpha is divided.
-- ``published``: the estimators of the paper as printed; unsound, refused for certificates.
+- ``Method``, ``own_method``, ``register``: a method of one's own; ``registry.find(name)``: from a name to a method.
+- ``vote_limits``, ``continuous.limit_of``: what our methods compute; ``draws``: scores cut into a class and its rivals.
+- ``issue``: the one place where certificates are made.
+- ``tangents``: from a mean of ``X_A - c X_j`` to the second margin; ``margins``: the two margins.
+- ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided;
+  ``decided.Decided``: how one input ended or stands.
+- ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
+- ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
 
-May import: the root modules and ``bounds``.
+May import: the root modules, ``laws`` and ``bounds``.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from buckler.certify.method import Method as Method
+    from buckler.certify.method import own_method as own_method
+    from buckler.certify.registry import register as register
+
+_HOME = {"Method": "method", "own_method": "method", "register": "registry"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'buckler.certify' has no attribute {name!r}")
+    return getattr(import_module(f"buckler.certify.{_HOME[name]}"), name)

@@ -1,186 +1,206 @@
-"""Sample until decided: certify a target radius fixed beforehand, at whatever time the evidence suffices.
+"""Sample until decided: votes in, decisions out, at whatever time the evidence suffices.
 
-One test for one input. The engine asks ``batch_size``, draws that many noisy copies, hands their votes to ``update``
-and goes on while the answer is "undecided". Three quarters of alpha belong to the any-time e-values; the last quarter
-is kept for an exam at draw ``max_n``, a fixed-n test that sees the images which no any-time test can tell from the
-threshold in that many draws.
+One object follows a group of inputs up the same ladder of radii. A scheduler asks ``batch_sizes``, draws that many
+noisy copies of each input, hands their votes to ``update`` and goes on while inputs are undecided. Why it may stop at
+any time is T16, why a whole ladder costs no more than one radius T18.
 """
 
-from math import ceil, copysign, inf, log, nextafter, sqrt
+from math import inf
 
 import numpy as np
-from scipy.special import betainc, ndtr, ndtri, rel_entr
 
-from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.evalues import kl_to_null, kl_to_target, tangent_mixture
-from buckler.certify import budget
-from buckler.errors import InvalidInput, check_alpha, check_label, check_positive, check_whole, check_whole_array
-from buckler.records import Certificate
-from buckler.types import Decision, FloatArray, IntArray
+from buckler.certify.decided import Decided
+from buckler.certify.issue import issue_target
+from buckler.certify.ladder import Ladder
+from buckler.errors import InvalidInput, check_label, check_whole, check_whole_array, show
+from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray
 
 FIRST_BATCH = 16
 """Clear failures, the commonest, are known after these."""
 
 SMALLEST_BATCH = 4
 FINEST = 16
-COARSEST = 2
-"""Later batches lie between a sixteenth and a half of the draws so far, near to what certifying still takes."""
-
-PATIENCE = 3.0
-"""Standard errors by which the estimate must miss what the remaining draws could certify before giving up."""
-
-SHARES = 4
-"""Alpha is cut into this many: one for the exam, the others for the e-values."""
+COARSEST = 4
+"""Later batches lie between a sixteenth and a fourth of the draws so far, near to what certifying still takes."""
 
 
 class AnytimeTest:
-    """Whether class ``label`` has a quantile margin above ``2 target_radius / sigma``, decided as draws come in.
+    """How far up a ladder of radii each of several inputs gets, decided as draws come in.
 
-    **Guarantee.** If the smoothed prediction is not constantly ``label`` on the open l2 ball of ``target_radius``, the
-    probability that the decision is *ever* "certified" is at most alpha: any-time, for independent draws in the order
-    they were made, with label, target, sigma and alpha fixed beforehand. Batches of any size keep it, as does giving
-    up at any moment for any reason.
+    **Guarantee.** For each input, the probability that a radius is *ever* certified on whose open l2 ball the smoothed
+    prediction is not constantly the label is at most ``ladder.alpha``: any-time, for independent draws in the order
+    they were made, with labels and ladder fixed beforehand. Batches of any size keep it, as does giving up at any
+    moment for any reason.
 
-    Every other class j keeps the running maximum of its own e-value from the first draw; "certified" needs all of
-    them to have reached ``1/(3 alpha/4)``, or, at draw ``max_n`` alone, the Clopper-Pearson limit of the label's
-    probability at level ``alpha/4`` to exceed ``Phi(target_radius / sigma)``. The class j* of the smallest margin is
-    fixed and unknown; if its margin is at most the target's, its e-value ever reaches the level with probability at
-    most ``3 alpha/4``, and the label's probability is at most ``Phi(target_radius / sigma)``, which the limit passes
-    with probability at most ``alpha/4``. There is no division over classes.
+    A radius is certified once all those below it are, and every other class has been overcome at it: the e-value of
+    each class reached the level at some look, not all at the same one, or the exam was passed at draw ``exam_n``. The
+    class of the smallest margin is fixed and unknown; if its margin is at most the radius', its own e-value or the exam
+    must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
-    >>> test = AnytimeTest(label=0, num_classes=10, sigma=0.5, target_radius=0.5, alpha=1e-3, max_n=100_000)
-    >>> while test.decision == "undecided":
-    ...     votes = np.zeros(10, dtype=np.int64)
-    ...     votes[0] = test.batch_size()
-    ...     decision = test.update(votes)
-    >>> decision, test.n
-    ('certified', 52)
+    >>> test = AnytimeTest(Ladder((0.25, 0.5), sigma=0.5), labels=[0], num_classes=10)
+    >>> while test.undecided.size:
+    ...     votes = np.zeros((1, 10), dtype=np.int64)
+    ...     votes[0, 0] = test.batch_sizes(test.undecided)[0]
+    ...     test.update(test.undecided, votes)
+    >>> decided = test.decided(0, "image 7")
+    >>> decided.decision, decided.certificate.radius, decided.certified_at
+    ('certified', 0.5, (24, 55))
     """
 
-    def __init__(
-        self, label: int, num_classes: int, sigma: float, target_radius: float, alpha: float, max_n: int
-    ) -> None:
-        """Fix everything that must not depend on the draws."""
-        self._num_classes = check_whole("num_classes", num_classes, 2)
-        self._label = int(check_label(label, self._num_classes, None))
-        self._sigma = check_positive("sigma", sigma)
-        self._radius = check_positive("target_radius", target_radius)
-        self._alpha = check_alpha(alpha)
-        self._max_n = check_whole("max_n", max_n, 1)
-        # Rounded up: the margin tested is at least the one that the radius needs.
-        self._margin = nextafter(2.0 * nextafter(self._radius / self._sigma, inf), inf)
-        self._exam_alpha = budget.split(self._alpha, SHARES)
-        self._needed = -log((SHARES - 1) * self._exam_alpha) * (1.0 + 1e-14) + 1e-14
-        self._threshold = min(1.0, float(ndtr(0.5 * self._margin)) * (1.0 + 1e-14))
-        self._mixture = tangent_mixture(self._margin)
-        # At absurd targets not even votes for the label add to the wealth, once rounded down.
-        self._fastest = max(float(self._mixture.logs[:, 0].max()), 1e-300)
-        self._votes: IntArray = np.zeros(self._num_classes, dtype=np.int64)
-        self._best: FloatArray = np.zeros(self._num_classes)
-        self._best[self._label] = inf
-        self._lacking = self._needed
-        self._n = 0
-        self._decision: Decision = "undecided"
+    def __init__(self, ladder: Ladder, labels: ArrayLike, num_classes: int) -> None:
+        """Start without draws; ``labels`` is one class for each input."""
+        self.ladder = ladder
+        self._classes = check_whole("num_classes", num_classes, 2)
+        given = check_whole_array("labels", labels, low=-(2**62))
+        self._labels = check_label(given, self._classes, given.size, "labels")
+        inputs = len(self._labels)
+        self._votes: IntArray = np.zeros((inputs, self._classes), dtype=np.int64)
+        self._n: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._rung: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._overcome: BoolArray = np.zeros((inputs, self._classes), dtype=np.bool_)
+        self._overcome[np.arange(inputs), self._labels] = True
+        self._lacking: FloatArray = np.full(inputs, ladder.needed)
+        self._certified_at: IntArray = np.zeros((inputs, len(ladder)), dtype=np.int64)
+        self._by_exam: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._hopeless: BoolArray = np.zeros(inputs, dtype=np.bool_)
+        self._precise: BoolArray = np.zeros(inputs, dtype=np.bool_)
 
     @property
-    def n(self) -> int:
-        """Draws used so far."""
-        return self._n
+    def n(self) -> IntArray:
+        """Draws used so far, for each input."""
+        return self._n.copy()
 
     @property
-    def decision(self) -> Decision:
-        """The answer so far: "certified" and "hopeless" are final."""
-        return self._decision
+    def undecided(self) -> IntArray:
+        """The inputs for which more draws are wanted."""
+        return np.flatnonzero(~self._hopeless & ~self._precise & (self._rung < len(self.ladder)))
 
-    def batch_size(self) -> int:
-        """Return how many draws to make next: 0 once decided, never beyond ``max_n``."""
-        if self._decision != "undecided":
-            return 0
-        # No run of votes for the label can certify with fewer draws than this.
-        least = ceil(self._lacking / self._fastest)
-        low = max(SMALLEST_BATCH, ceil(self._n / FINEST))
-        high = max(FIRST_BATCH, self._n // COARSEST)
-        return min(max(low, min(least, high)), self._max_n - self._n)
+    def batch_sizes(self, rows: IntArray) -> IntArray:
+        """Return how many draws to make next for each of these inputs: 0 once decided, never beyond ``max_n``.
 
-    def update(self, counts: IntArray) -> Decision:
-        """Add the votes ``counts[num_classes]`` of the next draws, all of them, and return the decision."""
-        votes = check_whole_array("counts", counts)
-        if votes.shape != (self._num_classes,) or votes.sum() == 0:
-            raise InvalidInput(
-                f"counts must be one vote count for each of the {self._num_classes} classes and hold at least one "
-                f"draw; got shape {votes.shape} and {int(votes.sum())} draws"
-            )
-        if self._decision != "undecided":
-            raise InvalidInput(f"counts must come before the decision; the test is {self._decision}")
-        if self._n + votes.sum() > self._max_n:
-            raise InvalidInput(f"counts must stay within max_n = {self._max_n} draws; got {self._n + int(votes.sum())}")
-        self._votes = self._votes + votes
-        self._n += int(votes.sum())
-        open_ = self._best < self._needed
-        rivals, where = np.unique(self._votes[open_], return_inverse=True)
-        wealth = self._mixture.log_wealth(self._votes[self._label], rivals, self._n)
-        self._best[open_] = np.maximum(self._best[open_], wealth[where])
-        self._lacking = self._needed - float(wealth[-1])
-        if (self._best >= self._needed).all() or (self._n == self._max_n and self._passes_exam()):
-            self._decision = "certified"
-        elif self._n == self._max_n or (self._exam_out_of_reach() and self._out_of_reach()):
-            self._decision = "hopeless"
-        return self._decision
-
-    def _passes_exam(self) -> bool:
-        limit = clopper_pearson_lower(self._votes[self._label], self._max_n, self._exam_alpha)
-        return float(limit) > self._threshold
-
-    def _out_of_reach(self) -> bool:
-        """Whether the e-values look unable to certify; a wrong answer costs a certificate, never its validity.
-
-        Distances from the null are signed roots of twice the divergence, in standard errors of one draw. What is
-        lacking in wealth needs a distance of ``sqrt(2 lacking / draws left)``: give up when the estimate falls short
-        of it by ``PATIENCE`` standard errors. Of the classes still open, the one with most votes is the hardest.
+        The draws end at ``exam_n`` before they go on beyond it.
         """
-        left = self._max_n - self._n
-        if self._lacking > left * self._fastest:
-            return True
-        top = int(self._votes[self._label])
-        rival = int(self._votes[self._best < self._needed].max())
-        p = np.array([top, rival, self._n - top - rival]) / self._n
-        patience = PATIENCE / sqrt(self._n)
-        wanted = sqrt(2.0 * max(self._lacking, 0.0) / left)
-        short = float(kl_to_target(p, self._margin))
-        if short > 0.0:
-            return wanted + sqrt(2.0 * short) > patience
-        if wanted <= patience:
-            return False
-        return wanted - sqrt(2.0 * float(kl_to_null(p, self._margin))) > patience
+        n, open_ = self._n[rows], np.isin(rows, self.undecided)
+        rung = np.minimum(self._rung[rows], len(self.ladder) - 1)
+        # No run of votes for the label can certify with fewer draws than this; it may be beyond any whole number.
+        least = np.ceil(np.minimum(self._lacking[rows] / self.ladder.fastest[rung], 2.0**62)).astype(np.int64)
+        low = np.maximum(SMALLEST_BATCH, -(-n // FINEST))
+        high = np.maximum(FIRST_BATCH, n // COARSEST)
+        end = np.where(n < self.ladder.exam_n, self.ladder.exam_n, self.ladder.max_n)
+        wanted = np.minimum(np.maximum(low, np.minimum(least, high)), end - n)
+        return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
 
-    def _exam_out_of_reach(self) -> bool:
-        """Whether the exam looks lost: even draws better than the estimate by ``PATIENCE`` errors would not pass it."""
-        top, least, left = int(self._votes[self._label]), self._threshold, self._max_n - self._n
-        if betainc(top + left, self._n - top + 1, least) > self._exam_alpha:
-            return True
-        p = top / self._n
-        distance = copysign(sqrt(2.0 * float(rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
-        wanted = -float(ndtri(self._exam_alpha)) / sqrt(self._max_n)
-        return (wanted - distance) * self._max_n > left * PATIENCE / sqrt(self._n)
+    def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
+        """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
+        where, votes = self._checked(rows, counts)
+        self._votes[where] += votes
+        self._n[where] += votes.sum(axis=1)
+        self._climb(where)
 
-    def certificate(self, id: str, n0: int = 0) -> Certificate:  # noqa: A002
-        """Return the certificate of the target radius, or an abstention if it is not certified.
+    def restore(self, row: int, before: Decided) -> None:
+        """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
+
+        **Guarantee.** That of the whole, over all tests together, if all have the same radii, alpha and ``exam_n``. The
+        votes are looked at again, as they were: the exam is not taken again at another draw (T17).
+        """
+        votes = np.zeros(self._classes, dtype=np.int64)
+        fits = before.label == self._labels[row] and max(k for k, _ in before.votes) < self._classes
+        if not fits or self._n[row] or before.certificate.n > self.ladder.max_n:
+            raise InvalidInput(
+                f"before must be of this input, of at most {self.ladder.max_n} draws; got {show(before)}"
+            )
+        rung = len(before.certified_at)
+        radius = self.ladder.radii[rung - 1] if 0 < rung <= len(self.ladder) else 0.0
+        if before.certificate.radius != radius:
+            raise InvalidInput(f"before must be of the same radii; got radius {before.certificate.radius}")
+        for k, count in before.votes:
+            votes[k] = count
+        self._votes[row], self._n[row], self._rung[row] = votes, votes.sum(), rung
+        self._certified_at[row, :rung], self._by_exam[row] = before.certified_at, before.by_exam
+        bits = np.unpackbits(np.frombuffer(before.overcome, dtype=np.uint8), count=self._classes).astype(np.bool_)
+        self._overcome[row] |= bits
+        self._precise[row] = before.decision == "precise"
+        if rung < len(self.ladder) and not self._precise[row]:
+            self._climb(np.array([row]))
+
+    def _climb(self, where: IntArray) -> None:
+        """Look at these inputs, and again at those that pass a rung; mark those that are to be drawn no more."""
+        while where.size:
+            passed, by_exam = self._look(where)
+            self._stop(where[~passed])
+            up = where[passed]
+            self._certified_at[up, self._rung[up]] = self._n[up]
+            self._by_exam[up] += by_exam[passed]
+            self._rung[up] += 1
+            self._overcome[up] = False
+            self._overcome[up, self._labels[up]] = True
+            # What certified one radius may certify the next one too.
+            where = up[self._rung[up] < len(self.ladder)]
+
+    def _checked(self, rows: ArrayLike, counts: ArrayLike) -> tuple[IntArray, IntArray]:
+        where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
+        if votes.shape != (where.size, self._classes) or (votes.sum(axis=-1) == 0).any():
+            raise InvalidInput(
+                f"counts must be a vote count for each of {where.size} inputs and {self._classes} classes, with at "
+                f"least one draw each; got shape {votes.shape}"
+            )
+        if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
+            raise InvalidInput("counts must be of different inputs that are undecided; got others")
+        if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:
+            raise InvalidInput(f"counts must stay within max_n = {self.ladder.max_n} draws; got {most}")
+        return where, votes
+
+    def _look(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
+        """Return which inputs pass their rung, and which of those by the exam alone."""
+        n, rung, votes = self._n[rows], self._rung[rows], self._votes[rows]
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        open_ = ~self._overcome[rows]
+        wealth = np.where(open_, self.ladder.wealth(rung, top, np.zeros_like(top), n)[:, None], inf)
+        row, rival = np.nonzero(open_ & (votes > 0))
+        wealth[row, rival] = self.ladder.wealth(rung[row], top[row], votes[row, rival], n[row])
+        self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
+        self._overcome[rows] |= wealth >= self.ladder.needed
+        by_wealth = self._overcome[rows].all(axis=1)
+        by_exam = ~by_wealth & (n == self.ladder.exam_n)
+        by_exam[by_exam] = self.ladder.passes_exam(rung[by_exam], top[by_exam])
+        return by_wealth | by_exam, by_exam
+
+    def _stop(self, rows: IntArray) -> None:
+        """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""
+        n, rung, votes, ladder = self._n[rows], self._rung[rows], self._votes[rows], self.ladder
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
+        lost = n == ladder.max_n
+        maybe = np.flatnonzero(~lost)
+        maybe = maybe[ladder.exam_out_of_reach(rung[maybe], top[maybe], n[maybe])]
+        three = np.stack([top, hardest, n - top - hardest], axis=1)[maybe]
+        lost[maybe] = ladder.out_of_reach(rung[maybe], three, self._lacking[rows[maybe]])
+        self._hopeless[rows] = lost
+        self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
+
+    def decided(self, row: int, id: str, n0: int = 0) -> Decided:  # noqa: A002  (the record's own name for it)
+        """Return how one input stands: the certificate of the largest radius certified so far, or an abstention.
 
         ``n0`` is the size of the separate selection sample that chose the label; 0 if it was given.
         """
-        certified = self._decision == "certified"
-        return Certificate(
+        label, rung, ladder = int(self._labels[row]), int(self._rung[row]), self.ladder
+        certificate = issue_target(
+            ladder.law,
+            ladder.radii[rung - 1] if rung else 0.0,
             id=id,
-            predicted=self._label if certified else None,
-            radius=self._radius if certified else 0.0,
-            radius_kind="R2",
-            margin_kind="quantile",
-            margin=self._margin if certified else -inf,
-            alpha=self._alpha,
-            n=check_whole("the number of draws", self._n, 1),
+            label=label if rung else None,
+            alpha=ladder.alpha,
+            n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
-            sigma=self._sigma,
-            map="hardmax",
-            temperature=None,
-            method="anytime",
+            kind=ladder.radius_kind,
+        )
+        decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
+        return Decided(
+            certificate,
+            label,
+            "certified" if rung == len(ladder) else decision,
+            tuple((int(k), int(self._votes[row, k])) for k in np.flatnonzero(self._votes[row])),
+            tuple(self._certified_at[row, :rung].tolist()),
+            int(self._by_exam[row]),
+            b"" if rung == len(ladder) else np.packbits(self._overcome[row]).tobytes(),
         )

@@ -6,7 +6,7 @@ Class A (``label``) must not depend on them.
 Three ways to combine classes, each at total error alpha:
 
 - ``pairwise``: a limit at level alpha for each rival j, and the smallest of them. The smallest is valid without any
-  correction: it errs only if the limit of the one closest rival errs (intersection-union).
+  correction: it errs only if the limit of the one closest rival errs (T2).
 - ``bonferroni``: a limit for each of the m class means at ``alpha/m``, as in the paper.
 - ``margin_variable``: the limit of the mean of ``Z = X_A - max_j X_j``, as in the paper; first margin alone, since
   ``E Z`` is at most that margin, while no such inequality holds for the second.
@@ -16,18 +16,21 @@ the same draws and keeps the best must give each of them ``budget.split(alpha, h
 sample.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from math import log
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_HEAD, head_of, plan
+from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
+from buckler.certify.draws import draws_of
+from buckler.certify.method import Draws, Method
+from buckler.certify.registry import sound_method
 from buckler.certify.tangents import (
     SLOPES,
     TOP,
@@ -35,15 +38,14 @@ from buckler.certify.tangents import (
     cells_limit,
     estimate,
     margin_from_height,
-    mixture_limit,
     path_limit,
     predictable_slopes,
 )
-from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_float_array, check_label, show
-from buckler.records import REST, ROW_SUM_TOLERANCE, Scores
+from buckler.errors import InvalidInput, check_alpha, check_choice
+from buckler.records import Scores
 from buckler.types import ArrayLike, Combine, FloatArray, Limit, MarginKind
 
-Slope = Literal["adaptive", "selection", "one", "mixture"]
+Slope = Literal["adaptive", "selection", "one"]
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
     "betting": betting_lower,
@@ -54,107 +56,24 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
 BETS = ("star", "betting")
 
 
-class Rivalry(NamedTuple):
-    """One input's draws: class A, its rivals as contiguous rows, and moments of each pair seen beforehand."""
-
-    a: FloatArray
-    rivals: FloatArray
-    heads: FloatArray
-
-
-def check_scores(name: str, scores: ArrayLike) -> FloatArray:
-    """Return scores as float64 ``[n, m]`` or ``[inputs, n, m]``: nonnegative rows that sum to one within 5e-3."""
-    array = check_float_array(name, scores)
-    if array.ndim not in {2, 3} or 0 in array.shape or array.shape[-1] < 2:
-        raise InvalidInput(f"{name} must have shape [n, m] or [inputs, n, m] with m >= 2; got shape {array.shape}")
-    sums = array.sum(axis=-1)
-    if array.min() < 0.0 or np.abs(sums - 1.0).max() > ROW_SUM_TOLERANCE:
-        wrong = (array < 0.0).any(axis=-1) | (np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
-        where = tuple(int(i) for i in np.argwhere(wrong)[0])
-        at = f"draw {where[-1]}" if len(where) == 1 else f"input {where[0]}, draw {where[1]}"
-        raise InvalidInput(
-            f"{name} must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
-            f"got {show(array[where].tolist())} at {at}"
-        )
-    return np.minimum(array, 1.0) if array.max() > 1.0 else array
-
-
-def _columns(scores: Scores) -> Iterator[tuple[int, list[int]]]:
-    for i, row in enumerate(scores.columns):
-        if REST not in row and row.size < scores.num_classes:
-            raise InvalidInput(
-                f"scores must keep every class or hold a column of the rest ({REST}); "
-                f"got {row.size} of {scores.num_classes} classes at input {i} ({scores.ids[i]})"
-            )
-        yield i, row.tolist()
-
-
-def rivalries(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[Rivalry]:
-    """Return the draws of each input split into class A and its rivals, with moments from the selection sample.
-
-    Kept columns may include the maximum of the rest: it is at least each of its members draw by draw, so a limit
-    against it is one against each of them. Which columns are kept must not depend on the estimation draws.
-    """
-    if isinstance(scores, Scores):
-        values = scores.values
-        labels = check_label(label, scores.num_classes, values.shape[0])
-        positions = []
-        for i, row in _columns(scores):
-            if int(labels[i]) not in row:
-                raise InvalidInput(f"label must be a kept column; got {int(labels[i])}, kept {show(row)}, at input {i}")
-            positions.append(row.index(int(labels[i])))
-    else:
-        values = check_scores("scores", scores)
-        labels = check_label(label, values.shape[-1], values.shape[0] if values.ndim == 3 else None)
-        positions = np.atleast_1d(labels).tolist()
-    earlier: FloatArray | None = None
-    if isinstance(selection, Scores):
-        if not isinstance(scores, Scores) or not np.array_equal(selection.columns, scores.columns):
-            raise InvalidInput("selection must keep the same columns as scores, or be left out where label is given")
-        earlier = selection.values
-    elif selection is not None:
-        earlier = check_scores("selection", selection)
-    if earlier is not None and (
-        earlier.ndim != values.ndim
-        or earlier.shape[-1] != values.shape[-1]
-        or (values.ndim == 3 and earlier.shape[0] != values.shape[0])
-    ):
-        raise InvalidInput(
-            f"selection must match scores in inputs and classes; got shapes {earlier.shape} and {values.shape}"
-        )
-    found = []
-    stacked = values.reshape(-1, *values.shape[-2:])
-    for i, position in enumerate(positions):
-        by_class = stacked[i].T
-        others = np.delete(np.arange(by_class.shape[0]), position)
-        rivals = np.empty((others.size, by_class.shape[1]))
-        rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
-        heads = np.zeros((others.size, NO_HEAD.size))
-        if earlier is not None:
-            before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
-            heads = np.stack([head_of(before[position], before[j]) for j in others])
-        found.append(Rivalry(np.ascontiguousarray(by_class[position]), rivals, heads))
-    return found
-
-
-def _first(given: Rivalry, alpha: float, limit: Limit) -> float:
-    a, rivals, heads = given
+def _first(given: Draws, alpha: float, limit: Limit) -> float:
+    a, rivals, earlier = given[:3]
     means = rivals.mean(axis=1)
     if limit in BETS:
         order = np.argsort(-means, kind="stable")
-        end = smallest_lower(a, rivals, heads, alpha, order, star=limit == "star")
+        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star")
         return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
 
-def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
-    a, rivals, heads = given
+def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
+    a, rivals, earlier = given[:3]
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
     if limit not in BETS:
-        chosen = SLOPES[best_slopes(heads, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
+        chosen = SLOPES[best_slopes(earlier, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
         for c in np.unique(chosen):
             draws = np.clip(a - c * rivals[chosen == c], -c, 1.0).T
             mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
@@ -162,25 +81,23 @@ def _second(given: Rivalry, alpha: float, limit: Limit, slope: Slope) -> float:
         return smallest
     n, goal = a.size, wealth_goal(alpha, a.size)
     if slope == "adaptive":
-        index = predictable_slopes(a, rivals, heads, alpha)
+        index = predictable_slopes(a, rivals, earlier, alpha)
     else:
-        fixed = best_slopes(heads, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
+        fixed = best_slopes(earlier, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
-        if slope == "mixture":
-            smallest = mixture_limit(a, rivals[j], heads[j], -log(alpha), goal, smallest)
-        elif limit == "star":
-            smallest = cells_limit(a, rivals[j], index[j], heads[j], alpha, smallest, hurry=len(rivals) > MANY)
+        if limit == "star":
+            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
         else:
-            path = plan(a, rivals[j], SLOPES, index[j], -log(alpha), head=heads[j])
+            path = plan(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
             smallest = path_limit(path, goal, smallest)
         if smallest == -np.inf:
             break
     return smallest
 
 
-def _bonferroni(given: Rivalry, alpha: float, margin: MarginKind, limit: Limit) -> float:
-    a, rivals, _ = given
+def _bonferroni(given: Draws, alpha: float, margin: MarginKind, limit: Limit) -> float:
+    a, rivals = given[:2]
     part = split(alpha, len(rivals) + 1)
     low = float(LIMITS[limit](a, part, 0.0, 1.0))
     # An upper limit of a mean is one minus the lower limit of the mean of one minus the variable.
@@ -191,6 +108,22 @@ def _bonferroni(given: Rivalry, alpha: float, margin: MarginKind, limit: Limit) 
         return -np.inf
     gap = float(ndtri(low) - ndtri(high))
     return gap - 1e-13 * (1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))))
+
+
+def limit_of(
+    combine: Combine, limit: Limit, given: Draws, alpha: float, margin: MarginKind, slope: Slope = "adaptive"
+) -> float:
+    """Return the limit of one input's margin by one of our methods; arguments are trusted, see ``margin_lower``."""
+    if limit == "bernstein" and given.a.size < 2:
+        raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
+    if combine == "bonferroni":
+        return _bonferroni(given, alpha, margin, limit)
+    if combine == "margin_variable":
+        strongest = given.rivals.max(axis=0)[None, :]
+        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size)), 2), alpha, limit)
+    if margin == "probability":
+        return _first(given, alpha, limit)
+    return _second(given, alpha, limit, slope)
 
 
 def margin_lower(
@@ -212,8 +145,7 @@ def margin_lower(
 
     First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
     being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
-    for the betting limits), ``selection`` (fixed by the selection sample), ``one``, or a ``mixture`` (the average of
-    the wealths of all slopes, with plain stakes whichever betting limit is asked for). Limits in closed form use the
+    for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
     selection sample's slope if there is one, else c = 1.
     The selection sample also gives the bets their first mean and variance.
 
@@ -221,34 +153,38 @@ def margin_lower(
     >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
     (0.5381, 1.4725)
     """
-    alpha = check_alpha(alpha)
-    check_choice("margin", margin, get_args(MarginKind))
     check_choice("combine", combine, get_args(Combine))
     check_choice("limit", limit, get_args(Limit))
+    method = sound_method(f"{combine}/{limit}")
+    return limits_by(method, scores, label, alpha, margin, selection, options_of(method, slope, selection))
+
+
+def options_of(method: Method, slope: Slope, selection: ArrayLike | Scores | None) -> dict[str, Slope]:
+    """Return the options for a method, refusing a slope that it cannot use or that wants for a selection sample."""
     check_choice("slope", slope, get_args(Slope))
-    if combine == "published":
-        raise UnsoundMethod("combine 'published' has no guarantee; the printed estimators are in certify.published")
-    if combine == "margin_variable" and margin == "quantile":
-        raise InvalidInput("combine 'margin_variable' bounds the probability margin alone; got margin 'quantile'")
-    if slope == "mixture" and limit not in BETS:
-        raise InvalidInput(f"slope 'mixture' needs a betting limit, one of {', '.join(BETS)}; got limit {limit!r}")
+    if "slope" not in method.options:
+        if slope != "adaptive":
+            raise InvalidInput(f"slope serves pairwise methods alone; got slope {slope!r} with method {method.name!r}")
+        return {}
+    bets = method.parameters["limit"] in BETS
     if slope == "selection" and selection is None:
         raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
-    if limit not in BETS and selection is not None and slope == "adaptive":
-        slope = "selection"
-    found = []
-    for given in rivalries(scores, label, selection):
-        if limit == "bernstein" and given.a.size < 2:
-            raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
-        if combine == "bonferroni":
-            low = _bonferroni(given, alpha, margin, limit)
-        elif combine == "margin_variable":
-            strongest = given.rivals.max(axis=0)[None, :]
-            low = _first(Rivalry(given.a, strongest, np.zeros((1, NO_HEAD.size))), alpha, limit)
-        elif margin == "probability":
-            low = _first(given, alpha, limit)
-        else:
-            low = _second(given, alpha, limit, slope)
-        found.append(low)
+    return {"slope": "selection" if slope == "adaptive" and selection is not None and not bets else slope}
+
+
+def limits_by(
+    method: Method,
+    scores: ArrayLike | Scores,
+    label: ArrayLike,
+    alpha: float,
+    margin: MarginKind,
+    selection: ArrayLike | Scores | None,
+    options: Mapping[str, object],
+) -> FloatArray:
+    """Return the limits that a method which reads scores gives: a scalar array, or one number for each input."""
+    level = check_alpha(alpha)
+    check_choice("margin", margin, get_args(MarginKind))
+    method.check_margin(margin)
+    found = [float(method.limit(given, level, margin, **options)) for given in draws_of(scores, label, selection)]
     single = not isinstance(scores, Scores) and np.ndim(scores) == 2
     return np.asarray(found[0] if single else found, dtype=np.float64)

@@ -1,5 +1,6 @@
 """How many draws an any-time certificate is expected to take, before a model has been run. A plan, not a bound."""
 
+from collections.abc import Sequence
 from math import log
 
 import numpy as np
@@ -7,8 +8,9 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds.evalues import kl_to_null, kl_to_target
 from buckler.certify import budget
-from buckler.certify.anytime import FIRST_BATCH, PATIENCE, SHARES
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole, show
+from buckler.certify.anytime import FIRST_BATCH
+from buckler.certify.ladder import SHARES, Ladder, patience
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, show
 from buckler.types import ArrayLike, FloatArray
 
 OVER_LIMIT = 1.3
@@ -29,24 +31,31 @@ def typical_top(inputs: int = 2000) -> FloatArray:
 
 
 def expected_draws(
-    top: ArrayLike, *, target_radius: float, sigma: float, alpha: float = 1e-3, max_n: int = 100_000
+    top: ArrayLike, *, radii: Sequence[float], sigma: float, alpha: float = 1e-3, max_n: int = 100_000
 ) -> FloatArray:
-    """Return about how many draws decide ``target_radius`` for inputs of these top-class probabilities.
+    """Return about how many draws decide rising ``radii`` for inputs of these top-class probabilities.
 
-    The runner-up is taken to hold all other votes, the hardest case. An input that has the margin takes ``OVER_LIMIT``
-    times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``PATIENCE`` standard errors from the target,
-    after ``PATIENCE**2 / (2 KL)`` draws; neither takes fewer than a first batch, nor more than ``max_n``.
+    The runner-up is taken to hold all other votes, the hardest case. An input that has a margin takes ``OVER_LIMIT``
+    times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``patience`` standard errors from the target,
+    after ``patience**2 / (2 KL)`` draws; neither takes fewer than a first batch, nor more than ``max_n``. All radii
+    share the draws, so a ladder takes as many as the dearest rung up to the first that fails.
 
-    >>> print(expected_draws([0.3, 0.8, 0.84, 0.95, 0.999], target_radius=0.5, sigma=0.5).round())
-    [1.60e+01 7.49e+02 1.00e+05 1.62e+02 5.60e+01]
+    >>> print(expected_draws([0.3, 0.8, 0.84, 0.95, 0.999], radii=[0.5], sigma=0.5).round())
+    [1.60e+01 3.99e+02 1.00e+05 1.62e+02 5.60e+01]
     """
     p = check_float_array("top", top)
     if ((p < 0.0) | (p > 1.0)).any():
         raise InvalidInput(f"top must hold probabilities; got {show(top)}")
     level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
-    margin = 2.0 * check_positive("target_radius", target_radius) / check_positive("sigma", sigma)
+    margins = Ladder(tuple(radii), sigma, alpha, max_n).margins
     three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
-    with np.errstate(divide="ignore"):
-        certified = OVER_LIMIT * level / kl_to_null(three, margin)
-        given_up = 0.5 * PATIENCE**2 / kl_to_target(three, margin)
-    return np.clip(np.minimum(certified, given_up), min(FIRST_BATCH, max_n), check_whole("max_n", max_n, 1))
+    draws, climbing = np.full(p.shape, float(min(FIRST_BATCH, max_n))), np.ones(p.shape, dtype=np.bool_)
+    for margin in margins:
+        beyond, short = kl_to_null(three, margin), kl_to_target(three, margin)
+        with np.errstate(divide="ignore"):
+            guess = 0.5 * patience(10) ** 2 / short
+            given_up = 0.5 * patience(np.minimum(guess, max_n)) ** 2 / short
+            rung = np.minimum(OVER_LIMIT * level / beyond, given_up)
+        draws = np.where(climbing, np.maximum(draws, np.minimum(rung, max_n)), draws)
+        climbing &= beyond > 0.0
+    return np.asarray(draws, dtype=np.float64)

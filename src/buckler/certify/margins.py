@@ -12,7 +12,7 @@ from scipy.special import ndtri
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 QUANTILE_ERROR = 4e-15
-"""Relative error allowed for ``scipy.special.ndtri``, ten times what is seen against ball arithmetic."""
+"""Relative error allowed for ``scipy.special.ndtri``, ten times what is seen against ball arithmetic (F10)."""
 
 
 def margin(kind: MarginKind, p_top: ArrayLike, p_other: ArrayLike) -> FloatArray:

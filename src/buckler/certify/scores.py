@@ -1,30 +1,17 @@
 """The door from scores to certificates: ``certify_scores``."""
 
 from collections.abc import Sequence
-from typing import cast, get_args
 
 import numpy as np
 
-from buckler.certify.continuous import Slope, check_scores, margin_lower
-from buckler.certify.radii import FOLLOWS_FROM, default_radius, radius_from_margin
-from buckler.errors import InvalidInput, check_choice, check_label, check_positive, show
-from buckler.records import REST, Certificate, MarginBound, Scores
-from buckler.types import ArrayLike, Combine, IntArray, Limit, MarginKind, RadiusKind, SimplexMap
-
-
-def split_method(name: str) -> tuple[Combine, Limit]:
-    """Return the combination and the limit of a method's name, such as ``pairwise/star``.
-
-    >>> split_method("bonferroni/sequence")
-    ('bonferroni', 'sequence')
-    """
-    combine, _, limit = name.partition("/")
-    if combine not in get_args(Combine) or limit not in get_args(Limit):
-        raise InvalidInput(
-            f"method must be COMBINE/LIMIT for scores, COMBINE one of {', '.join(get_args(Combine))} and LIMIT one of "
-            f"{', '.join(get_args(Limit))}; got {show(name)}"
-        )
-    return cast(Combine, combine), cast(Limit, limit)
+from buckler.certify.continuous import Slope, limits_by, options_of
+from buckler.certify.draws import check_scores
+from buckler.certify.issue import MarginLimits, issue, terms_of
+from buckler.certify.method import Method
+from buckler.certify.registry import sound_method
+from buckler.errors import InvalidInput, check_label
+from buckler.records import REST, Certificate, Scores
+from buckler.types import ArrayLike, Combine, IntArray, Law, Limit, MarginKind, RadiusKind, SimplexMap
 
 
 def top_class(selection: ArrayLike | Scores) -> IntArray:
@@ -46,13 +33,15 @@ def top_class(selection: ArrayLike | Scores) -> IntArray:
 def certify_scores(
     scores: ArrayLike | Scores,
     *,
-    sigma: float,
+    sigma: float | None = None,
+    law: Law | None = None,
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
     margin: MarginKind = "quantile",
-    combine: Combine = "pairwise",
-    limit: Limit = "star",
+    combine: Combine | None = None,
+    limit: Limit | None = None,
+    method: str | None = None,
     slope: Slope = "adaptive",
     radius: RadiusKind | None = None,
     map: SimplexMap = "softmax",  # noqa: A002  (the record's own name for it)
@@ -62,9 +51,12 @@ def certify_scores(
     """Return the certificate of scores ``[n, m]``, or a list of them for ``[inputs, n, m]`` or a ``Scores`` record.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind ``scores``, when
-    these are independent Gaussian copies with the given sigma and the scores lie in the simplex. The certified class
+    these are independent copies under the given noise and the scores lie in the simplex. The certified class
     is ``label``, fixed beforehand, or the top class of ``selection``, scores of *separate* draws; it is never read
     off ``scores``. With both, the label is certified and the selection sample only tunes the bets and slopes.
+
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``method`` is the name
+    of any method that reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
 
     ``map`` and ``temperature`` say how the scores were made and are recorded; a Scores record brings its own. Trying
     several temperatures, maps, margins or limits on the same draws and keeping the best needs ``budget.split(alpha,
@@ -75,23 +67,46 @@ def certify_scores(
     >>> certificate.predicted, round(certificate.radius, 4)
     (0, 0.5769)
     """
-    check_choice("margin", margin, get_args(MarginKind))
-    kind = default_radius(margin) if radius is None else check_choice("radius", radius, get_args(RadiusKind))
-    if FOLLOWS_FROM[kind] != margin:
-        raise InvalidInput(f"radius {kind!r} follows from the {FOLLOWS_FROM[kind]} margin; got margin {margin!r}")
-    sigma = check_positive("sigma", sigma)
+    if method is not None and (combine is not None or limit is not None):
+        raise InvalidInput(f"method stands for combine and limit; got method {method!r} with one of them")
+    if isinstance(scores, Scores):
+        map, temperature = scores.map, scores.temperature  # noqa: A001
+    rule = sound_method(method or f"{combine or 'pairwise'}/{limit or 'star'}", "scores")
+    terms = terms_of(
+        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, map=map, temperature=temperature
+    )
+    limits = limits_of_scores(
+        scores, rule, alpha=alpha, margin=margin, label=label, selection=selection, slope=slope, ids=ids
+    )
+    made = issue(terms, limits)
+    return made if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
+
+
+def limits_of_scores(
+    scores: ArrayLike | Scores,
+    method: Method,
+    *,
+    alpha: float,
+    margin: MarginKind,
+    label: ArrayLike | None = None,
+    selection: ArrayLike | Scores | None = None,
+    slope: Slope = "adaptive",
+    ids: Sequence[str] | None = None,
+) -> MarginLimits:
+    """Return the limit of each input's margin by a method that reads scores, and the class it is about.
+
+    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most alpha.
+    """
     if label is None and selection is None:
         raise InvalidInput("label, or selection (scores of n0 > 0 separate draws), must be given; got neither")
     record = scores if isinstance(scores, Scores) else None
-    if record is not None:
-        map, temperature = record.map, record.temperature  # noqa: A001
-        ids = record.ids if ids is None else ids
-    single = record is None and np.ndim(scores) == 2  # type: ignore[arg-type]
     values = record.values if record is not None else check_scores("scores", scores)  # type: ignore[arg-type]
-    inputs, n = (1 if single else values.shape[0]), values.shape[-2]
-    names = [f"input {i}" if inputs > 1 else "input" for i in range(inputs)] if ids is None else list(ids)
-    if len(names) != inputs:
-        raise InvalidInput(f"ids must hold one name for each of the {inputs} inputs; got {len(names)}")
+    single = values.ndim == 2
+    inputs = 1 if single else values.shape[0]
+    if ids is None:
+        ids = record.ids if record is not None else [f"input {i}" if inputs > 1 else "input" for i in range(inputs)]
+    if len(ids) != inputs:
+        raise InvalidInput(f"ids must hold one name for each of the {inputs} inputs; got {len(ids)}")
     n0 = 0
     if label is None:
         chosen = top_class(selection)  # type: ignore[arg-type]
@@ -99,41 +114,11 @@ def certify_scores(
     else:
         classes = record.num_classes if record is not None else values.shape[-1]
         chosen = np.atleast_1d(check_label(label, classes, None if single else inputs))
-    same = not isinstance(selection, Scores) or (
-        record is not None and np.array_equal(selection.columns, record.columns)
+    if isinstance(selection, Scores) and (record is None or not np.array_equal(selection.columns, record.columns)):
+        selection = None  # it chose the class, and cannot tune bets on other columns
+    about = int(chosen[0]) if single else chosen
+    low = np.atleast_1d(
+        limits_by(method, scores, about, alpha, margin, selection, options_of(method, slope, selection))
     )
-    lows = np.atleast_1d(
-        margin_lower(
-            scores,
-            int(chosen[0]) if single else chosen,
-            alpha,
-            margin,
-            combine,
-            limit,
-            selection if same else None,
-            slope=slope,
-        )
-    )
-    certificates = []
-    for i in range(inputs):
-        bound = MarginBound(kind=margin, low=float(lows[i]), alpha=alpha, method=f"{combine}/{limit}")
-        certified = radius_from_margin(bound.low, sigma, kind)
-        certificates.append(
-            Certificate(
-                id=names[i],
-                predicted=int(chosen[i]) if certified > 0.0 else None,
-                radius=certified,
-                radius_kind=kind,
-                margin_kind=margin,
-                margin=bound.low,
-                alpha=alpha,
-                n=n,
-                n0=n0,
-                sigma=sigma,
-                map=map,
-                temperature=temperature,
-                method=bound.method,
-                sound=bound.sound,
-            )
-        )
-    return certificates[0] if single else certificates
+    draws = np.full(inputs, values.shape[-2], dtype=np.int64)
+    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64))

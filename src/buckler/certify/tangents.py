@@ -1,14 +1,10 @@
 """The second margin through tangents: from a mean of ``X_A - c X_j`` to a limit of ``Phi^-1(p_A) - Phi^-1(p_j)``.
 
-For ``L >= 0`` the curve ``psi_L(b) = Phi(L + Phi^-1(b))`` is concave, so for a slope ``c >= 1`` the line of slope c
-that touches it from above has the height ``h_L(c) = sup_b psi_L(b) - c b = Phi(t + L/2) - c Phi(t - L/2)`` with
-``t = -ln(c)/L``. If the margin is at most L, then ``p_A <= psi_L(p_j)`` and ``E[X_A - c X_j] <= h_L(c)``; so a mean
-shown to be above ``h_L(c)`` shows the margin to be above L, at the same alpha. ``h`` rises in L. Nothing is proved
-below L = 0, where the curve is convex: the limit is then -inf.
-
-The slope may come from anywhere but the draws it is used on: from a selection sample, or, for betting, step by step
-from the draws before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c): two normal tails, each within 1e-15 relative;
-the touching point is a maximum, so an error in t is of second order.
+For ``L >= 0`` the line of slope c that touches ``psi_L(b) = Phi(L + Phi^-1(b))`` from above has the height ``h_L(c) =
+Phi(t + L/2) - c Phi(t - L/2)``, ``t = -ln(c)/L``; a mean shown to be above it shows the margin to be above L, at the
+same alpha (T10, T11). Nothing is proved below L = 0, where the curve is convex: the limit is then -inf. The slope may
+come from anywhere but the draws it is used on: from a selection sample, or, for betting, step by step from the draws
+before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c) (F9).
 """
 
 from collections.abc import Callable
@@ -17,9 +13,11 @@ from math import log
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import Plan, plan
-from buckler.bounds.betting import mean_reaches_compiled, rejects, wealth_goal
-from buckler.bounds.cells import HAZARDS, bet_compiled
+from buckler.bounds.bets import Pair, Plan
+from buckler.bounds.betting import rejects, wealth_goal
+from buckler.bounds.cells import Bets, lowest_cell
+from buckler.bounds.stakes import HAZARDS
+from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
 SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
@@ -70,6 +68,9 @@ def means_of(margin: FloatArray | float) -> FloatArray:
     return (heights(np.asarray(margin)[..., None], SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
 
 
+MOST_CHANGES = 1000
+"""How often the slope may change: ``cells`` keeps the stakes of every cell from one change to the next."""
+
 NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
 """Candidates between which cells of margins may be cut: their means, one column for each slope."""
 
@@ -98,17 +99,17 @@ def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
     return np.asarray(margins.argmax(axis=1), dtype=np.int64)
 
 
-def predictable_slopes(a: FloatArray, rivals: FloatArray, heads: FloatArray, alpha: float) -> IntArray:
+def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, alpha: float) -> IntArray:
     """Return the index of the slope for each rival and step, ``[rivals, n]``, renewed after 16, 32, 64, ... draws.
 
-    The slope of a step is chosen from the draws before its block (and from ``heads``, moments of draws seen earlier).
+    The slope of a step is chosen from the draws before its block (and from ``earlier``, moments of draws seen earlier).
     """
     n = a.size
     index = np.empty(rivals.shape, dtype=np.int64)
     starts = [0]
     while (following := max(16, 2 * starts[-1])) < n:
         starts.append(following)
-    moments = heads.copy()
+    moments = earlier.copy()
     for k, start in enumerate(starts):
         stop = starts[k + 1] if k + 1 < len(starts) else n
         index[:, start:stop] = best_slopes(moments, n, alpha)[:, None]
@@ -134,25 +135,26 @@ def path_limit(path: Plan, goal: float, high: float) -> float:
 
 
 def cells_limit(
-    a: FloatArray, rival: FloatArray, index: IntArray, head: FloatArray, alpha: float, high: float, *, hurry: bool
+    a: FloatArray, rival: FloatArray, index: IntArray, earlier: FloatArray, alpha: float, high: float, *, coarse: bool
 ) -> float:
     """Return the end of the margins rejected by bettors of their own (``bounds.cells``), or ``high`` if it is above.
 
     **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to TOLERANCE,
-    for n fixed beforehand, slopes ``index`` that use earlier draws alone, and a ``head`` of separate draws. ``high``
-    saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
+    for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of separate draws.
+    ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
 
     Each slope's candidate mean rises in L, as ``cells`` needs it.
     """
-    y, held = np.empty(a.size), np.empty(a.size)
+    changes = int(np.count_nonzero(np.diff(index)))
+    if changes > MOST_CHANGES:
+        raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
-    low, top, above = bet_compiled(
-        a, rival, SLOPES, index, NODES, head, -log(alpha), goal, -1, node, means_of(high), hurry, HAZARDS, y, held
-    )
-    if above:
+    bets = Bets(Pair(a, rival, SLOPES, index, earlier), NODES, -log(alpha), goal, HAZARDS, coarse)
+    cell = lowest_cell(bets, -1, node, means_of(high))
+    if cell.above:
         return high
-    path = Plan(y, held, index)
-    return _largest(lambda means: rejects(path, means, goal), None if low < 0 else _GRID[low], min(_GRID[top], high))
+    path, low = Plan(cell.y, cell.stakes, index), None if cell.low < 0 else _GRID[cell.low]
+    return _largest(lambda means: rejects(path, means, goal), low, min(_GRID[cell.high], high))
 
 
 def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:
@@ -183,17 +185,3 @@ def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:
         gap: FloatArray = ndtri(top) - ndtri(others)
     slack = 1e-13 * (1.0 + np.abs(np.where(np.isfinite(gap), gap, 0.0)))
     return np.asarray(np.where(np.isnan(gap), -np.inf, gap - slack))
-
-
-def mixture_limit(
-    a: FloatArray, rival: FloatArray, head: FloatArray, log_goal: float, goal: float, high: float
-) -> float:
-    """Return the largest margin rejected by the average wealth over all ``SLOPES``, if not above ``high``.
-
-    Each slope bets on its own, with plain stakes, and an average of wealths at one and the same draw starts at 1 and is
-    a supermartingale too. Each of them falls in L, so their average does.
-    """
-    n = a.size
-    paths = [plan(a, rival, SLOPES, np.full(n, k, dtype=np.int64), log_goal, head=head) for k in range(SLOPES.size)]
-    y, stakes = np.stack([path.y for path in paths]), np.stack([path.stakes for path in paths])
-    return _largest(lambda means: bool(mean_reaches_compiled(y, stakes, means, goal)), None, high)

@@ -3,15 +3,20 @@
 import os
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from buckler import __version__
+from buckler.bounds.compiled import tell_when_compiling
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
+from buckler.cli.compact import compact
+from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.plan import plan
@@ -21,7 +26,7 @@ from buckler.cli.sample import sample
 from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
 from buckler.cli.train import train
-from buckler.errors import BucklerError
+from buckler.errors import BucklerError, InvalidInput
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
 
@@ -32,16 +37,20 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
-app.command()(sample)
-app.command()(certify)
-app.command()(sweep)
-app.command()(report)
-app.command()(reproduce)
-app.command()(train)
-app.command()(audit)
-app.command("import")(import_)
-app.command()(plan)
+
+
+class _Command(TyperCommand):
+    """A command that says either nothing or JSON, not both."""
+
+    def invoke(self, ctx: Any) -> Any:
+        if ctx.params.get("quiet") and ctx.params.get("as_json"):
+            raise InvalidInput("--quiet prints nothing, and --json asks for something to be printed: give one of them")
+        return super().invoke(ctx)
+
+
+for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan):
+    app.command(cls=_Command)(_command)
+app.command("import", cls=_Command)(import_)
 
 
 def _show_version(value: bool) -> None:
@@ -55,7 +64,10 @@ def _root(
     context: typer.Context,
     settings: Annotated[
         Path | None,
-        typer.Option(help="TOML file with a table of options for each command: [certify] alpha = 0.01. Options win."),
+        typer.Option(
+            help=r"TOML file with a table of options for each command: \[certify] alpha = 0.01. Options win.",
+            show_default="none",
+        ),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
@@ -73,24 +85,53 @@ def _root(
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
+    given = sys.argv[1:] if arguments is None else arguments
+    tell_when_compiling(None if "--quiet" in given else _say_compiling)
     try:
         code = app(args=arguments, prog_name="buckler", standalone_mode=False)
+        sys.stdout.flush()  # what cannot be printed is told here, not by Python at its end
     except TyperException as usage:
         return _mistake(usage.format_message() if hasattr(usage, "format_message") else str(usage))
     except BucklerError as mistake:
         return _mistake(str(mistake))
-    except (KeyboardInterrupt, typer.Abort):
+    except (KeyboardInterrupt, typer.Abort) as stop:
+        if isinstance(stop.__cause__, EOFError):  # which typer takes for a person who closed the terminal
+            return _bug()
         print("buckler: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output, head for instance, has seen enough; the flush at exit must not complain either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return DONE
+    except MemoryError as problem:
+        return _mistake(f"there is not enough memory for this: {problem}".removesuffix(": "))
+    except OSError as problem:
+        if problem.errno is None:
+            return _bug()
+        _drop_output()
+        where = f" {str(problem.filename)!r}" if problem.filename else ""
+        return _mistake(f"cannot read or write{where}: {problem.strerror}")
     except Exception:
-        traceback.print_exc()
-        print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
-        return BUG
+        return _bug()
     return code if isinstance(code, int) else DONE
+
+
+def _drop_output() -> None:
+    """Send what is left to print nowhere, so that Python does not try once more at its end."""
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _bug() -> int:
+    traceback.print_exc()
+    print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
+    return BUG
+
+
+def _say_compiling() -> None:
+    print("buckler: compiling for this machine, once: some seconds", file=sys.stderr)
 
 
 def _mistake(message: str) -> int:

@@ -1,24 +1,26 @@
 """``buckler audit``: the exact miss probability of a bound, ours or the user's own, and its power."""
 
 import json
-from collections.abc import Callable
 from dataclasses import asdict
 from math import comb
 from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
-from rich.console import Console
 
-from buckler.certify.discrete import margin_lower
-from buckler.certify.methods import METHODS
+from buckler.certify.counts import votes_of
+from buckler.certify.discrete import limits_by
+from buckler.certify.method import Votes
+from buckler.certify.registry import methods
+from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, show
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
+from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
-from buckler.sampling.models import find_function, modules_here
-from buckler.types import DiscreteMethod, FloatArray, IntArray, MarginKind
+from buckler.runs.own_method import method_named
+from buckler.types import FloatArray, IntArray, MarginKind
 
 LARGEST_ENUMERATION = 200_000
 """Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""
@@ -30,19 +32,31 @@ def audit(
     method: Annotated[
         str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
     ] = None,
-    own: Annotated[str | None, typer.Option("--method", help="The same as METHOD; package.module:function.")] = None,
-    m: Annotated[int, typer.Option("--m", help="Classes.")] = 3,
+    own: Annotated[
+        str | None, typer.Option("--method", help="The same as the argument METHOD.", show_default="METHOD")
+    ] = None,
+    m: Annotated[int | None, typer.Option("--m", help="Classes.", show_default="3")] = None,
     n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
     alpha: Annotated[float, typer.Option(help="The promised error probability.")] = 0.01,
     margin: Annotated[
         str, typer.Option(help="quantile or probability: what the bound is a lower limit of.")
     ] = "quantile",
     points: Annotated[int, typer.Option(help="Truths along the curve of each jump; more search finer.")] = 24,
+    collapsed: Annotated[
+        bool,
+        typer.Option(
+            "--collapsed",
+            help="A function of (top, runner-up, n) alone: audit one pair of any number of classes; large n too.",
+        ),
+    ] = False,
     power: Annotated[
         bool, typer.Option("--power", help="Compare its power with the best there can be, by linear programming.")
     ] = False,
     truth: Annotated[
-        list[str] | None, typer.Option(help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", show_default="several"
+        ),
     ] = None,
     fail: Annotated[bool, typer.Option("--fail", help="Leave with exit code 1 if the audit did not pass.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
@@ -50,9 +64,10 @@ def audit(
 ) -> None:
     """Search all truths for the one at which a bound misses most often, every outcome enumerated.
 
-    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of shape [k, m], one outcome a
-    row, class 0 being the certified class; lows are k lower limits of its margin over the best other class. Its module
-    is found in the current folder too, and is run as the program it is.
+    A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one
+    outcome a row, class 0 being the certified class; lows are k lower limits of its margin over the best other class.
+    Its module is found in the current folder too, and is run as the program it is. With --collapsed it is a function
+    (top, runner_up, n, alpha) -> lows of three arrays of counts, and must not rise with the runner-up.
 
     The exit code is 0 whatever the verdict, or 1 with --fail and a bound that missed more often than promised.
 
@@ -62,26 +77,43 @@ def audit(
 
       buckler audit mybounds:wald --m 3 --n 30 --alpha 0.05 --margin probability --fail
 
+      buckler audit bonferroni --collapsed --n 2000
+
       buckler audit bonferroni --n 60 --power --truth 0.8,0.15,0.05
     """
     name = _one_name(method, own)
     kind = cast(MarginKind, check_choice("margin", margin, get_args(MarginKind)))
-    check_whole("m", m, 2)
     check_whole("n", n, 1)
     check_alpha(alpha)
     check_whole("points", points, 2)
+    if truth and not power:
+        raise InvalidInput("--truth is for --power")
+    if power and quiet:
+        raise InvalidInput("--power is shown, and --quiet shows nothing")
+    if collapsed:
+        if power:
+            raise InvalidInput("--power does not go with --collapsed: its optimum is over all outcomes of m classes")
+        if (m is None) == (name == "bonferroni_all"):
+            raise InvalidInput("--m goes with --collapsed for bonferroni_all alone, and is needed there")
+        pair = pair_bound_of(name, kind, alpha, m)
+        with bar("searching truths", quiet=quiet or as_json) as progress:
+            found = audit_collapsed(pair, margin=kind, n=n, alpha=alpha, points=points, progress=progress)
+        _finish(name, found, [], as_json, quiet, fail)
+        return
+    m = check_whole("m", 3 if m is None else m, 2)
     if comb(n + m - 1, m - 1) > LARGEST_ENUMERATION:
         raise InvalidInput(
             f"m and n must leave at most {LARGEST_ENUMERATION:,} outcomes to enumerate; "
             f"m = {m} with n = {n} has {comb(n + m - 1, m - 1):,}"
         )
-    if truth and not power:
-        raise InvalidInput("--truth is for --power")
     truths = [_probabilities(text) for text in truth] if truth else default_truths(m)
     bound = bound_of(name, kind, alpha)
     with bar("searching truths", quiet=quiet or as_json) as progress:
         found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
-    studied = _power(name, bound, found, truths) if power else []
+    _finish(name, found, _power(name, bound, found, truths) if power else [], as_json, quiet, fail)
+
+
+def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:
     if as_json:
         print(json.dumps(_as_dict(name, found, studied)))
     elif not quiet:
@@ -90,46 +122,32 @@ def audit(
         raise typer.Exit(FAILED)
 
 
-def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
-    """Return the bound that a name stands for, as a function of outcomes alone."""
-    if ":" in name:
-        return _own_bound(name, find_function(name, "method"), alpha)
-    known = check_choice("method", name, tuple(METHODS))
+def pair_bound_of(name: str, margin: MarginKind, alpha: float, num_classes: int | None) -> PairBound:
+    """Return the bound of a pair of classes that a name stands for, as a function of counts alone."""
+    method = method_named(name, "votes", pairs=True)
 
-    def bound(counts: IntArray) -> FloatArray:
-        return margin_lower(
-            counts[:, 0],
-            counts[:, 1:].max(axis=1),
-            counts.sum(axis=1),
-            alpha=alpha,
-            margin=margin,
-            method=cast(DiscreteMethod, known),
-            num_classes=counts.shape[1],
-        )
+    def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
+        return limits_by(method, Votes(top, runner_up, n, num_classes), alpha, margin)
 
     return bound
 
 
-def _own_bound(name: str, function: Callable[..., Any], alpha: float) -> CountsBound:
+def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
+    """Return the bound that a name stands for, as a function of outcomes alone."""
+    method = method_named(name, "votes")
+
     def bound(counts: IntArray) -> FloatArray:
-        try:
-            with modules_here():
-                lows = np.asarray(function(counts.copy(), alpha), dtype=np.float64)
-        except Exception as problem:
-            text = show(" ".join(str(problem).split()), 160)
-            raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
-        if lows.shape != (len(counts),) or np.isnan(lows).any():
-            came = "NaN among them" if lows.shape == (len(counts),) else f"shape {lows.shape}"
-            raise InvalidInput(f"method {name} must return {len(counts)} limits, one an outcome, no NaN; got {came}")
-        return lows
+        return limits_by(method, votes_of(counts, np.zeros(len(counts), dtype=np.int64)), alpha, margin)
 
     return bound
 
 
 def _one_name(method: str | None, own: str | None) -> str:
     if (method is None) == (own is None):
+        ours = ", ".join(known.name for known in methods("votes"))
         raise InvalidInput(
-            f"one METHOD must be given: {', '.join(METHODS)}, or package.module:function for a bound of your own"
+            f"one METHOD must be given, as the argument or by --method: {ours}, or package.module:function for a bound "
+            "of your own"
         )
     return cast(str, method or own)
 
@@ -155,8 +173,7 @@ def _as_dict(name: str, found: Audit, studied: list[Power]) -> dict[str, Any]:
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:
     console = Console()
-    known = METHODS.get(name)
-    if known is not None and not known.sound:
+    if name in {method.name for method in methods("votes") if not method.sound}:
         console.print(f"{name} is known to be unsound: it cannot issue a certificate.", soft_wrap=True)
     console.print(f"{name} {found}", soft_wrap=True, highlight=False)
     if not studied:

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
+from buckler.cli.terminal import Console
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
@@ -29,7 +29,7 @@ SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 def demo(
     out: Annotated[Path, typer.Option(help="Folder for the figure, the evidence and the certificates.")] = Path("demo"),
-    sigma: Annotated[float, typer.Option(help="Noise, in units of the pixels' range [0, 1].")] = 0.4,
+    sigma: Annotated[float, typer.Option(help="Noise, in units of the pixels, which go from 0 to 1.")] = 0.4,
     n: Annotated[int, typer.Option(help="Estimation draws for each image.")] = 1000,
     n0: Annotated[int, typer.Option(help="Selection draws for each image.")] = 100,
     alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,

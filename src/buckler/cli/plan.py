@@ -5,15 +5,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
-from scipy.special import ndtr
 
 from buckler.certify.forecast import CENTRE, SPREAD
+from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
+from buckler.cli.terminal import Console
+from buckler.errors import check_whole
+from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
-from buckler.runs.store.certificates import read_certificates
+
+RADIUS = 0.5
+"""The radius of the forecast unless told."""
 
 
 def plan(
@@ -24,15 +27,20 @@ def plan(
     n0: Annotated[int, typer.Option(help="Selection draws for each input.")] = 100,
     gpus: Annotated[int, typer.Option(help="Devices to share the work.")] = 1,
     sigma: Annotated[float, typer.Option(help="For the any-time forecast: the noise.")] = 0.5,
-    target_radius: Annotated[float, typer.Option(help="For the any-time forecast: the radius to decide.")] = 0.5,
+    target_radius: TargetOption = None,
+    radii: RadiiOption = None,
+    radii_to: RadiiToOption = None,
+    step: StepOption = None,
     alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
     like: Annotated[
-        Path | None, typer.Option(help="Certificates of a pilot run (Parquet), in place of a typical data set.")
+        Path | None,
+        typer.Option(help="Certificates of a pilot run (Parquet).", show_default="a typical data set"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
-    """Plan a run: draws, device-hours, evidence on disk, and what --target-radius is expected to save.
+    """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
+    That forecast is for the radii given as for buckler decide, or for radius 0.5.
     The forecast is as good as the probabilities it is built on: those of a typical data set, or of a pilot (--like).
 
     Examples:
@@ -40,31 +48,36 @@ def plan(
       buckler plan --inputs 50000 --classes 1000 --n 100000 --rate 24000
 
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --like pilot.parquet
+
+      buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --radii-to 1.5 --step 0.25
     """
-    pilot = None if like is None else read_certificates(like)
-    top = None if pilot is None else np.array([float(ndtr(c.radius / c.sigma)) for c in pilot])
+    check_whole("gpus", gpus, 1)
+    asked = radii_from(target_radius, radii, radii_to, step) or (RADIUS,)
+    top = None if like is None else pilot_top(like)
     made = make_plan(
-        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, target_radius=target_radius,
+        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, radii=asked,
         alpha=alpha, top=top,
     )  # fmt: skip
     if as_json:
         print(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
         return
-    source = f"pilot of {len(pilot)} certificates, {like}" if pilot is not None else (
+    source = f"pilot of {len(top)} certificates, {like}" if top is not None else (
         f"typical data set: normal quantiles of the top class's probability ~ Normal({CENTRE:g}, {SPREAD:g})"
     )  # fmt: skip
     share = f"{gpus} devices" if gpus > 1 else "one device"
     table = Table(title=f"{inputs:,} inputs, {classes:,} classes, n {n:,}, n0 {n0:,}, {rate:,.0f} draws/s a device")
-    for heading in ("", "every draw", f"until radius {target_radius:g} is decided"):
+    what = f"radius {asked[0]:g} is" if len(asked) == 1 else f"{len(asked)} radii up to {asked[-1]:g} are"
+    for heading in ("", "every draw", f"until {what} decided"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("draws", f"{made.samples:,}", f"{made.anytime_samples:,} ({made.times_fewer:,.1f} times fewer)")
     table.add_row("device-hours", f"{made.gpu_hours:,.1f}", f"{made.anytime_hours:,.2f}")
     table.add_row(f"hours on {share}", f"{made.gpu_hours / gpus:,.2f}", f"{made.anytime_hours / gpus:,.3f}")
     table.add_row("evidence on disk", _size(made.evidence_bytes), "certificates alone")
+    shares = ", ".join(f"{share:.0%}" for share in made.anytime_shares_certified)
     console = Console()
     console.print(table)
     console.print(
-        f"Any-time forecast at sigma {sigma:g}, alpha {alpha:g}, {made.anytime_share_certified:.0%} of inputs with the "
+        f"Any-time forecast at sigma {sigma:g}, alpha {alpha:g}, {shares} of inputs with the "
         f"margin, from a {source}; the runner-up holds all other votes.",
         soft_wrap=True,
     )

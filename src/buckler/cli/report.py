@@ -7,10 +7,10 @@ from typing import Annotated, cast
 
 import typer
 
-from buckler.cli.pages import build_page
-from buckler.errors import InvalidInput, check_choice
-from buckler.runs.results import CertifyOptions, read_result
-from buckler.runs.store.files import atomic_write
+from buckler.errors import InvalidInput
+from buckler.files import atomic_write, read_text
+from buckler.report.pages import build_page
+from buckler.runs.results import CertifyOptions, read_result, with_data
 from buckler.types import MarginKind, SimplexMap
 
 LARGEST_CLASS_FILE = 1_000_000
@@ -21,23 +21,34 @@ def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
     alpha: Annotated[
-        float | None, typer.Option(help="Error probability of each certificate.  [default: 0.001]")
+        float | None, typer.Option(help="Error probability of each certificate.", show_default="0.001")
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(help="Repeatable; as for buckler certify.  [default: all for votes]")
+        list[str] | None,
+        typer.Option(help="As for buckler certify; may be repeated.", show_default="all for votes"),
     ] = None,
-    margin: Annotated[str | None, typer.Option(help="quantile or probability.  [default: quantile]")] = None,
-    n: Annotated[int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.")] = None,
+    margin: Annotated[str | None, typer.Option(help="quantile or probability.", show_default="quantile")] = None,
+    n: Annotated[
+        int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.", show_default="n drawn")
+    ] = None,
     certified_class: Annotated[
-        str | None, typer.Option("--class", help="label (the true one) or selection.  [default: selection if drawn]")
+        str | None,
+        typer.Option("--class", help="label (the true one) or selection.", show_default="selection if drawn"),
     ] = None,
-    map: Annotated[str | None, typer.Option(help="For stored logits: softmax or sparsemax.")] = None,  # noqa: A002
-    temperature: Annotated[float | None, typer.Option(help="For stored logits: temperature of the softmax.")] = None,
+    map: Annotated[  # noqa: A002
+        str | None, typer.Option(help="For stored logits: softmax or sparsemax.", show_default="softmax")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="For stored logits: temperature of the softmax.", show_default="1")
+    ] = None,
     delta: Annotated[float, typer.Option(help="The band holds with probability 1 - delta.")] = 1e-3,
     data: Annotated[
-        str | None, typer.Option(help="The data of the runs: for pictures, and for labels of bare certificates.")
+        str | None,
+        typer.Option(help="Data of the runs, for pictures and labels of bare certificates.", show_default="none"),
     ] = None,
-    classes: Annotated[Path | None, typer.Option(help="Text file of class names, one a line.")] = None,
+    classes: Annotated[
+        Path | None, typer.Option(help="Text file of class names, one a line.", show_default="numbers")
+    ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Certified robustness",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
@@ -56,14 +67,10 @@ def report(
     """
     if out.is_dir():
         raise InvalidInput(f"--out must be a file; {str(out)!r} is a folder")
-    if not 0.0 < delta < 1.0:
-        raise InvalidInput(f"--delta must be in the open interval (0, 1); got {delta}")
     options = CertifyOptions(
         alpha=alpha,
         methods=tuple(dict.fromkeys(method or ())),
-        margin=None
-        if margin is None
-        else cast(MarginKind, check_choice("margin", margin, ("quantile", "probability"))),
+        margin=cast(MarginKind | None, margin),
         n=n,
         certified_class=certified_class,
         map=cast(SimplexMap | None, map),
@@ -78,7 +85,9 @@ def report(
     again += [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     names = None if classes is None else _class_names(classes)
     results = [read_result(run, options) for run in runs]
-    page = build_page(results, delta=delta, data=data, title=title, class_names=names, command=shlex.join(again))
+    if data is not None:
+        results = [with_data(result, data) for result in results]
+    page = build_page(results, delta=delta, title=title, class_names=names, command=shlex.join(again))
     with atomic_write(out) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
     inputs, size = sum(len(result.ids) for result in results), len(page.encode())
@@ -90,8 +99,6 @@ def report(
 
 def _class_names(path: Path) -> list[str]:
     try:
-        if path.stat().st_size > LARGEST_CLASS_FILE:
-            raise InvalidInput(f"--classes must be at most {LARGEST_CLASS_FILE:,} bytes; {str(path)!r} is larger")
-        return [line.strip() for line in path.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as problem:
+        return [line.strip() for line in read_text(path, LARGEST_CLASS_FILE).splitlines()]
+    except (OSError, ValueError) as problem:
         raise InvalidInput(f"--classes must be a readable text file; got {str(path)!r} ({problem})") from None

@@ -6,68 +6,114 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, Where, WorkersOption, prepared
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
-from buckler.errors import InvalidInput
+from buckler.cli.settings import check_given
+from buckler.cli.terminal import Console
 from buckler.runs import sample as runs
-from buckler.runs.spec import read_toml
+from buckler.runs.opening import Where, open_run, settings_from
+from buckler.runs.spec import values
 
 INTERRUPTED = 3
+IN_SPEC = "that of --spec"
 
 
 def sample(
     out: Annotated[
         Path, typer.Argument(help="Folder for the evidence; the same command again goes on where it ended.")
     ],
-    spec: Annotated[Path | None, typer.Option(help="TOML file with these settings; options win over it.")] = None,
+    spec: Annotated[
+        Path | None, typer.Option(help="TOML file with these settings; options win over it.", show_default="none")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="package.module:factory, FILE.onnx, resnet110:WEIGHTS or hf:FOLDER.")
+        str | None,
+        typer.Option(help="package.module:factory, FILE.onnx, resnet110:WEIGHTS or hf:FOLDER.", show_default=IN_SPEC),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.")] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.")] = None,
-    n: Annotated[int | None, typer.Option(help="Estimation draws for each input.")] = None,
-    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.  [default: 100]")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise.  [default: 0]")] = None,
-    num_classes: Annotated[int | None, typer.Option(help="Classes, where the model does not tell.")] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", show_default=IN_SPEC),
+    ] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
+    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    num_classes: Annotated[
+        int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
+    ] = None,
     scores: Annotated[
-        str | None, typer.Option(help="Keep none, logits, softmax or sparsemax.  [default: none]")
+        str | None, typer.Option(help="Scores to keep: none, logits, softmax or sparsemax.", show_default="none")
     ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Temperature of softmax scores.")] = None,
-    runner_ups: Annotated[int | None, typer.Option(help="Keep this many runner-up columns and their rest.")] = None,
-    score_draws: Annotated[int | None, typer.Option(help="Keep the scores of this many draws.  [default: all]")] = None,
-    score_dtype: Annotated[str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Rows of a batch.  [default: 512, or 2048 on cuda]")] = None,
-    shard_inputs: Annotated[int | None, typer.Option(help="Inputs in a shard.")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.  [default: cpu]")] = None,
-    dtype: Annotated[str | None, typer.Option(help="float32, bfloat16 or float16.  [default: float32]")] = None,
-    channels_last: Annotated[bool | None, typer.Option(help="Store images channels last.")] = None,
-    compile: Annotated[bool | None, typer.Option(help="Compile the torch module.")] = None,  # noqa: A002
-    mean: Annotated[str | None, typer.Option(help="Mean of each channel, put inside the model: 0.49,0.48,0.45")] = None,
-    std: Annotated[str | None, typer.Option(help="Standard deviation of each channel, put inside the model.")] = None,
-    labels: Annotated[str | None, typer.Option(help="An .npy file of labels, for arrays without.")] = None,
-    resize: Annotated[int | None, typer.Option(help="Scale the shorter side of each image of a folder.")] = None,
-    crop: Annotated[int | None, typer.Option(help="Cut the centre of each image of a folder.")] = None,
-    value_range: Annotated[str | None, typer.Option(help="Declared range of arrays of floats.  [default: 0,1]")] = None,
-    every: Annotated[int | None, typer.Option(help="Take every k-th input.")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.")] = None,
-    ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop after this time; resumable.")] = None,
-    max_samples: Annotated[int | None, typer.Option(help="Stop before more draws than this; resumable.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Temperature of softmax scores.", show_default="1")] = None,
+    runner_ups: Annotated[
+        int | None,
+        typer.Option(help="Keep this many columns of runner-ups, and one for the rest.", show_default="all columns"),
+    ] = None,
+    score_draws: Annotated[
+        int | None, typer.Option(help="Keep the scores of this many draws.", show_default="all")
+    ] = None,
+    score_dtype: Annotated[
+        str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.", show_default="float32")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows of a batch.", show_default="512, or 2048 on cuda")
+    ] = None,
+    shard_inputs: Annotated[
+        int | None, typer.Option(help="Inputs in a shard.", show_default="some seconds of work")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
+    dtype: Annotated[
+        str | None, typer.Option(help="Of a torch module: float32, bfloat16 or float16.", show_default="float32")
+    ] = None,
+    channels_last: Annotated[
+        bool | None, typer.Option(help="Store images channels last, for a torch module.", show_default="no")
+    ] = None,
+    compile: Annotated[bool | None, typer.Option(help="Compile the torch module.", show_default="no")] = None,  # noqa: A002
+    mean: Annotated[
+        str | None,
+        typer.Option(help="Mean of each channel, put inside the model: 0.49,0.48,0.45", show_default="none"),
+    ] = None,
+    std: Annotated[
+        str | None,
+        typer.Option(help="Standard deviation of each channel, put inside the model.", show_default="none"),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="An .npy file of labels, for arrays without.", show_default="none")
+    ] = None,
+    resize: Annotated[
+        int | None, typer.Option(help="Scale the shorter side of each image of a folder.", show_default="as it is")
+    ] = None,
+    crop: Annotated[
+        int | None, typer.Option(help="Cut the centre of each image of a folder.", show_default="whole")
+    ] = None,
+    value_range: Annotated[
+        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.", show_default="0,1")
+    ] = None,
+    every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
+    ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35", show_default="all")] = None,
+    max_seconds: Annotated[
+        float | None, typer.Option(help="Stop after this time; resumable.", show_default="no limit")
+    ] = None,
+    max_samples: Annotated[
+        int | None, typer.Option(help="Stop before more draws than this; resumable.", show_default="no limit")
+    ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Draw damaged shards again.")] = False,
     any_environment: Annotated[
         bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
+    ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
     ] = False,
     executor: ExecutorOption = "process",
     address: AddressOption = None,
     workers: WorkersOption = None,
     gpus_per_worker: GpusOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Sample evidence: votes (and scores) of noisy copies of each input, kept on disk for `buckler certify`.
@@ -85,16 +131,17 @@ def sample(
         "model": model, "data": data, "sigma": sigma, "n": n, "n0": n0, "seed": seed, "num_classes": num_classes,
         "scores": scores, "temperature": temperature, "runner_ups": runner_ups, "score_draws": score_draws,
         "score_dtype": score_dtype, "batch_size": batch_size, "shard_inputs": shard_inputs, "device": device,
-        "dtype": dtype, "channels_last": channels_last, "compile": compile, "mean": _numbers("mean", mean),
-        "std": _numbers("std", std), "labels": labels, "resize": resize, "crop": crop,
-        "value_range": _numbers("value-range", value_range), "every": every, "limit": limit,
-        "ids": None if ids is None else [name.strip() for name in ids.split(",") if name.strip()],
+        "dtype": dtype, "channels_last": channels_last, "compile": compile, "mean": values("mean", mean, float) or None,
+        "std": values("std", std, float) or None, "labels": labels, "resize": resize, "crop": crop,
+        "value_range": values("value_range", value_range, float) or None, "every": every, "limit": limit,
+        "ids": values("ids", ids, str) or None,
     }  # fmt: skip
-    settings = settings_from(spec, {key: value for key, value in given.items() if value is not None})
+    settings = settings_from(spec, given)
+    check_given(settings, "model", "data", "sigma", "n")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with prepared(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
                 summary = runs.sample(
                     resolved,
                     classifier,
@@ -105,67 +152,64 @@ def sample(
                     max_samples=max_samples,
                     repair=repair,
                     any_environment=any_environment,
+                    another_model=another_model,
                 )
+        except runs.Interrupted as stop:
+            _how_to_go_on("interrupted", out, stop.summary)
+            raise typer.Exit(INTERRUPTED) from None
         except KeyboardInterrupt:
-            _how_to_go_on("interrupted", out)
+            _how_to_go_on("interrupted before anything was drawn", out, None)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
         print(
             json.dumps(
                 {
                     "complete": summary.complete,
-                    "shards": summary.blocks,
-                    "shards_done": summary.blocks_done,
+                    "inputs": summary.inputs,
+                    "inputs_done": summary.inputs_done,
+                    "shards": summary.shards,
                     "samples": summary.samples,
+                    "lost": summary.lost,
                     "seconds": round(summary.seconds, 3),
                     "batch_rows": summary.rows,
+                    "largest_difference": summary.difference,
                     "spec_hash": resolved.hash(),
                 }
             )
         )
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
-        done = f"{summary.blocks_done} of {summary.blocks} shards in {out}"
+        done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
         print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+    if summary.difference is not None and not quiet:
+        print(
+            f"buckler: logits differ by up to {summary.difference:.3g} from those that began the run", file=sys.stderr
+        )
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
-        _how_to_go_on("stopped at the limit", out)
+        _how_to_go_on("stopped at the limit", out, summary)
         raise typer.Exit(INTERRUPTED)
 
 
-def settings_from(path: Path | None, given: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a TOML file, with the given options over them."""
-    if path is None:
-        return given
-    try:
-        return {**read_toml(path.read_text(encoding="utf-8")), **given}
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--spec must be a readable TOML file; got {str(path)!r} ({problem})") from None
-
-
-def _numbers(name: str, text: str | None) -> list[float] | None:
-    try:
-        return None if text is None else [float(part) for part in text.split(",")]
-    except ValueError:
-        raise InvalidInput(f"--{name} must be numbers separated by commas; got {text!r}") from None
-
-
-def _how_to_go_on(what: str, out: Path) -> None:
+def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
+    kept = ""
+    if summary is not None:
+        lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
+        shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
+        kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
     command = shlex.join(["buckler", *sys.argv[1:]])
-    print(f"buckler: {what}; finished shards are kept in {out}. Go on with: {command}", file=sys.stderr)
+    print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
 
 
 @contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None] | None]:
-    if quiet:
-        yield None
-        return
+def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None]]:
     columns = (
         TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
         TimeElapsedColumn(), TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True)) as bar:
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
         task = bar.add_task("sampling", total=None, rate="")
 
         def show(state: runs.Progress) -> None:

@@ -1,10 +1,11 @@
 """Settings of any command from a TOML file: a table for each command, a key for each of its options."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, show
-from buckler.runs.spec import read_toml
+from buckler.runs.opening import read_settings
 
 
 def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -13,12 +14,8 @@ def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, A
     ``[certify]`` with ``alpha = 0.01`` is ``certify --alpha 0.01`` unless the option is given; a list is what the
     command line separates by commas.
     """
-    try:
-        tables = read_toml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InvalidInput(f"--settings must be a readable TOML file; got {str(path)!r} ({problem})") from None
     found: dict[str, dict[str, Any]] = {}
-    for command, table in tables.items():
+    for command, table in read_settings(path, "settings").items():
         if command not in commands or not isinstance(table, dict):
             raise InvalidInput(f"--settings must hold tables named like commands; got {show(command)}")
         options = {
@@ -34,6 +31,13 @@ def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, A
                 raise InvalidInput(f"{command} has no option --{key.replace('_', '-')}, which {path} sets")
             found[command][option.name] = value if option.multiple else _joined(value)
     return found
+
+
+def check_given(settings: Mapping[str, Any], *names: str) -> None:
+    """Refuse settings of a drawing command that lack one of these."""
+    for name in names:
+        if name not in settings:
+            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 
 
 def _joined(value: Any) -> Any:

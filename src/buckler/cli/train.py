@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bar
 
 from buckler.cli.interrupts import interruptible
+from buckler.cli.terminal import Console
 from buckler.errors import MissingExtra
 from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
@@ -24,7 +24,10 @@ def train(
     sigma: Annotated[float, typer.Option(help="Standard deviation of the noise, for images in [0, 1].")],
     data: Annotated[
         Path | None,
-        typer.Option(help="Images: .npz file, or folder of .npy files, with x_train, y_train, x_test, y_test."),
+        typer.Option(
+            help="Images: .npz file, or folder of .npy files, with x_train, y_train, x_test, y_test.",
+            show_default="the bundled digits, for 'digits'",
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the weights, the card and the checkpoint.")] = Path("models"),
     arch: Annotated[
@@ -38,12 +41,13 @@ def train(
     ] = 5e-4,
     label_smoothing: Annotated[float, typer.Option(help="Share of each label spread over all classes.")] = 0.0,
     flip: Annotated[
-        bool | None, typer.Option("--flip/--no-flip", help="Mirror half of the images; off for digits by default.")
+        bool | None,
+        typer.Option("--flip/--no-flip", help="Mirror half of the images.", show_default="but for digits"),
     ] = None,
     seed: Annotated[int, typer.Option(help="Decides the first weights, the order, the crops and the noise.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
     compile: Annotated[  # noqa: A002  (the option's name)
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network; where possible by default.")
+        bool | None, typer.Option("--compile/--no-compile", help="Compile the network.", show_default="where possible")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint in --out, if there is one.")
@@ -89,7 +93,8 @@ def train(
         MofNCompleteColumn(),
         TextColumn("{task.fields[at]}"),
     )
-    with interruptible(), Bar(*columns, console=console, disable=quiet or as_json) as bar:
+    hidden = quiet or as_json or not console.is_terminal
+    with interruptible(), Bar(*columns, console=console, disable=hidden) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
         def show(at: "Progress") -> None:

@@ -1,10 +1,11 @@
-"""A bar on the terminal while something is counted that has no rate of its own; nothing where no one looks."""
+"""A bar on the terminal while something is counted that has no rate of its own; hidden where there is no terminal."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.cli.terminal import Console
 
 Advance = Callable[[int, int | None], None]
 

@@ -3,12 +3,14 @@
 For a truth p the miss probability is ``P_p(bound(X) > margin(p))``, a finite sum. As a function of p it jumps where the
 margin passes a value b of the bound, and just below such a jump it is ``P_p(bound(X) >= b)``: so the worst truths lie
 on the curves ``margin(p) = b - 0``. The audit searches those curves, with the remaining mass spread in several ways,
-refines the worst, and adds truths spread over the whole simplex. Class 0 is the certified class A.
+refines the worst, and adds truths spread over the whole simplex. Class 0 is the certified class A. A bound that does
+not treat its rivals alike is tried with every rival in every role (``orders``).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, permutations
+from math import factorial
 from typing import get_args
 
 import numpy as np
@@ -21,8 +23,10 @@ from buckler.types import FloatArray, IntArray, MarginKind
 CountsBound = Callable[[IntArray], FloatArray]
 """Outcomes ``[k, m]``, class 0 being certified -> lower limits ``[k]`` of its margin."""
 
-_LARGEST_MARGIN = 12.0
+LARGEST_MARGIN = 12.0
 _CELLS = 4_000_000
+MOST_ORDERS = 720
+"""Orders of the rivals that are all tried: up to six rivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,8 @@ class Audit:
     miss: float
     truth: tuple[float, ...]
     truths: int
+    collapsed: bool = False
+    """Whether one pair of any number of classes was audited: the truth is then (p_A, p_j, all the rest)."""
 
     @property
     def passed(self) -> bool:
@@ -45,9 +51,10 @@ class Audit:
     def __str__(self) -> str:
         """Return the finding in one line."""
         p = ", ".join(f"{x:.6g}" for x in self.truth)
+        classes = "any m" if self.collapsed else f"m={self.num_classes}"
         return (
             f"{'passed' if self.passed else 'FAILED'}: worst miss probability {self.miss:.6g} at a promised "
-            f"{self.alpha:g} ({self.margin} margin, m={self.num_classes}, n={self.n}, p=({p}), {self.truths} truths)"
+            f"{self.alpha:g} ({self.margin} margin, {classes}, n={self.n}, p=({p}), {self.truths} truths)"
         )
 
 
@@ -92,25 +99,63 @@ def audit_discrete(
 
     spread = np.vstack([rng.dirichlet(np.full(m, a), 400) for a in (0.1, 0.5, 1.0, 3.0)])
     spread[::2] = np.take_along_axis(spread[::2], np.argsort(-spread[::2], axis=1), axis=1)
+    roles = [tuple(range(1, m))] if treats_rivals_alike(counts, lows) else orders(m)
+    spread = _in_roles(spread, roles)
     best_miss, best_truth, tried = table.worst(spread)
     shifts = np.linspace(0.0, 1.0, points)
     jumps = np.unique(lows[np.isfinite(lows) | (lows > 0)])
     for i, b in enumerate(jumps):
         if progress is not None:
             progress(i, len(jumps))
-        level_below = min(b, _LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(b), _LARGEST_MARGIN))
-        truths = truths_on_curve(margin, level_below, shifts, m)
+        level_below = min(b, LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(b), LARGEST_MARGIN))
+        truths = _in_roles(truths_on_curve(margin, level_below, shifts, m), roles)
         miss, truth, count = table.worst(truths)
         tried += count
         if miss > best_miss:
             best_miss, best_truth = miss, truth
-            near = _nearest_shift(margin, level_below, truth)
+            near = nearest_shift(margin, level_below, truth)
             fine = np.clip(near + np.linspace(-1.0, 1.0, 81) / points, 0.0, 1.0)
-            miss, truth, count = table.worst(truths_on_curve(margin, level_below, fine, m))
+            miss, truth, count = table.worst(_in_roles(truths_on_curve(margin, level_below, fine, m), roles))
             tried += count
             if miss > best_miss:
                 best_miss, best_truth = miss, truth
     return Audit(margin, m, draws, level, best_miss, tuple(float(x) for x in best_truth), tried)
+
+
+def treats_rivals_alike(counts: IntArray, lows: FloatArray) -> bool:
+    """Return whether limits of all outcomes stay the same when two rivals trade places; then truths may be sorted.
+
+    >>> counts = outcomes(3, 2)
+    >>> treats_rivals_alike(counts, counts[:, 1:].max(axis=1)), treats_rivals_alike(counts, counts[:, 1])
+    (True, False)
+    """
+    order = np.lexsort(counts.T)
+    for j in range(1, counts.shape[1] - 1):  # trades of neighbours make up every order
+        traded = counts.copy()
+        traded[:, [j, j + 1]] = counts[:, [j + 1, j]]
+        if not np.array_equal(lows[np.lexsort(traded.T)], lows[order]):
+            return False
+    return True
+
+
+def orders(num_classes: int) -> list[tuple[int, ...]]:
+    """Return the orders of classes 1 to m - 1 to be tried: all, or, of more than six rivals, each round the circle.
+
+    >>> orders(4)
+    [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)]
+    """
+    rivals = tuple(range(1, num_classes))
+    if factorial(len(rivals)) <= MOST_ORDERS:
+        return list(permutations(rivals))
+    circles = [rivals[k:] + rivals[:k] for k in range(len(rivals))]
+    return circles + [order[::-1] for order in circles]
+
+
+def _in_roles(truths: FloatArray, roles: list[tuple[int, ...]]) -> FloatArray:
+    """Return the truths with their rivals in each of the orders, none twice."""
+    if len(roles) == 1:
+        return truths
+    return np.unique(np.vstack([truths[:, [0, *order]] for order in roles]), axis=0)
 
 
 def multinomial_pmf(counts: IntArray | FloatArray, truths: FloatArray) -> FloatArray:
@@ -146,7 +191,7 @@ class _Table:
         return best, truths[where], len(truths)
 
 
-def _pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
+def curve_pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return (p_A, p_j) along the curve ``margin = level``; shift 1 is the binary end ``p_A + p_j = 1``."""
     if kind == "quantile":
         t = -8.0 * (1.0 - shift) ** 2
@@ -155,9 +200,10 @@ def _pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray
     return (total + level) / 2.0, (total - level) / 2.0
 
 
-def _nearest_shift(kind: MarginKind, level: float, truth: FloatArray) -> float:
+def nearest_shift(kind: MarginKind, level: float, truth: FloatArray) -> float:
+    """Return where on the curve ``margin = level`` the class is as likely as under ``truth``, to 1/4000."""
     grid = np.linspace(0.0, 1.0, 4001)
-    top, _ = _pair(kind, level, grid)
+    top, _ = curve_pair(kind, level, grid)
     return float(grid[np.abs(top - truth[0]).argmin()])
 
 
@@ -165,7 +211,7 @@ def truths_on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -
     """Return truths whose margin is at most ``level``: the curve, with the remaining mass spread in several ways."""
     if kind == "probability" and abs(level) > 1.0:
         return np.eye(m)[:1] if level > 1.0 else np.eye(m)[1:2]
-    top, other = _pair(kind, level, shift)
+    top, other = curve_pair(kind, level, shift)
     if m == 2:
         return np.column_stack([top, 1.0 - top])[-1:]
     rest = np.maximum(0.0, 1.0 - top - other)

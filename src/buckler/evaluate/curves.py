@@ -2,7 +2,7 @@
 
 Each certificate errs with probability at most alpha, independently across inputs (inputs never share noise). So, with
 probability at least ``1 - delta``, at most ``false_certificates(N, alpha, delta)`` of N are wrong, and the true
-certified accuracy is above the observed one less that many inputs, for all radii at once.
+certified accuracy is above the observed one less that many inputs, for all radii at once (T19).
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import betainc
 
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, check_whole_array
-from buckler.records import Certificate
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_float_array,
+    check_whole,
+    check_whole_array,
+    first_repeated,
+    show,
+)
+from buckler.records import Claim
+from buckler.results import Certified
 from buckler.types import ArrayLike, BoolArray, FloatArray
 
 
@@ -45,7 +54,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
 
 
 def certified_accuracy(
-    certificates: Sequence[Certificate],
+    certificates: Sequence[Claim],
     labels: ArrayLike,
     radii: ArrayLike,
     *,
@@ -70,7 +79,7 @@ def certified_accuracy(
 
 
 def certified_share(
-    certificates: Sequence[Certificate], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
+    certificates: Sequence[Claim], radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
 ) -> Curve:
     """Return the share of inputs certified to at least each radius, right or not: what is known without labels.
 
@@ -80,6 +89,20 @@ def certified_share(
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
     return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
+
+
+def certified_curve(
+    certified: Certified[Claim],
+    radii: ArrayLike,
+    *,
+    delta: float = 1e-3,
+    name: str | None = None,
+    use_labels: bool = True,
+) -> Curve:
+    """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
+    if certified.labels is not None and use_labels:
+        return certified_accuracy(certified.certificates, certified.labels, radii, delta=delta, name=name)
+    return certified_share(certified.certificates, radii, delta=delta, name=name)
 
 
 def margin_accuracy(
@@ -100,35 +123,30 @@ def margin_accuracy(
     if limits.ndim != 1 or limits.size == 0 or counted.shape != limits.shape or np.isnan(limits).any():
         raise InvalidInput(f"low and right must hold one number for each input; got {limits.shape}, {counted.shape}")
     grid = np.atleast_1d(check_float_array("margins", margins))
-    accuracy = (np.where(counted, limits, -np.inf)[:, None] >= grid).mean(axis=0)
-    wrong = false_certificates(limits.size, alpha, delta) / limits.size if sound else 0.0
-    return Curve(
-        name=name,
-        radii=grid,
-        accuracy=accuracy,
-        low=np.maximum(0.0, accuracy - wrong),
-        inputs=limits.size,
-        abstained=float(np.mean(limits <= 0.0)),
-        delta=delta,
-    )
+    level = alpha if sound else None
+    return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))
 
 
 def _curve(
-    certificates: Sequence[Certificate], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
+    certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
+    if (twice := first_repeated(c.id for c in certificates)) is not None:
+        # Copies of one input stand or fall together, and the guarantee counts independent ones.
+        raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
-    accuracy = (reach[:, None] >= grid).mean(axis=0)
-    alpha = max(c.alpha for c in certificates)
-    wrong = false_certificates(len(certificates), alpha, delta) / len(certificates)
-    return Curve(
-        name=certificates[0].method if name is None else name,
-        radii=grid,
-        accuracy=accuracy,
-        low=np.maximum(0.0, accuracy - wrong),
-        inputs=len(certificates),
-        abstained=float(np.mean([c.abstained for c in certificates])),
-        delta=delta,
-    )
+    level = max(c.alpha for c in certificates) if all(c.sound for c in certificates) else None
+    abstained = float(np.mean([c.abstained for c in certificates]))
+    return _reaching(reach, grid, level, delta, certificates[0].method if name is None else name, abstained)
+
+
+def _reaching(
+    reach: FloatArray, grid: FloatArray, alpha: float | None, delta: float, name: str, abstained: float
+) -> Curve:
+    """Return the share of inputs that reach each value; claims without a promise have no alpha, and no band."""
+    reached = (reach[:, None] >= grid).sum(axis=0)
+    wrong = 0 if alpha is None else false_certificates(reach.size, alpha, delta)
+    share, low = reached / reach.size, np.maximum(reached - wrong, 0) / reach.size
+    return Curve(name, grid, share, low, reach.size, abstained, delta)

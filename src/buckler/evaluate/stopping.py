@@ -1,18 +1,19 @@
 """The chance that an any-time test ever certifies what is false, under the worst of all stopping rules.
 
 No rule certifies more often than the one that looks after every draw and stops at the first success. For three classes
-its chance is found exactly, by dynamic programming over the lattice of vote counts: two bits per state remember which
-of the two rivals has already been overcome. At sizes beyond the lattice, by simulation. Class 0 is the label.
+its chance is found exactly, by dynamic programming over the lattice of vote counts: two bits per state, for each rung
+of a ladder, remember which of the two rivals has already been overcome there. At sizes beyond the lattice, by
+simulation. Class 0 is the label.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
 
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole, show
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_positive, check_whole, show
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind
 
 LogWealth = Callable[[IntArray, IntArray, int], FloatArray]
 """Votes of the label, votes of one rival, draws -> the logarithm of the e-value against that rival."""
@@ -45,7 +46,7 @@ class StoppingAudit:
         )
 
 
-def boundary_truths(L: float, points: int = 40) -> FloatArray:
+def boundary_truths(L: float, points: int = 40, margin: MarginKind = "quantile") -> FloatArray:
     """Return truths of three classes on the boundary of the null: rival 1 has margin L, the other takes the rest.
 
     >>> print(boundary_truths(1.0, 3).round(4))
@@ -53,8 +54,13 @@ def boundary_truths(L: float, points: int = 40) -> FloatArray:
      [0.2459 0.0458 0.7084]
      [0.0304 0.002  0.9676]]
     """
-    t = -(0.5 * L + 1.875) * np.linspace(0.0, 1.0, check_whole("points", points, 2))
-    first, second = ndtr(t + 0.5 * L), ndtr(t - 0.5 * L)
+    share = np.linspace(0.0, 1.0, check_whole("points", points, 2))
+    if check_choice("margin", margin, ("quantile", "probability")) == "quantile":
+        t = -(0.5 * L + 1.875) * share
+        first, second = ndtr(t + 0.5 * L), ndtr(t - 0.5 * L)
+    else:
+        second = 0.5 * (1.0 - share) * (1.0 - L)
+        first = second + L
     return np.stack([first, second, np.maximum(1.0 - first - second, 0.0)], axis=-1)
 
 
@@ -73,11 +79,30 @@ def ever_certified(
     After every draw each rival's e-value is looked at; certified means that both have reached ``1/alpha``, at the same
     draw or at different ones, or that the exam, taken at draw ``max_n`` alone, is passed.
     """
+    return ever_all_certified([log_wealth], truths, max_n, alpha, exams=None if exam is None else [exam])
+
+
+def ever_all_certified(
+    rungs: Sequence[LogWealth],
+    truths: ArrayLike,
+    max_n: int,
+    alpha: float,
+    *,
+    exams: Sequence[Exam] | None = None,
+    any_rung: bool = False,
+) -> FloatArray:
+    """Return, for each truth ``[k, 3]``, the exact probability that every rung is certified, at a draw of its own.
+
+    With the rungs up to the lowest false one, that is the probability of ever certifying a false radius: one that is
+    higher needs all of these as well (theory T18). ``any_rung`` is the bug that an audit must find, one rung certified
+    without those below it: give it the false rungs.
+    """
     p = _check_truths(truths)
     max_n, needed = check_whole("max_n", max_n, 1), -np.log(check_alpha(alpha))
     top, rival = np.meshgrid(np.arange(max_n + 1), np.arange(max_n + 1), indexing="ij")
     p_top, p_rival, p_other = (p[:, k, None, None, None] for k in range(3))
-    mass = np.zeros((len(p), 4, max_n + 1, max_n + 1))
+    states = 4 ** len(rungs)
+    mass = np.zeros((len(p), states, max_n + 1, max_n + 1))
     mass[:, 0, 0, 0] = 1.0
     for n in range(1, max_n + 1):
         after = mass * p_other
@@ -86,28 +111,37 @@ def ever_certified(
         # Certified mass stays where it is: bits never turn off, so it may go on wandering over the lattice.
         here = top + rival <= n
         other = np.where(here, n - top - rival, 0)
-        for bit, votes in ((1, rival), (2, other)):
-            reached = np.zeros(here.shape, dtype=bool)
-            reached[here] = log_wealth(top[here], votes[here], n) >= needed
-            for state in range(4):
-                if not state & bit:
-                    after[:, state | bit] += np.where(reached, after[:, state], 0.0)
-                    after[:, state] = np.where(reached, 0.0, after[:, state])
+        for k, log_wealth in enumerate(rungs):
+            for bit, votes in ((4**k, rival), (2 * 4**k, other)):
+                reached = np.zeros(here.shape, dtype=bool)
+                reached[here] = log_wealth(top[here], votes[here], n) >= needed
+                for state in range(states):
+                    if not state & bit:
+                        after[:, state | bit] += np.where(reached, after[:, state], 0.0)
+                        after[:, state] = np.where(reached, 0.0, after[:, state])
         mass = after
-    certified = mass[:, 3].sum(axis=(1, 2))
-    if exam is not None:
-        certified += np.where(exam(top) & (top + rival <= max_n), mass[:, :3].sum(axis=1), 0.0).sum(axis=(1, 2))
-    return np.asarray(certified, dtype=np.float64)
+    passed = np.array([(np.arange(states) // 4**k) % 4 == 3 for k in range(len(rungs))])[:, :, None, None]
+    if exams is not None:
+        passed = passed | np.array([exam(top) for exam in exams])[:, None]
+    certified = passed.any(axis=0) if any_rung else passed.all(axis=0)
+    return np.asarray((mass * certified).sum(axis=(1, 2, 3)), dtype=np.float64)
 
 
 def audit_stopping(
-    log_wealth: LogWealth, L: float, max_n: int, alpha: float, *, points: int = 40, exam: Exam | None = None
+    log_wealth: LogWealth,
+    L: float,
+    max_n: int,
+    alpha: float,
+    *,
+    points: int = 40,
+    exam: Exam | None = None,
+    margin: MarginKind = "quantile",
 ) -> StoppingAudit:
     """Return the worst chance of ever certifying a margin of L over ``points`` truths on the boundary of the null.
 
     ``alpha`` is the level that the e-values are held to; with an exam, judge ``miss`` against the sum of both.
     """
-    truths = boundary_truths(check_positive("L", L), points)
+    truths = boundary_truths(check_positive("L", L), points, margin)
     misses = ever_certified(log_wealth, truths, max_n, alpha, exam=exam)
     worst = int(misses.argmax())
     return StoppingAudit(alpha, max_n, float(misses[worst]), tuple(truths[worst].tolist()), len(truths))

@@ -4,9 +4,11 @@
   ``to_markdown``, ``to_latex`` and ``to_csv``.
 - ``plots.accuracy_plot(curves, path)``: certified accuracy against radius, with bands; ``accuracy_panels``: several.
 - ``plots.margin_grid(columns, paths, title)``: accuracy against both margins, as the paper arranges its figures.
-- ``reproduction.text_table`` and ``reproduction_page``: the paper's tables beside ours, and the page that holds them.
+- ``pages.build_page(results)``: the page about results of runs (``runs.results.read_result``); ``sweeps.sweep_table``
+  and ``draw_axes``: the cells of a sweep (``runs.sweep.sweep_runs``) as a table and as figures.
 - ``html.report_page(runs, series, title=, class_names=)``: one self-contained page, from ``templates/``, with the
   charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``.
 
-May import: the root modules and everything under ``evaluate``; matplotlib and templates only here.
+May import: the root modules and everything under ``evaluate``; matplotlib only here, as are the
+templates of all pages but the paper's.
 """

@@ -23,8 +23,8 @@ from buckler.evaluate.radii import Histogram
 from buckler.records import Certificate
 from buckler.report.charts import accuracy_chart, histogram_chart, looks, runtime
 from buckler.report.sentences import confidence
-from buckler.report.tables import rounded_down
 from buckler.report.thumbnails import Sheet, contact_sheet
+from buckler.rounding import rounded_down
 from buckler.types import AnyArray, IntArray
 
 LARGEST_PAGE = 1_500_000
@@ -73,7 +73,7 @@ class _Fit:
 def report_page(
     runs: Sequence[RunPage], series: Sequence[Series], *, title: str, class_names: Sequence[str] | None = None
 ) -> str:
-    """Return the page. Curves share one even grid of radii from 0.
+    """Return the page. Curves share one grid of radii from 0.
 
     Where the page would be too large, pictures are left out first, then rows of the table; the page says so.
     """

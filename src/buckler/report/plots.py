@@ -5,8 +5,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import InvalidInput, MissingExtra, StoreError
+from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.curves import Curve
+from buckler.files import atomic_write
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's colours, told apart with every common kind of colour blindness."""
@@ -121,8 +122,5 @@ def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple
         # A date inside would make every drawing another file.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
         for path, kind in zip(paths, kinds, strict=True):
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                figure.savefig(path, metadata=dateless[kind])
-            except OSError as problem:
-                raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
+            with atomic_write(path) as temporary:
+                figure.savefig(temporary, format=kind, metadata=dateless[kind])

@@ -1,10 +1,11 @@
 """Certificates -> sentences: what a run certifies and with what guarantee, and what to call each of its curves."""
 
 from collections.abc import Sequence
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from math import ceil, log10
 
 from buckler.records import Certificate
+from buckler.rounding import rounded_down
 
 
 def series_names(run_names: Sequence[str], groups: Sequence[tuple[int, Certificate]]) -> list[str]:
@@ -39,7 +40,7 @@ def confidence(delta: float) -> str:
     ('0.999', '0.9999999')
     """
     # Subtracted in decimals: in binary, 1 - 0.001 is a little less than 0.999 and would be shown as 0.998.
-    return f"{(1 - Decimal(repr(delta))).quantize(Decimal(1).scaleb(-max(3, ceil(-log10(delta)))), ROUND_FLOOR):f}"
+    return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))
 
 
 def guarantee(groups: Sequence[Sequence[Certificate]], model: str, data: str, delta: float, wrong: int) -> str:

@@ -2,16 +2,17 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import floor
+from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
+from buckler.rounding import rounded_down
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
@@ -36,22 +37,6 @@ class TextTable:
         for row in self.rows:
             if len(row) != len(self.header):
                 raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")
-
-
-def rounded_down(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, never more than it is.
-
-    >>> rounded_down(0.37511)
-    '0.375'
-    >>> rounded_down(0.9999)
-    '0.999'
-    """
-    scale = 10**digits
-    units = floor(value * scale)
-    # The product may have been rounded up onto the next unit; a value just below it must not be shown as reaching it.
-    if units / scale > value:
-        units -= 1
-    return f"{units / scale:.{digits}f}"
 
 
 def gain(baseline: float, value: float) -> str:
@@ -90,11 +75,12 @@ def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
 
 def to_rich(table: TextTable, title: str = "") -> Table:
     """Return a table for the terminal; brackets in names are shown, not obeyed."""
-    made = Table(title=title or None, caption=table.caption or None)
+    caption = Text(table.caption, "table.caption") if table.caption else None
+    made = Table(title=Text(title, "table.title") if title else None, caption=caption)
     for i, name in enumerate(table.header):
-        made.add_column(escape(name), justify="left" if i < table.names else "right")
+        made.add_column(Text(name), justify="left" if i < table.names else "right")
     for row in table.rows:
-        made.add_row(*map(escape, row))
+        made.add_row(*map(Text, row))
     return made
 
 
@@ -157,3 +143,10 @@ def _is_number(cell: str) -> bool:
 
 FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
 """How a table is written, by the ending of its file."""
+
+
+def format_of(path: Path) -> Callable[[TextTable], str]:
+    """Return what turns a table into the text of a file with the ending of ``path``."""
+    if path.suffix not in FORMATS:
+        raise InvalidInput(f"a table's file must end in {', '.join(FORMATS)}; got {str(path)!r}")
+    return FORMATS[path.suffix]

@@ -1,20 +1,23 @@
-"""A specification -> files, and back; and the doors that need both a model and a bound.
+"""A specification -> files, and back.
 
-- ``smoothed.Smoothed(model, sigma, num_classes).certify(x, n=, n0=, alpha=, seed=)``: one certificate, no files.
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
+- ``opening.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
-- ``sweep.sweep(tasks_of(runs, grid), grid, table)``: a ``grid.Grid`` of settings from the evidence of several runs.
-- ``limits.Recorded(evidence).limits(method, margin=, n=, alpha=)``: bare margin limits by any method, sound or not; and
-  ``library.open_library(folder)``: which of several runs can answer a question of the paper.
+- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own_method.method_named(name)``:
+  a method by name, the user's own included.
+- ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
-  which alpha, n and sigma it fits.
+  which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
 - ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
-- ``target.decide(spec, executor, dataset, ...)``: any-time certificates of a target radius, as they are decided.
+- ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
+  and keeps what is; the same call goes on.
+- ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
+  whether it may go on with that; ``provenance.who_drew(evidence)``: which classifiers and environments did.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
 - ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
-  ``pictures.inputs_of(dataset, result)``: its inputs, compared with what was certified.
+  ``results.with_data(result, data)``: with pictures and labels, compared with what was certified.
 
-May import: the root modules, ``sampling`` and ``certify``.
+May import: the root modules, ``laws``, ``sampling`` and ``certify``.
 """

@@ -1,15 +1,54 @@
-"""Evidence on disk -> certificates, from its votes or from its scores. No model is needed."""
+"""Evidence on disk -> limits and certificates, from its votes or from its scores. No model is needed."""
 
-from typing import cast
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from buckler.certify.methods import certify_counts
-from buckler.certify.scores import certify_scores, split_method
-from buckler.errors import InvalidInput, check_choice
-from buckler.records import Certificate
+from buckler.certify.counts import limits_of_counts
+from buckler.certify.issue import MarginLimits, Terms, claim, issue, terms_of
+from buckler.certify.method import Method
+from buckler.certify.scores import limits_of_scores
+from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
+from buckler.laws import Gaussian
+from buckler.records import Certificate, Claim, Counts
+from buckler.runs.own_method import method_named
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
+from buckler.runs.store.shard import Shard
 from buckler.types import IntArray, MarginKind, SimplexMap
+
+CertifiedClass = Literal["label", "selection"]
+
+
+class Question(NamedTuple):
+    """How evidence is to be certified; ``n`` is a prefix of the draws, None all of them."""
+
+    method: Method
+    alpha: float = 1e-3
+    margin: MarginKind = "quantile"
+    n: int | None = None
+    certified_class: str | None = None
+    map: SimplexMap | None = None
+    temperature: float | None = None
+
+
+def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
+    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else by the label."""
+    chosen = wanted or ("label" if spec.n0 == 0 else "selection")
+    check_choice("class", chosen, get_args(CertifiedClass))
+    if chosen == "selection" and spec.n0 == 0:
+        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+    return cast(CertifiedClass, chosen)
+
+
+class CertifiedRun(NamedTuple):
+    """The certificates of all inputs by each method; their labels where known, and hashes of their values."""
+
+    certificates: list[list[Certificate]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
 
 
 def certify_evidence(
@@ -28,64 +67,128 @@ def certify_evidence(
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, prefix ``n``, map
     and temperature chosen without looking at the estimation draws.
 
-    A method with a slash, ``pairwise/star`` say, reads the scores; any other reads the votes. ``certified_class`` is
+    The method reads votes (``exact``) or scores (``pairwise/star``), as its name says. ``certified_class`` is
     ``"selection"`` (the default where selection draws are there) or ``"label"``.
     """
-    chosen = certified_class or ("label" if evidence.spec.n0 == 0 else "selection")
-    check_choice("class", chosen, ("label", "selection"))
-    if chosen == "selection" and evidence.spec.n0 == 0:
-        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
-    if "/" in method:
-        return _from_scores(evidence, alpha, method, margin, n, chosen, map, temperature)
-    if map is not None or temperature is not None:
-        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {method!r}")
-    counts, selection, labels = evidence.counts(n)
-    made = certify_counts(
-        counts.values,
-        sigma=evidence.spec.sigma,
-        alpha=alpha,
-        label=_needed(labels) if chosen == "label" else None,
-        selection=selection.values if chosen == "selection" and selection is not None else None,
-        margin=margin,
-        method=method,
-        ids=counts.ids,
+    rule = _sound(method)
+    question = Question(rule, alpha, margin, n, certified_class, map, temperature)
+    terms, limits, labels = limits_of_evidence(evidence, question)
+    return issue(terms, limits), labels
+
+
+def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> CertifiedRun:
+    """Return the certificates of a run by each of several methods; its files are read, and checked, once.
+
+    **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
+    Keywords are those of ``certify_evidence``.
+    """
+    found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
+    return CertifiedRun([issue(terms, limits) for terms, limits in found.limits], found.labels, found.contents)
+
+
+def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:
+    """Return what any method would say, without a promise, and the labels; keywords as in ``certify_evidence``."""
+    terms, limits, labels = limits_of_evidence(evidence, Question(method_named(method), **how))
+    return claim(terms, limits), labels
+
+
+def limits_of_evidence(evidence: Evidence, question: Question) -> tuple[Terms, MarginLimits, IntArray | None]:
+    """Return the limit of each input's margin with the terms it holds on, and the labels where they are known."""
+    found = _limits_by_each(evidence, [question])
+    return *found.limits[0], found.labels
+
+
+class _Found(NamedTuple):
+    limits: list[tuple[Terms, MarginLimits]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
+
+
+def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found:
+    """Return the answers to questions that differ in their method alone, in one pass over the shards."""
+    first = questions[0]
+    by_label = certified_class_of(evidence.spec, first.certified_class) == "label"
+    scored = [question for question in questions if question.method.reads == "scores"]
+    names = ", ".join(question.method.name for question in questions)
+    if (first.map is not None or first.temperature is not None) and not scored:
+        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
+    if scored and evidence.spec.scores == "none":
+        raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
+    point = evidence.checkpoint(first.n) if len(scored) < len(questions) else 0
+    of_scores: dict[str, list[MarginLimits]] = {question.method.name: [] for question in scored}
+    kind: tuple[SimplexMap, float | None] = ("softmax", None)
+    held: list[Shard] = []
+    for place, content in zip(evidence.shards, evidence.read_shards(), strict=True):
+        if by_label:
+            needed(content.labels)
+        # Of the votes only those of one checkpoint are held; the others of a million inputs would be too many.
+        held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
+        if not scored:
+            continue
+        for scores, selection, label in evidence.scores_of(place, content, first.n, first.map, first.temperature):
+            kind = scores.map, scores.temperature
+            for question in scored:
+                of_scores[question.method.name].append(
+                    limits_of_scores(
+                        scores,
+                        question.method,
+                        alpha=question.alpha,
+                        margin=question.margin,
+                        label=[cast(int, label)] if by_label else None,
+                        selection=selection,
+                    )
+                )
+    if not held:
+        raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
+    labels = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
+    made = []
+    for question in questions:
+        if question in scored:
+            made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
+        else:
+            made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
+    return _Found(made, labels, tuple(name for one in held for name in one.inputs))
+
+
+def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:
+    ids = tuple(name for one in held for name in one.ids)
+    drawn = None if labels is not None else np.concatenate([cast(IntArray, one.selection) for one in held])
+    return limits_of_counts(
+        Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
+        question.method,
+        alpha=question.alpha,
+        margin=question.margin,
+        label=labels,
+        selection=None if drawn is None else Counts(ids, drawn),
     )
-    return cast(list[Certificate], made), labels
 
 
-def _from_scores(
+def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
+    chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in ("chosen", "low", "n", "n0"))
+    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
+
+
+def _sound(name: str) -> Method:
+    rule = method_named(name)
+    if not rule.sound:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return rule
+
+
+def _terms(
     evidence: Evidence,
-    alpha: float,
-    method: str,
-    margin: MarginKind,
-    n: int | None,
-    chosen: str,
-    map: SimplexMap | None,  # noqa: A002
-    temperature: float | None,
-) -> tuple[list[Certificate], IntArray | None]:
-    combine, limit = split_method(method)
-    certificates: list[Certificate] = []
-    labels: list[int | None] = []
-    for scores, selection, label in evidence.scores(n, map, temperature):
-        if chosen == "label" and label is None:
-            _needed(None)
-        made = certify_scores(
-            scores,
-            sigma=evidence.spec.sigma,
-            alpha=alpha,
-            label=None if chosen == "selection" else [cast(int, label)],
-            selection=selection,
-            margin=margin,
-            combine=combine,
-            limit=limit,
-        )
-        certificates += cast(list[Certificate], made)
-        labels.append(label)
-    known = [label for label in labels if label is not None]
-    return certificates, np.array(known, dtype=np.int64) if len(known) == len(labels) else None
+    question: Question,
+    map: SimplexMap = "hardmax",  # noqa: A002
+    temperature: float | None = None,
+) -> Terms:
+    law = Gaussian(evidence.spec.sigma)
+    return terms_of(
+        question.method, law=law, alpha=question.alpha, margin=question.margin, map=map, temperature=temperature
+    )
 
 
-def _needed(labels: IntArray | None) -> IntArray:
+def needed(labels: IntArray | None) -> IntArray:
+    """Return the labels, or say that they are missing."""
     if labels is None:
         raise InvalidInput("class 'label' needs labels, and the data of this run had none")
     return labels

@@ -2,18 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
-from buckler.certify.methods import sound_method
-from buckler.certify.scores import split_method
+from buckler.certify.method import Method
 from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
-from buckler.runs.spec import RunSpec
+from buckler.runs.certify import CertifiedClass, certified_class_of
+from buckler.runs.own_method import method_named
+from buckler.runs.spec import RunSpec, distinct
 from buckler.types import MarginKind, SimplexMap
-
-CertifiedClass = Literal["label", "selection"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +52,7 @@ class Grid:
                 raise InvalidInput(f"{name} must have at least one value")
         for alpha in self.alpha:
             check_alpha(alpha)
-        for method in self.method:
-            _check_method(method)
+        reads = {_usable(method).reads for method in self.method}
         for margin in self.margin:
             check_choice("margin", margin, get_args(MarginKind))
         for chosen in self.map:
@@ -65,8 +63,21 @@ class Grid:
             check_whole("n", n, 1)
         if self.certified_class is not None:
             check_choice("class", self.certified_class, get_args(CertifiedClass))
-        if (self.map or self.temperature) and not any("/" in method for method in self.method):
+        if (self.map or self.temperature) and "scores" not in reads:
             raise InvalidInput("map and temperature are for scores, with a method such as pairwise/star")
+        if self.temperature and self.map and "softmax" not in self.map:
+            raise InvalidInput("temperature is for softmax scores, and map has no 'softmax'")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Grid":
+        """Return the grid of settings by name, as they come from a file or a command line; others are not looked at."""
+        kinds = {"n": int, "alpha": float, "method": str, "margin": str, "map": str, "temperature": float}
+        every = settings.get("n") == "all"
+        given = {name for name in kinds if settings.get(name) is not None} - ({"n"} if every else set())
+        axes: dict[str, Any] = {name: distinct(name, settings[name], kinds[name]) for name in given}
+        if every:
+            axes["n"] = None
+        return cls(certified_class=settings.get("class"), **axes)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the axes, for the record."""
@@ -74,27 +85,30 @@ class Grid:
 
     def cells(self, spec: RunSpec) -> list[Cell]:
         """Return the cells of a run, methods innermost so that neighbours are comparable; or say what it cannot do."""
-        chosen = self.certified_class or ("label" if spec.n0 == 0 else "selection")
-        if chosen == "selection" and spec.n0 == 0:
-            raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+        chosen = certified_class_of(spec, self.certified_class)
         draws = spec.checkpoints if self.n is None else (self.n or (spec.n,))
+        methods = [_usable(method) for method in self.method]
         made = [
-            Cell(n=k, alpha=alpha, method=method, margin=margin, certified_class=chosen, map=kind, temperature=heat)
+            Cell(
+                n=k, alpha=alpha, method=method.name, margin=margin, certified_class=chosen, map=kind, temperature=heat
+            )
             for n, alpha, margin in product(draws, self.alpha, self.margin)
-            for method in self.method
+            for method in methods
             # What was not asked for by number stops where the scores do; a cell that comes twice is one.
-            for k in [min(n, spec.kept_draws or n) if "/" in method and not self.n else n]
+            for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]
             for kind, heat in self._maps(spec, method)
         ]
         for cell in made:
             _check_draws(cell, spec)
         return list(dict.fromkeys(made))
 
-    def _maps(self, spec: RunSpec, method: str) -> Sequence[tuple[SimplexMap, float | None]]:
-        if "/" not in method:
+    def _maps(self, spec: RunSpec, method: Method) -> Sequence[tuple[SimplexMap, float | None]]:
+        if method.reads == "votes":
             return [("hardmax", None)]
         if spec.scores == "none":
-            raise InvalidInput(f"method {method!r} needs scores, and this run holds votes alone (sample with --scores)")
+            raise InvalidInput(
+                f"method {method.name!r} needs scores, and this run has votes alone: sample it with scores"
+            )
         if spec.scores != "logits":
             if set(self.map) - {spec.scores} or set(self.temperature) - {spec.temperature}:
                 raise InvalidInput(
@@ -106,15 +120,16 @@ class Grid:
         return [(kind, heat) for kind in maps for heat in (heats if kind == "softmax" else (None,))]
 
 
-def _check_method(method: str) -> None:
-    if "/" not in method:
-        sound_method(method)
-    elif split_method(method)[0] == "published":
-        raise UnsoundMethod(f"method {method!r} has no guarantee and cannot issue a certificate")
+def _usable(name: str) -> Method:
+    """Return a method that a sweep may use: a sound one, or a user's own, whose cells hold claims without a promise."""
+    method = method_named(name)
+    if not method.sound and not method.own:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return method
 
 
 def _check_draws(cell: Cell, spec: RunSpec) -> None:
-    if "/" in cell.method:
+    if method_named(cell.method).reads == "scores":
         check_whole("n", cell.n, 1, spec.kept_draws)
     elif cell.n not in spec.checkpoints:
         points = ", ".join(map(str, spec.checkpoints))

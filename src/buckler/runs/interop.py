@@ -1,39 +1,63 @@
 """The field's usual log, read and written: one line an input, ``idx label predict radius correct time``.
 
 Abstentions have class -1 and radius 0. The tools of the field print a radius with three significant digits, rounded to
-nearest, so half of what they print is more than was certified; what is written here is rounded down.
+nearest, so half of what they print is more than was certified; what is written here is rounded down. Five more columns,
+``method margin alpha n sigma``, say how each radius was made: whoever reads columns by name need not know of them.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_FLOOR, Decimal
+from decimal import Decimal
 from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 
-from buckler.errors import InvalidInput, check_choice, show
+from buckler.errors import InvalidInput, check_choice, first_repeated, show
+from buckler.files import atomic_write, read_text
 from buckler.records import Certificate
-from buckler.runs.store.files import atomic_write
+from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+ORIGIN_COLUMNS = ("method", "margin", "alpha", "n", "sigma")
 ABSTAINED = -1
 DECIMALS = 6
 """Digits after the point of the radii we write."""
 
+LARGEST_LOG = 64 << 20
+"""Bytes of a log, at most: a million lines."""
+
+LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 9, 10**6
+"""In the units of the input, and of any data set: beyond these a line is damaged or a joke."""
+
 Rounding = Literal["nearest", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """How a radius was made, where its log says so."""
+
+    method: str
+    margin: str
+    alpha: float
+    n: int
+    sigma: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Log:
-    """The lines of a log; ``low`` and ``high`` are the ends of what each printed radius can stand for."""
+    """The lines of a log; ``low`` and ``high`` are the ends of what each printed radius can stand for.
+
+    ``origins`` are the ways in which its radii were made, one for most logs of ours and none for those of other tools.
+    """
 
     ids: tuple[str, ...]
     labels: IntArray
     predicted: IntArray
     low: FloatArray
     high: FloatArray
+    origins: tuple[Origin, ...] = ()
 
     @property
     def certified(self) -> BoolArray:
@@ -41,12 +65,16 @@ class Log:
         return np.asarray(self.predicted != ABSTAINED)
 
 
-def read_log(path: Path, rounding: Rounding = "nearest") -> Log:
-    """Return the lines of a log whose radii were rounded in the given way, to digits that are read off the file."""
-    check_choice("rounding", rounding, get_args(Rounding))
+def read_log(path: Path, rounding: Rounding | None = None) -> Log:
+    """Return the lines of a log whose radii were rounded in the given way, to digits that are read off the file.
+
+    Unless told, radii were rounded down in a log that says how they were made, which is one of ours, else to nearest.
+    """
+    if rounding is not None:
+        check_choice("rounding", rounding, get_args(Rounding))
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as problem:
+        lines = read_text(path, LARGEST_LOG).splitlines()
+    except (OSError, ValueError) as problem:
         raise InvalidInput(f"the log must be a readable text file; got {str(path)!r} ({problem})") from None
     header = tuple(lines[0].split("\t")) if lines else ()
     if not set(COLUMNS[:4]) <= set(header):
@@ -56,11 +84,23 @@ def read_log(path: Path, rounding: Rounding = "nearest") -> Log:
     if not rows:
         raise InvalidInput(f"the log must hold at least one line; {str(path)!r} has none")
     ids = tuple(row[0] for row in rows)
-    if len(set(ids)) != len(ids):
-        twice = next(name for i, name in enumerate(ids) if name in ids[:i])
-        raise InvalidInput(f"each input must have one line in the log; {twice!r} has several")
-    low, high = _ends([row[3] for row in rows], rounding)
-    return Log(ids, np.array([row[1] for row in rows]), np.array([row[2] for row in rows]), low, high)
+    twice = first_repeated(ids)
+    if twice is not None:
+        raise InvalidInput(f"each input must have one line in the log; {show(twice)} has several")
+    origins = _origins(header, [line for line in lines[1:] if line.strip()])
+    low, high = _ends([row[3] for row in rows], rounding or ("down" if origins else "nearest"))
+    return Log(ids, np.array([row[1] for row in rows]), np.array([row[2] for row in rows]), low, high, origins)
+
+
+def _origins(header: Sequence[str], lines: Sequence[str]) -> tuple[Origin, ...]:
+    if not set(ORIGIN_COLUMNS) <= set(header):
+        return ()
+    place = [header.index(name) for name in ORIGIN_COLUMNS]
+    try:
+        told = dict.fromkeys(tuple(line.split("\t")[i].strip() for i in place) for line in lines)
+        return tuple(Origin(method, margin, float(a), int(n), float(s)) for method, margin, a, n, s in told)
+    except (ValueError, IndexError):
+        raise InvalidInput(f"every line of the log must say {', '.join(ORIGIN_COLUMNS)}, as its header does") from None
 
 
 def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int, Decimal]:
@@ -68,11 +108,13 @@ def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int,
     try:
         name, label, predicted, radius = (cells[i].strip() for i in place)
         row = name, int(label), int(predicted), Decimal(radius)
-        if row[1] < 0 or row[2] < ABSTAINED or not row[3].is_finite() or row[3] < 0 or not name:
+        classes_fit = 0 <= row[1] < LARGEST_CLASS and ABSTAINED <= row[2] < LARGEST_CLASS
+        if not (name and classes_fit and row[3].is_finite() and 0 <= row[3] < LARGEST_RADIUS):
             raise ValueError
     except (ValueError, ArithmeticError, IndexError):
         raise InvalidInput(
-            f"line {number} of the log must hold a name, a label, a class or -1, and a radius of at least 0; "
+            f"line {number} of the log must hold a name, a label, a class or -1, and a radius of at least 0, "
+            f"below {LARGEST_CLASS:,} and {LARGEST_RADIUS:,}; "
             f"got {show(line)}"
         ) from None
     return row
@@ -96,13 +138,15 @@ def _ends(radii: Sequence[Decimal], rounding: Rounding) -> tuple[FloatArray, Flo
 
 
 def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike) -> None:
-    """Write certificates as the field's usual log, whole or not at all; radii are rounded down."""
+    """Write certificates as the field's usual log, with how they were made, whole or not at all; radii rounded down."""
     numbered = all(c.id.isascii() and c.id.isdigit() for c in certificates)
-    lines = ["\t".join(COLUMNS)]
+    lines = ["\t".join((*COLUMNS, *ORIGIN_COLUMNS))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
-        radius = Decimal(certificate.radius).quantize(Decimal(10) ** -DECIMALS, ROUND_FLOOR)
+        radius = rounded_down(certificate.radius, DECIMALS)
         name = certificate.id if numbered else str(i)
-        lines.append(f"{name}\t{label}\t{predicted}\t{radius}\t{int(predicted == label)}\t0.0")
+        made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n, certificate.sigma)
+        cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made)
+        lines.append("\t".join(map(str, cells)))
     with atomic_write(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -1,22 +1,29 @@
-"""A run folder or a file of certificates -> one result: its inputs, and certificates by every method asked for."""
+"""A run folder or a file of certificates -> one result: certificates by every method asked for, with what made them."""
 
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from buckler.certify.methods import sound_methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
-from buckler.runs.certify import certify_evidence
+from buckler.results import Certified, Pictures, Result
+from buckler.runs.admission import entries
+from buckler.runs.certify import certify_by_each
+from buckler.runs.contents import contents_hash, found_again
+from buckler.runs.own_method import method_named
+from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
-from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.certificates import read_labelled, read_origin
+from buckler.runs.store.decisions import read_drawings
 from buckler.runs.store.evidence import open_evidence
-from buckler.sampling.datasets import Dataset
-from buckler.types import IntArray, MarginKind, SimplexMap
+from buckler.sampling.datasets import Dataset, open_dataset
+from buckler.sampling.noise import Float32Array, content_id
+from buckler.types import MarginKind, SimplexMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,28 +39,6 @@ class CertifyOptions:
     temperature: float | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Result:
-    """One run: ``groups`` holds for each method the certificates of all inputs, in the order of ``ids``.
-
-    ``contents`` are hashes of the inputs' values where known, ``spec_toml`` the specification, ``fingerprints`` and
-    ``environment`` what the run says about its model, its data and its libraries; ``planned`` is its number of
-    inputs, and ``commands`` what makes it again from a file spec.toml with the specification.
-    """
-
-    path: Path
-    ids: tuple[str, ...]
-    labels: IntArray | None
-    groups: tuple[tuple[Certificate, ...], ...]
-    planned: int
-    contents: tuple[str, ...] | None
-    spec: Mapping[str, Any] | None
-    spec_toml: str | None
-    fingerprints: Mapping[str, str]
-    environment: Mapping[str, str]
-    commands: tuple[str, ...]
-
-
 def read_result(path: Path, options: CertifyOptions) -> Result:
     """Return the result at a path: evidence is certified as asked, certificates are read as they are."""
     if path.is_dir():
@@ -67,31 +52,29 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
-    groups, labels = [], None
-    for method in options.methods or tuple(method.name for method in sound_methods()):
-        scores = "/" in method
-        made, labels = certify_evidence(
-            evidence,
-            alpha=1e-3 if options.alpha is None else options.alpha,
-            method=method,
-            margin=options.margin or "quantile",
-            n=options.n,
-            certified_class=options.certified_class,
-            map=options.map if scores else None,
-            temperature=options.temperature if scores else None,
-        )
-        groups.append(tuple(made))
+    drawn = who_drew(evidence)
+    methods = options.methods or tuple(method.name for method in sound_methods())
+    made = certify_by_each(
+        evidence,
+        methods,
+        alpha=1e-3 if options.alpha is None else options.alpha,
+        margin=options.margin or "quantile",
+        n=options.n,
+        certified_class=options.certified_class,
+        map=options.map,
+        temperature=options.temperature,
+    )
     return Result(
         path=path,
-        ids=tuple(certificate.id for certificate in groups[0]),
-        labels=labels,
-        groups=tuple(groups),
+        groups=tuple(Certified(str(path), tuple(group), made.labels) for group in made.certificates),
         planned=evidence.inputs,
-        contents=tuple(name for shard in evidence.read_shards() for name in shard.inputs),
+        contents=made.contents,
+        contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=evidence.spec.to_toml(),
-        fingerprints={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
-        environment={str(k): str(v) for k, v in evidence.manifest["environment"].items()},
+        origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        environment=drawn.facts(),
+        caution=drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
     )
 
@@ -99,36 +82,51 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
         if getattr(options, name) is not None:
-            raise InvalidInput(f"{name} is for folders of evidence; {str(path)!r} holds certificates already made")
-    groups = _grouped(path, read_certificates(path), options.methods)
-    ids = tuple(certificate.id for certificate in groups[0])
+            called = name.removeprefix("certified_")
+            raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
+    certificates, labels = read_labelled(path)
+    known = None if labels is None else dict(zip((c.id for c in certificates), labels.tolist(), strict=True))
+    methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
+    groups = _grouped(path, certificates, methods)
+    truth = None if known is None else np.array([known[c.id] for c in groups[0]], dtype=np.int64)
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
+    contents, drawn = None, drawn_from(origin)
+    if "drawn_by" in origin:
+        drawers = entries(origin)
+        drawings = read_drawings(path, len(drawers))
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(drawers, drawings)
     return Result(
         path=path,
-        ids=ids,
-        labels=None,
-        groups=tuple(groups),
-        planned=len(ids),
-        contents=None,
+        groups=tuple(Certified(str(path), group, truth) for group in groups),
+        planned=len(groups[0]),
+        contents=contents,
+        contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
         spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
-        fingerprints={
-            key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)
-        },
-        environment={},
+        origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
+        environment={} if drawn is None else drawn.facts(),
+        caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
+        asked=_asked(origin),
     )
+
+
+def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
+    """Return the radii that decisions were about; a file that says otherwise than in rising numbers has none."""
+    radii = origin.get("radii")
+    fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
+    return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
 
 
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the commands behind a file of certificates that says where it comes from."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
-    if "target_radius" in origin:
-        fixed = {"--target-radius": origin["target_radius"], "--spec": "spec.toml"}
-        draws = {"--max-n": origin["spec"]["n"], "--n0": origin["spec"].get("n0", 0)}
-        return (_command("certify", {**fixed, **draws, **chosen, "--out": path}),)
+    if isinstance(radii := origin.get("radii"), list):
+        asked = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
+        fixed = {**asked, "--spec": "spec.toml", "--margin": origin.get("margin")}
+        return (_command("decide", {**fixed, **chosen, "--out": path}),)
     ways = ("method", "margin", "n", "map", "temperature")
     chosen |= {f"--{key}": origin[key] for key in ways if origin.get(key) is not None}
     return _command("sample", {"run": None, "--spec": "spec.toml"}), _command(
@@ -159,21 +157,38 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     return [tuple(group[name] for name in first) for group in apart.values()]
 
 
-def check_data(dataset: Dataset, result: Result) -> None:
-    """Refuse other data than those of a result, where it says which they were: labels or order may differ."""
-    known = result.fingerprints.get("data")
-    if known is not None and known != dataset.fingerprint:
-        raise InvalidInput(
-            f"data is not what was certified in {str(result.path)!r}: {dataset.fingerprint}, not {known}"
-        )
+def with_data(result: Result, data: str) -> Result:
+    """Return a result with pictures of its inputs, and labels where it had none, from the data that were certified.
 
-
-def labels_from(dataset: Dataset, result: Result) -> IntArray | None:
-    """Return the labels of a result: its own, or those that the data give to its ids."""
-    if result.labels is not None or dataset.labels is None:
-        return result.labels
-    known = dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
-    missing = next((name for name in result.ids if name not in known), None)
+    Where the result says what was drawn, other inputs are refused when the pictures are looked at.
+    """
+    spec = result.spec or {}
+    dataset = open_dataset(
+        data,
+        labels=spec.get("labels"),
+        resize=spec.get("resize"),
+        crop=spec.get("crop"),
+        value_range=tuple(spec.get("value_range", (0.0, 1.0))),
+    )
+    place = {name: i for i, name in enumerate(dataset.ids)}
+    missing = next((name for name in result.ids if name not in place), None)
     if missing is not None:
         raise InvalidInput(f"data must hold every input of {str(result.path)!r}; it has no {missing!r}")
-    return np.array([known[name] for name in result.ids], dtype=np.int64)
+    groups = result.groups
+    if result.labels is None and dataset.labels is not None:
+        labels = dataset.labels[[place[name] for name in result.ids]]
+        groups = tuple(replace(group, labels=labels) for group in groups)
+    return replace(result, groups=groups, pictures=Pictures(dataset.low, dataset.high, inputs_of(dataset, result)))
+
+
+def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
+    """Yield the inputs of a result one by one, in its order, compared with what was certified where that is known.
+
+    A picture of something else beside a certificate, or its label, would be worse than none.
+    """
+    seen = []
+    for x in found_again(dataset, result.ids, result.contents, result.path):
+        seen.append(content_id(x) if result.contents_hash is not None else "")
+        yield x
+    if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
+        raise InvalidInput(f"data is not what was certified in {str(result.path)!r}: some input has other values")

@@ -1,14 +1,15 @@
 """A specification, a classifier and inputs -> evidence in a folder.
 
-The inputs are cut into blocks of ``spec.shard_inputs``; a block is one shard of the store and the unit of work. What a
-block holds is a function of its number (``draw_block``), so it can be drawn anywhere, again, and in any order.
+The inputs are cut into blocks (``runs.blocks``); a block is one shard of the store and the unit of work. What is drawn
+for an input is a function of the specification and the data, not of the block, so it can be drawn anywhere, again, and
+in any order.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,20 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
-from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.admission import Allowed
+from buckler.runs.blocks import Block, Blocks
+from buckler.runs.contents import found_again
+from buckler.runs.executors import Desk, Executor, Step, as_executor, describe
+from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.spec import RunSpec, ScoreKind
+from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard
-from buckler.runs.store.writer import ScoreWriter, Writer, open_writer
+from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.backend import Keep
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Float32Array, Stream, content_id
+from buckler.sampling.noise import Stream, content_id
 from buckler.sampling.plan import Request
 from buckler.types import FloatArray, IntArray
 
@@ -33,18 +39,31 @@ ScoreMap = Callable[[Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a call to ``sample`` did: blocks there and in all, draws made by this call, and whether a limit ended it."""
+    """What a call to ``sample`` did: inputs there and in all, shards there, draws made by this call and lost by it."""
 
-    blocks_done: int
-    blocks: int
+    inputs_done: int
+    inputs: int
+    shards: int
     samples: int
+    lost: int
     seconds: float
     rows: int
+    difference: float | None = None
+    """The largest difference of the classifier's logits from those that began the run, where they are not the same."""
 
     @property
     def complete(self) -> bool:
-        """Whether every block is there."""
-        return self.blocks_done == self.blocks
+        """Whether every input is there."""
+        return self.inputs_done == self.inputs
+
+
+class Interrupted(KeyboardInterrupt):
+    """An interrupt, with what was done before it."""
+
+    def __init__(self, summary: Summary) -> None:
+        """Keep the summary."""
+        super().__init__()
+        self.summary = summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +91,18 @@ def sample(
     max_samples: int | None = None,
     repair: bool = False,
     any_environment: bool = False,
+    another_model: bool = False,
 ) -> Summary:
     """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
 
     ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
-    ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it.
+    ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it; an
+    interrupt raises ``Interrupted``, which says what is kept.
     Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
+
+    A run goes on with the classifier that began it, known by its answers, in the same environment, and with inputs
+    whose values are those that were drawn. ``any_environment`` lets another environment join, where answers are nearly
+    the same; ``another_model`` lets another classifier join. Both are recorded in the manifest.
     """
     if max_seconds is not None:
         max_seconds = check_positive("max_seconds", max_seconds)
@@ -88,27 +113,26 @@ def sample(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
     executor = as_executor(classifier)
-    runs = executor.describe()
+    identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0
     started = time.monotonic()
-    drawn = 0
+    drawn = kept = 0
     rows = spec.batch_size
     with (
         open_writer(
             folder,
             spec,
-            classifier=runs.fingerprint,
-            data=dataset.fingerprint,
+            identity,
             inputs=len(dataset),
-            environment=runs.environment,
             repair=repair,
-            any_environment=any_environment,
+            allowed=Allowed(any_environment, another_model),
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):
-        blocks = -(-len(dataset) // spec.shard_inputs)
-        there = sum(_size(spec, dataset, block) for block in writer.done)
-        missing = [block for block in range(blocks) if block not in writer.done]
+        check_drawn(writer, dataset)
+        there = writer.inputs_done
+        most = None if max_samples is None else max_samples // each
+        blocks = Blocks(writer.spec, dataset, writer.missing(), most=most)
         last: Future[None] | None = None
 
         def tick(count: int) -> None:
@@ -119,33 +143,42 @@ def sample(
             if max_seconds is not None and time.monotonic() - started > max_seconds:
                 raise _OutOfTimeError
 
-        def within_limit() -> Iterator[int]:
-            asked = 0
-            for block in missing:
-                asked += _size(spec, dataset, block) * each
-                if max_samples is not None and asked > max_samples:
-                    return
-                yield block
-
-        def done(block: int, content: Shard) -> None:
-            nonlocal last, rows
+        def done(first: int, content: Shard) -> None:
+            nonlocal last, rows, kept
             rows = min(rows, content.rows)
+            blocks.took(len(content.ids), content.seconds)
             if last is not None:
                 last.result()
-            last = background.submit(_write, writer, block, content, finished)
+            last = background.submit(_write, writer, first, content, finished)
+            kept += len(content.ids) * each
 
-        with suppress(_OutOfTimeError):
-            executor.run(
-                DrawBlocks(spec),
-                within_limit(),
-                lambda block: block_of(spec, dataset, block),
-                writer.desk,
-                tick=tick,
-                done=done,
-            )
-        if last is not None:
-            last.result()
-        return Summary(len(writer.done), blocks, drawn, time.monotonic() - started, rows)
+        def summary() -> Summary:
+            if last is not None:
+                last.result()
+            spent = time.monotonic() - started
+            apart = None if writer.entry is None else writer.entry.get("difference")
+            there, lost = writer.inputs_done, max(drawn - kept, 0)
+            return Summary(there, len(dataset), len(writer.done), drawn, lost, spent, rows, apart)
+
+        work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
+        try:
+            with suppress(_OutOfTimeError):
+                executor.run(work, iter(blocks), blocks.load, writer.desk, tick=tick, done=done)
+        except KeyboardInterrupt:
+            raise Interrupted(summary()) from None
+        return summary()
+
+
+def check_drawn(writer: Writer, dataset: Dataset) -> None:
+    """Refuse data whose values or labels are not those that the finished shards were drawn from."""
+    labels = None if dataset.labels is None else dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
+    for place in writer.done:
+        drawn = writer.read(place)
+        for _ in found_again(dataset, drawn.ids, drawn.inputs, writer.root):
+            pass
+        now = None if labels is None else [labels[name] for name in drawn.ids]
+        if now != (None if drawn.labels is None else drawn.labels.tolist()):
+            raise InvalidInput(f"data has other labels than those in {str(writer.root)!r}; use another folder")
 
 
 def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
@@ -161,32 +194,10 @@ def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = Non
     )
 
 
-def _size(spec: RunSpec, dataset: Dataset, block: int) -> int:
-    return min(spec.shard_inputs, len(dataset) - block * spec.shard_inputs)
-
-
-def _write(writer: Writer, block: int, content: Shard, finished: Callable[[int, Shard], None] | None) -> None:
-    writer.append(block, content)
+def _write(writer: Writer, first: int, content: Shard, finished: Callable[[int, Shard], None] | None) -> None:
+    writer.append(first, content)
     if finished is not None:
-        finished(block, content)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Block:
-    """The inputs of a block, and its number."""
-
-    number: int
-    ids: tuple[str, ...]
-    labels: IntArray | None
-    x: Float32Array
-
-
-def block_of(spec: RunSpec, dataset: Dataset, block: int) -> Block:
-    """Return a block with its inputs loaded."""
-    start = block * spec.shard_inputs
-    stop = start + _size(spec, dataset, block)
-    labels = None if dataset.labels is None else dataset.labels[start:stop]
-    return Block(block, dataset.ids[start:stop], labels, dataset.load(start, stop))
+        finished(first, content)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,52 +205,63 @@ class DrawBlocks:
     """The work of ``sample``, for an executor."""
 
     spec: RunSpec
+    expected: Expected | None
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that draws a block."""
+        if self.expected is not None:
+            self.expected.check(classifier, threads)
+        here = describe(classifier).environment
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
-            yield lambda block, desk: draw_block(engine, self.spec, block, desk)
+            yield lambda block, desk: replace(draw_block(engine, self.spec, block, desk), environment=here)
 
 
 def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard:
-    """Return a block's votes, its scores already in a file on the desk. A function of the block alone."""
-    ids, labels, x = block.ids, block.labels, block.x
+    """Return a block's votes, its scores already in a file on the desk; groups of inputs share batches."""
+    started = time.monotonic()
     make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
-    columns = None if make is None else _columns(engine, spec, x, ids, labels, make)
-    keep = None if make is None else Keep(make, columns if columns is not None and REST in columns else None)
-    scores = None if make is None else ScoreWriter(desk.folder, block.number, ids, spec)
+    groups = block.groups(spec.drawn_together)
+    columns = None if make is None else np.concatenate([_columns(engine, spec, group, make) for group in groups])
+    scores = None if make is None else ScoreWriter(desk.folder / block.score_file, block.ids, spec)
 
     def draw(stream: Stream, n: int, kept: int, checkpoints: Sequence[int]) -> IntArray:
         if scores is not None:
             scores.begin(stream)
         sink = None if scores is None else scores.add
-        votes = np.zeros((len(ids), len(checkpoints), spec.num_classes), dtype=np.int64)
-        for start, stop, what in ((0, kept, keep), (kept, n, None)):
-            if start < stop:
-                requests = [Request(i, start, stop) for i in range(len(ids))]
-                votes += engine.draw(
-                    x, ids, stream, requests, checkpoints=checkpoints, keep=what, sink=sink, progress=desk.tick
-                ).counts
+        votes = np.zeros((len(block.ids), len(checkpoints), spec.num_classes), dtype=np.int64)
+        for group in groups:
+            rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
+            chosen = columns[rows] if columns is not None and REST in columns else None
+            keep = None if make is None else Keep(make, chosen)
+            for start, stop, what in ((0, kept, keep), (kept, n, None)):
+                if start < stop:
+                    requests = [Request(i, start, stop) for i in range(len(group.ids))]
+                    votes[rows] += engine.draw(
+                        group.x, group.ids, stream, requests,
+                        checkpoints=checkpoints, keep=what, sink=sink, progress=desk.tick,
+                    ).counts  # fmt: skip
         return votes.cumsum(axis=1)
 
     selection = draw("selection", spec.n0, 0 if scores is None else spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
     counts = draw("estimation", spec.n, spec.kept_draws, spec.checkpoints)
     if scores is not None:
         scores.close()
-    return Shard(ids, labels, tuple(content_id(row) for row in x), selection, counts, columns, engine.rows)
+    hashes = tuple(content_id(row) for row in block.x)
+    seconds = time.monotonic() - started
+    return Shard(block.ids, block.labels, hashes, selection, counts, columns, engine.rows, seconds)
 
 
-def _columns(
-    engine: Engine, spec: RunSpec, x: Float32Array, ids: Sequence[str], labels: IntArray | None, make: ScoreMap
-) -> IntArray:
+def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:
     """Return the columns whose scores are kept: all, or chosen on a first pass over the selection draws."""
+    ids = group.ids
     if spec.runner_ups is None:
         return np.tile(np.arange(spec.num_classes, dtype=np.int64), (len(ids), 1))
     requests = [Request(i, 0, spec.n0) for i in range(len(ids))]
-    sums = engine.draw(x, ids, "selection", requests, keep=Keep(make, rows=False, sums=True)).sums
-    return choose_columns(np.zeros((len(ids), spec.num_classes)) if sums is None else sums, labels, spec.runner_ups)
+    sums = engine.draw(group.x, ids, "selection", requests, keep=Keep(make, rows=False, sums=True)).sums
+    none = np.zeros((len(ids), spec.num_classes))
+    return choose_columns(none if sums is None else sums, group.labels, spec.runner_ups)
 
 
 def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -> IntArray:

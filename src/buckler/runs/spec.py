@@ -9,17 +9,32 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any, Literal, get_args
 
+import tomli_w
+
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
+from buckler.files import read_text
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
 
-DRAWS_PER_SHARD = {"philox": 50_000, "cuda": 2_000_000}
-"""Draws behind one shard unless told: some seconds of work, which is what a kill can cost."""
+FULL_BATCHES = {"philox": 2, "cuda": 32}
+"""Batches that the inputs drawn together fill, about: few, since a shard holds at least that much work and a batch can
+take seconds on a processor; more on a device, where a batch that is not full costs as much as one that is."""
+
+MOST_TOGETHER = 1000
+"""Inputs drawn together, at most: they are held in memory."""
+
+MOST_CLASSES = 10**6
+MOST_VOTES = 1 << 28
+"""Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""
+
+LARGEST_TOML = 16 << 20
+"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -50,7 +65,7 @@ class RunSpec:
     score_dtype: ScoreDtype | None = None
     checkpoints: tuple[int, ...] = ()
     batch_size: int = 512
-    shard_inputs: int = 0
+    shard_inputs: int | None = None
     noise: NoiseKind = "philox"
     device: str = "cpu"
     dtype: Dtype = "float32"
@@ -67,17 +82,19 @@ class RunSpec:
     ids: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Check every field, and fill in the checkpoints and the shard size where they are left open."""
+        """Check every field, and fill in the checkpoints where they are left open."""
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
         put = object.__setattr__
         put(self, "sigma", check_positive("sigma", self.sigma))
-        for name, low in (("num_classes", 2), ("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
+        put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
+        for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
-        for name in ("limit", "resize", "crop", "runner_ups"):
+        for name in ("limit", "resize", "crop", "runner_ups", "shard_inputs"):
             if getattr(self, name) is not None:
-                put(self, name, check_whole(name, getattr(self, name), 1, 10**12))
+                most = 10**6 if name == "shard_inputs" else 10**12
+                put(self, name, check_whole(name, getattr(self, name), 1, most))
         put(self, "seed", check_whole("seed", self.seed, 0, LARGEST_SEED))
         check_choice("scores", self.scores, get_args(ScoreKind))
         check_choice("noise", self.noise, get_args(NoiseKind))
@@ -97,8 +114,19 @@ class RunSpec:
         if list(points) != sorted(set(points)) or points[-1] != self.n:
             raise InvalidInput(f"checkpoints must rise to n = {self.n}; got {show(self.checkpoints)}")
         put(self, "checkpoints", points)
-        shard = check_whole("shard_inputs", self.shard_inputs, 0, 10**6)
-        put(self, "shard_inputs", shard or max(1, min(1000, DRAWS_PER_SHARD[self.noise] // (self.n + self.n0))))
+        votes = self.drawn_together * (len(points) + 1) * self.num_classes
+        if votes > MOST_VOTES:
+            raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
+
+    @property
+    def drawn_together(self) -> int:
+        """How many inputs share batches; a shard holds a whole number of such groups.
+
+        It follows from the specification alone, so that what is drawn for an input does not depend on where shards
+        end: kernels may round differently for another batch.
+        """
+        fitting = FULL_BATCHES[self.noise] * self.batch_size // (self.n + self.n0)
+        return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
     @property
     def kept_draws(self) -> int:
@@ -127,31 +155,33 @@ class RunSpec:
 
     def hash(self) -> str:
         """Return the hash of the content: the same for equal specifications, whatever file they came from."""
-        text = json.dumps(self.as_dict(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
+        return hash_of(self.as_dict())
 
     def to_toml(self) -> str:
         """Return the specification as TOML."""
-        return "".join(f"{key} = {_toml(value)}\n" for key, value in self.as_dict().items())
+        return tomli_w.dumps(self.as_dict())
+
+
+FIELDS = frozenset(field.name for field in fields(RunSpec))
+
+
+def hash_of(values: Mapping[str, Any]) -> str:
+    """Return the hash of a specification as it was written, by this version or another with more or fewer fields."""
+    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
 
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
     """Return the specification with these fields; unknown and missing ones are named."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"the specification must be a table of fields; got {show(values)}")
-    known = {field.name for field in fields(RunSpec)}
-    unknown = sorted(str(k) for k in values.keys() - known)
+    unknown = sorted(str(k) for k in values.keys() - FIELDS)
     if unknown:
-        raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(known))}")
+        raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
     missing = [k for k in ("model", "data", "sigma", "num_classes", "n") if k not in values]
     if missing:
         raise InvalidInput(f"the specification must say {missing[0]}")
     return RunSpec(**dict(values))
-
-
-def from_toml(text: str) -> RunSpec:
-    """Return the specification in a TOML text."""
-    return from_dict(read_toml(text))
 
 
 def read_toml(text: str) -> dict[str, Any]:
@@ -160,6 +190,39 @@ def read_toml(text: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
+
+
+def read_toml_file(path: Path, name: str) -> dict[str, Any]:
+    """Return the fields in a TOML file, which is called ``name`` where it cannot be read."""
+    try:
+        text = read_text(path, LARGEST_TOML)
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml(text)
+
+
+def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting: from ``a,b,c``, from a list of a TOML file, or from one value.
+
+    >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
+    ((100, 200), (0.1, 1.0), ())
+    """
+    if given is None:
+        return ()
+    parts = given.split(",") if isinstance(given, str) else given if isinstance(given, (list, tuple)) else [given]
+    try:
+        return tuple(kind(part.strip() if isinstance(part, str) else part) for part in parts)
+    except (TypeError, ValueError):
+        wanted = {int: "whole numbers", float: "numbers"}.get(kind, "names")
+        raise InvalidInput(f"{name} must be {wanted} separated by commas; got {show(given)}") from None
+
+
+def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+    """Return the values of a setting that may have each of them once."""
+    found = values(name, given, kind)
+    if len(set(found)) != len(found):
+        raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
+    return found
 
 
 def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
@@ -180,13 +243,3 @@ def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
         ):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_toml, value)) + "]"
-    if isinstance(value, str):
-        if any(0xD800 <= ord(c) < 0xE000 for c in value):
-            raise InvalidInput(f"text must be Unicode; got {show(value)}")
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return repr(value).lower() if isinstance(value, bool) else repr(value)

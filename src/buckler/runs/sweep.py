@@ -9,11 +9,15 @@ import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from buckler.errors import InvalidInput
-from buckler.runs.certify import certify_evidence
+from buckler.records import Claim
+from buckler.results import Certified, short_names
+from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
-from buckler.runs.store.evidence import Evidence
+from buckler.runs.own_method import method_named
+from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sweeps import SweepTable
 
 SAVE_EVERY = 10.0
@@ -32,6 +36,11 @@ class Task:
     def id(self) -> str:
         """The name of the cell in the table."""
         return self.cell.id(self.run)
+
+    @property
+    def sound(self) -> bool:
+        """Whether its rows are certificates; otherwise they are claims by a method of the user's own."""
+        return method_named(self.cell.method).sound
 
 
 def run_hash(evidence: Evidence) -> str:
@@ -54,6 +63,31 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
     return list(made.values())
 
 
+def sweep_runs(
+    folders: Sequence[str | Path],
+    grid: Grid,
+    out: Path,
+    *,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Certified[Claim]]:
+    """Certify runs in every cell of a grid, keep all certificates in the table ``out``, and return the cells.
+
+    Cells that the table has already are read from it; ``progress`` is told how many are there, of how many.
+    """
+    if not folders:
+        raise InvalidInput("a sweep needs at least one run, a folder with evidence; got none")
+    tasks = tasks_of([open_evidence(folder) for folder in folders], grid)
+    table = SweepTable(out)
+    sweep(tasks, grid, table, progress=None if progress is None else lambda done: progress(done, len(tasks)))
+    roots = list(dict.fromkeys(task.evidence.root for task in tasks))
+    names = dict(zip(roots, short_names(roots), strict=True))
+    cells = []
+    for task in tasks:
+        certificates, labels = table.read(task.id)
+        cells.append(Certified(names[task.evidence.root], tuple(certificates), labels))
+    return cells
+
+
 def sweep(
     tasks: Sequence[Task],
     grid: Grid,
@@ -63,10 +97,11 @@ def sweep(
 ) -> int:
     """Certify the cells that are missing from ``table``, save it, and return how many those were.
 
-    A cell that is there is kept, unless the run has grown since. What is done is saved on the way and when interrupted.
+    A cell that is there is kept, unless the run has grown since or the method is a user's function, which may have been
+    changed since. What is done is saved on the way and when interrupted.
     """
     settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
-    missing = [task for task in tasks if table.rows(task.id) != _inputs(task.evidence)]
+    missing = [task for task in tasks if table.rows(task.id) != task.evidence.inputs_done or not task.sound]
     saved = time.monotonic()
     try:
         for done, task in enumerate(missing):
@@ -82,15 +117,16 @@ def sweep(
 
 
 def _fill(task: Task, table: SweepTable) -> None:
-    cell, scored = task.cell, "/" in task.cell.method
-    certificates, labels = certify_evidence(
+    cell, method = task.cell, method_named(task.cell.method)
+    certify = certify_evidence if method.sound else claim_evidence
+    certificates, labels = certify(
         task.evidence,
         alpha=cell.alpha,
         method=cell.method,
         margin=cell.margin,
         n=cell.n,
         certified_class=cell.certified_class,
-        map=cell.map if scored else None,
+        map=cell.map if method.reads == "scores" else None,
         temperature=cell.temperature,
     )
     table.put(
@@ -101,8 +137,3 @@ def _fill(task: Task, table: SweepTable) -> None:
         folder=str(task.evidence.root),
         certified_class=cell.certified_class,
     )
-
-
-def _inputs(evidence: Evidence) -> int:
-    size = evidence.spec.shard_inputs
-    return sum(min(size, evidence.inputs - shard * size) for shard in evidence.shards)

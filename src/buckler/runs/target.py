@@ -1,90 +1,72 @@
-"""A target radius for many inputs -> any-time certificates as they are decided, on any executor."""
+"""What is asked about every input before the first draw: radii, alpha, the class's rule, and settings that fit."""
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any, Literal, get_args
 
-from buckler.errors import InvalidInput
-from buckler.records import Certificate
-from buckler.runs.anytime import certify_until_decided
-from buckler.runs.executors import Desk, Executor, Step
-from buckler.runs.sample import Block, make_engine
-from buckler.runs.spec import RunSpec
-from buckler.sampling.classifiers import Classifier
-from buckler.sampling.datasets import Dataset
+from buckler.certify.ladder import Ladder, check_precision, fine_radii
+from buckler.errors import InvalidInput, check_choice
+from buckler.runs.spec import from_dict
+from buckler.types import MarginKind
 
-BATCHES_AT_ONCE = 4
-"""Inputs of a block at most, in rows of a batch: enough that the last ones of a block seldom leave a batch thin."""
+ClassRule = Literal["selection", "label"]
 
-FEWEST = 64
-"""Inputs of a block at least, for the same reason: each wants sixteen draws or more at a time."""
+MAX_N = 100_000
+"""Draws for each input at most, unless told: what the field's usual tool always draws."""
+
+FOR_EVIDENCE = ("scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints", "shard_inputs")
+"""Settings that say what a run keeps on disk; drawing until decided keeps votes alone."""
 
 
 @dataclass(frozen=True, slots=True)
-class DecideInputs:
-    """The work of ``decide``: one test for each input of a block, their draws in shared batches."""
+class Target:
+    """What is asked about every input, fixed before the first draw: rising radii or a precision, and one alpha.
 
-    spec: RunSpec
-    target_radius: float
-    alpha: float
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that decides a block, handing in each certificate when it is decided."""
-        engine = make_engine(self.spec, classifier, threads)
-
-        def step(block: Block, desk: Desk) -> None:
-            certify_until_decided(
-                engine,
-                block.x,
-                block.ids,
-                target_radius=self.target_radius,
-                alpha=self.alpha,
-                max_n=self.spec.n,
-                n0=self.spec.n0,
-                labels=block.labels,
-                finished=desk.hand_in,
-                progress=desk.tick,
-            )
-
-        with engine.session():
-            yield step
-
-
-def decide(
-    spec: RunSpec,
-    executor: Executor,
-    dataset: Dataset,
-    *,
-    target_radius: float,
-    alpha: float,
-    use_labels: bool,
-    skip: Collection[str],
-    finished: Callable[[Certificate], None],
-    tick: Callable[[int], None],
-) -> None:
-    """Call ``finished`` with the certificate of each input not in ``skip``, as it is decided.
-
-    **Guarantee.** Each is wrong with probability at most ``alpha``, whenever its drawing stopped. Its draws and its
-    decision are those of its input alone, whatever the executor, for a classifier that treats rows independently.
+    With a ``precision`` in place of radii, as much is certified as there is: the radii are those of a fine ladder, and
+    drawing ends where the certified one is that close to the estimated one. The class is the top one of ``n0`` separate
+    selection draws, or the true label.
     """
-    if use_labels and dataset.labels is None:
-        raise InvalidInput("class 'label' needs labels, and this data has none")
-    left = [i for i, name in enumerate(dataset.ids) if name not in skip]
-    most = spec.batch_size * BATCHES_AT_ONCE
-    size = most if executor.width == 1 else min(most, max(FEWEST, -(-len(left) // (4 * executor.width))))
 
-    def fetch(number: int) -> Block:
-        chosen = left[number * size : (number + 1) * size]
-        part = dataset.select(ids=[dataset.ids[i] for i in chosen])
-        return Block(number, part.ids, part.labels if use_labels else None, part.load(0, len(part)))
+    radii: tuple[float, ...] = ()
+    alpha: float = 1e-3
+    certified_class: ClassRule = "selection"
+    margin: MarginKind = "quantile"
+    precision: float | None = None
 
-    executor.run(
-        DecideInputs(spec, target_radius, alpha),
-        range(-(-len(left) // size)),
-        fetch,
-        Path(),
-        tick=tick,
-        done=lambda _, certificate: finished(certificate),
-    )
+    def __post_init__(self) -> None:
+        """Check what does not need a specification."""
+        check_choice("class", self.certified_class, get_args(ClassRule))
+        if self.precision is None:
+            object.__setattr__(self, "radii", Ladder(self.radii, 1.0, self.alpha, margin=self.margin).radii)
+        elif self.radii:
+            raise InvalidInput("radii do not go with a precision, which has a ladder of its own")
+        else:
+            check_precision(self.precision)
+
+    def ladder(self, sigma: float, max_n: int, exam_n: int = 0) -> Ladder:
+        """Return the ladder that noise of this size and this many draws make of it."""
+        radii = self.radii if self.precision is None else fine_radii(self.precision, sigma)
+        return Ladder(radii, sigma, self.alpha, max_n, self.margin, exam_n, self.precision)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the fields as JSON, under the names of the command's options."""
+        return {
+            "radii": list(self.radii), "alpha": self.alpha, "class": self.certified_class, "margin": self.margin,
+            "precision": self.precision,
+        }  # fmt: skip
+
+
+def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str, Any]:
+    """Return the settings of a run that decides ``target``: what does not apply is refused, what is missing filled in.
+
+    ``n`` is the number of draws for each input at most; ``n0`` is 0 where the class is the label.
+    """
+    fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
+    # A specification that was written out holds values that say nothing: what would be filled in anyway.
+    filled = from_dict({"model": "-", "data": "-", "sigma": 1.0, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
+    unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
+    if unfit:
+        raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
+    if target.certified_class == "label" and settings.get("n0", 0) != 0:
+        raise InvalidInput(f"n0 is for a class that is selected, and the class is the label; got {settings['n0']}")
+    return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **fit}

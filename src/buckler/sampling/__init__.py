@@ -2,13 +2,16 @@
 
 - ``classifiers``: what a classifier must be, a callable ``batch -> logits``; ``as_classifier(model)`` makes one of
   a torch module (``modules``), an ONNX file, a scikit-learn estimator or a callable. ``Normalized(model, mean, std)``.
-- ``models.resolve_model(name)``: what ``--model`` means. ``fingerprint``: a hash that changes when a model does.
+- ``models.resolve_model(name)``: what ``--model`` means. ``weights``: the hashes of its files.
+- ``architectures.build(name, num_classes)``: the reference networks, so that a name and a file of weights are a model.
 - ``datasets.open_dataset(name)``: inputs with stable ids, from arrays (``arrays``), folders of ``images`` or digits.
 - ``noise``: (seed, input id, stream, block) -> Gaussian noise, whatever the batch size or order.
 - ``plan``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.
 - ``engine.draw_counts(model, x, sigma=, n=, seed=, stream=, input_id=)`` and ``draw_scores``; ``Engine`` for runs. It
   drives a ``backend``: NumPy on the host, or a torch ``device``.
-- ``adaptive.draw_until_decided(engine, x, ids, deciders, max_n=)``: each input until its decider has seen enough.
+- ``adaptive.draw_until_decided(engine, x, ids, decider)``: round after round, until the decider has seen enough.
+- ``probe.Probe(...).ask(classifier)``: what a classifier answers to a small fixed batch, by which it is known again.
+- ``values``: what the numbers of an input mean; bytes are spread over a declared range, floats taken as they are.
 - ``environment``: what the bytes depend on beside the specification.
 
 May import: the root modules.

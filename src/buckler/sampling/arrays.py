@@ -9,16 +9,17 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, check_whole_array, show
+from buckler.files import check_plain
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
+from buckler.sampling.values import from_bytes
 from buckler.types import AnyArray, IntArray
 
 _UNREADABLE = (
     OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,
     tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
-_LARGE, _UNFOLDS = 1 << 30, 100
+_LARGE, _UNFOLDS = 1 << 28, 100
 """A file may unfold to this many bytes, or to this many times its own size: more is not data but a trap."""
 
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
@@ -27,8 +28,9 @@ _CIFAR10_RECORD = 1 + 3 * 32 * 32
 def open_array(path: Path, *, labels: str | Path | None, low: float, high: float) -> Dataset:
     """Return the data set in an ``.npy`` file, or under ``x_test, y_test`` or ``x, y, index`` of an ``.npz`` file.
 
-    Bytes are images, scaled to [0, 1]; a last axis of 1 or 3 holds their channels and is moved to the front. Floats are
-    taken as they are and must lie in [low, high]. Ids are the rows' numbers, or ``index`` where the file has it.
+    Bytes are images, spread over [low, high]; a last axis of 1 or 3 holds their channels and is moved to the front.
+    Other numbers are taken as they are and must lie in [low, high]. Ids are the rows' numbers, or ``index`` where the
+    file has it.
     """
     index: IntArray | None = None
     found: IntArray | None = None
@@ -44,6 +46,8 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         found = None if y is None else check_whole_array("y", y.reshape(-1))
         index = check_whole_array("index", members["index"]) if "index" in members and key == "x" else None
     if labels is not None:
+        if found is not None:
+            raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
         found = check_whole_array("labels", _read(Path(labels)))
     if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
         raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")
@@ -54,10 +58,9 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
 
     def load(where: Sequence[int]) -> Float32Array:
         rows = x[list(where)]
-        return to_unit(rows) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
+        return from_bytes(channels_first(rows), (low, high)) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
 
-    print_ = fingerprint("array", path, found, ids)
-    return Dataset(ids, found, load, print_, *((0.0, 1.0) if bytes_ else (low, high)))
+    return Dataset(ids, found, load, low, high)
 
 
 def open_cifar10(folder: Path) -> Dataset:
@@ -72,22 +75,21 @@ def open_cifar10(folder: Path) -> Dataset:
         raise InvalidInput(f"data {str(path)!r} must hold labels from 0 to 9; got {labels.max()}")
 
     def load(where: Sequence[int]) -> Float32Array:
-        return to_unit(records[list(where), 1:].reshape(-1, 3, 32, 32))
+        return from_bytes(records[list(where), 1:].reshape(-1, 3, 32, 32), (0.0, 1.0))
 
-    return Dataset(tuple(str(i) for i in range(len(records))), labels, load, fingerprint("cifar10", path))
+    return Dataset(tuple(str(i) for i in range(len(records))), labels, load)
 
 
-def to_unit(pixels: AnyArray) -> Float32Array:
-    """Return bytes as float32 in [0, 1], channels first."""
+def channels_first(pixels: AnyArray) -> AnyArray:
+    """Return images with their channels before height and width."""
     if pixels.ndim == 4 and pixels.shape[-1] in {1, 3} and pixels.shape[1] not in {1, 3}:
-        pixels = np.moveaxis(pixels, -1, 1)
-    elif pixels.ndim == 3:
-        pixels = pixels[:, None]
-    return np.ascontiguousarray(pixels, dtype=np.float32) / np.float32(255.0)
+        return np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+    return pixels[:, None] if pixels.ndim == 3 else pixels
 
 
 def _read(path: Path) -> AnyArray:
     try:
+        check_plain(path)
         return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
     except _UNREADABLE as problem:
         raise InvalidInput(f"data {str(path)!r} is not a readable .npy file: {show(str(problem), 120)}") from None
@@ -96,6 +98,7 @@ def _read(path: Path) -> AnyArray:
 def _read_members(path: Path) -> dict[str, AnyArray]:
     wanted = {"x_test", "y_test", "x", "y", "index"}
     try:
+        check_plain(path)
         with path.open("rb") as raw:
             file = np.load(raw, allow_pickle=False)
             if not isinstance(file, np.lib.npyio.NpzFile):

@@ -5,7 +5,7 @@ any callable. Inputs are float32 and noise has already been added to them: prepr
 and ``Normalized`` puts it there.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, MissingExtra, check_choice, check_float_array, check_whole, show
-from buckler.sampling.fingerprint import fingerprint
+from buckler.sampling.weights import weight_files
 from buckler.types import AnyArray
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -24,12 +24,14 @@ Dtype = Literal["float32", "bfloat16", "float16"]
 class Classifier(Protocol):
     """A deterministic map from a batch of inputs to one row of logits each.
 
-    ``backend`` says what a batch is: a float32 NumPy array, or a float32 torch tensor on ``device``.
+    ``backend`` says what a batch is: a float32 NumPy array, or a float32 torch tensor on ``device``. ``files`` are the
+    names and SHA-256 of the files that it was loaded from, where there are any.
     """
 
     num_classes: int | None
     backend: Literal["numpy", "torch"]
     device: str
+    files: Mapping[str, str]
 
     def __call__(self, batch: Any, /) -> Any:
         """Return logits ``[rows, num_classes]`` for ``batch[rows, ...]``."""
@@ -39,13 +41,9 @@ class Classifier(Protocol):
         """Return a context in which the classifier is ready to be called, and after which it is as it was."""
         ...
 
-    def fingerprint(self) -> str:
-        """Return a hash that changes when the classifier does."""
-        ...
-
 
 class CallableClassifier:
-    """Any callable from a float32 NumPy batch to logits. The fingerprint is that of its source text."""
+    """Any callable from a float32 NumPy batch to logits."""
 
     backend: Literal["numpy", "torch"] = "numpy"
     device = "cpu"
@@ -53,6 +51,7 @@ class CallableClassifier:
     def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
         """Wrap ``call``."""
         self.num_classes = num_classes
+        self.files: Mapping[str, str] = {}
         self._call = call
 
     def __call__(self, batch: AnyArray, /) -> Any:
@@ -62,10 +61,6 @@ class CallableClassifier:
     def session(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
         return nullcontext()
-
-    def fingerprint(self) -> str:
-        """Return the hash of the callable's source, or of its attributes where it is an object."""
-        return fingerprint("callable", self._call)
 
 
 class EstimatorClassifier:
@@ -84,6 +79,7 @@ class EstimatorClassifier:
         if not hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function"):
             raise InvalidInput(f"model must have predict_proba or decision_function; got {show(estimator)}")
         self.num_classes: int | None = len(estimator.classes_)
+        self.files: Mapping[str, str] = {}
         self._estimator = estimator
 
     def __call__(self, batch: AnyArray, /) -> AnyArray:
@@ -100,10 +96,6 @@ class EstimatorClassifier:
         """Return a context that does nothing."""
         return nullcontext()
 
-    def fingerprint(self) -> str:
-        """Return the hash of the fitted parameters."""
-        return fingerprint("estimator", self._estimator)
-
 
 class OnnxClassifier:
     """An ONNX file with one input, run by onnxruntime; its first output is taken as logits."""
@@ -117,8 +109,7 @@ class OnnxClassifier:
             import onnxruntime
         except ImportError:
             raise MissingExtra("onnxruntime", "onnx") from None
-        self._path = Path(path)
-        if not self._path.is_file():
+        if not Path(path).is_file():
             raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
@@ -128,6 +119,7 @@ class OnnxClassifier:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as problem:
             raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
+        self.files: Mapping[str, str] = weight_files(Path(path))
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in {"tensor(float)", "tensor(double)", "tensor(float16)"}:
             raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
@@ -143,10 +135,6 @@ class OnnxClassifier:
     def session(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
         return nullcontext()
-
-    def fingerprint(self) -> str:
-        """Return the hash of the file."""
-        return fingerprint("onnx", self._path)
 
 
 class _NormalizedCallable:

@@ -1,8 +1,8 @@
 """Named data sets: inputs with stable ids, labels where known, and a declared range that is checked.
 
 ``open_dataset`` takes ``digits``, an ``.npy`` or ``.npz`` file, a folder of images by class, or CIFAR-10 in its
-official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first; arrays of
-floats are taken as they are, and must lie in the declared range, since sigma is in the same units.
+official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first. Arrays
+lie in the declared range, since sigma is in the same units: bytes are spread over it, other numbers taken as they are.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_real, check_whole, show
-from buckler.sampling.fingerprint import fingerprint
+from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.noise import Float32Array
+from buckler.sampling.values import check_value_range
 from buckler.types import IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]
@@ -26,7 +26,6 @@ class Dataset:
     ids: tuple[str, ...]
     labels: IntArray | None
     loader: Loader
-    fingerprint: str
     low: float = 0.0
     high: float = 1.0
     positions: tuple[int, ...] | None = None
@@ -94,25 +93,32 @@ def open_dataset(
     """Return the data set behind a name or path.
 
     ``labels`` is an ``.npy`` file of classes for arrays that come without. ``resize`` scales the shorter side of each
-    image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays of floats.
+    image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays: bytes are spread
+    over it, other numbers are taken as they are and must lie in it.
     """
     from buckler.sampling import arrays, images
 
-    low, high = (check_real("value_range", v) for v in value_range)
-    if low >= high:
-        raise InvalidInput(f"value_range must be two numbers, the lower first; got {show(value_range)}")
+    low, high = check_value_range(value_range)
     path = Path(name)
+    if path.suffix not in {".npy", ".npz"}:
+        _refuse("labels", labels, "arrays; these data bring their own")
+        if (low, high) != (0.0, 1.0):
+            raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
     if str(name) == "digits":
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return digits()
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        if resize is not None or crop is not None:
-            raise InvalidInput("resize and crop are for folders of images; arrays are taken as they are")
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return arrays.open_array(path, labels=labels, low=low, high=high)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
+        _refuse("resize", resize, "folders of images")
+        _refuse("crop", crop, "folders of images")
         return arrays.open_cifar10(path)
     if (path / "test_batch").is_file():
         raise InvalidInput(
@@ -120,6 +126,12 @@ def open_dataset(
             "use the binary version (cifar-10-batches-bin) or an .npz file"
         )
     return images.open_folder(path, resize=resize, crop=crop)
+
+
+def _refuse(name: str, value: object, what: str) -> None:
+    """Refuse an argument that these data would not look at."""
+    if value is not None:
+        raise InvalidInput(f"{name} is for {what}; got {show(value)}")
 
 
 def digits() -> Dataset:
@@ -150,4 +162,4 @@ def from_arrays(
     def load(where: Sequence[int]) -> Float32Array:
         return np.ascontiguousarray(x[list(where)], dtype=np.float32)
 
-    return Dataset(names, labels, load, fingerprint("array", x, labels, names), low, high)
+    return Dataset(names, labels, load, low, high)

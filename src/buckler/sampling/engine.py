@@ -39,6 +39,7 @@ GROUP = 16
 
 Progress = Callable[[int], None]
 Sink = Callable[[Float32Array], None]
+ScoreMap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,17 @@ class Engine:
         votes, sums = self._backend.tally()
         return Drawn(votes.reshape(len(inputs), segments, m), sums)
 
+    def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
+        """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input."""
+        return self.draw(x, ids, stream, [Request(i, start, start + n) for i in range(len(ids))]).counts[:, 0]
+
+    def scores(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap) -> FloatArray:
+        """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of draws ``0, ..., n - 1``."""
+        rows: list[Float32Array] = []
+        requests = [Request(i, 0, n) for i in range(len(ids))]
+        self.draw(x, ids, stream, requests, keep=Keep(make), sink=rows.append)
+        return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
+
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
         low, total = 0, size(batch)
         while low < total:
@@ -197,7 +209,7 @@ def check_inputs(x: ArrayLike, ids: Sequence[str]) -> Float32Array:
     return inputs
 
 
-def score_map(name: SimplexMap, temperature: float | None) -> Callable[[Any], Any]:
+def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
     """Return the map from logits to the simplex."""
     from buckler.sampling.simplex import to_simplex
 
@@ -241,9 +253,8 @@ def draw_counts(
     made = as_classifier(classifier, num_classes=num_classes)
     engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
     with engine.session():
-        drawn = engine.draw(inputs, ids, stream, [Request(i, start, start + n) for i in range(len(ids))])
-    counts: IntArray = drawn.counts[:, 0]
-    return counts[0] if one else counts
+        counts = engine.votes(inputs, ids, stream, n, start)
+    return np.asarray(counts[0] if one else counts)
 
 
 def draw_scores(
@@ -268,9 +279,6 @@ def draw_scores(
     n = check_whole("n", n, 1)
     made = as_classifier(classifier, num_classes=num_classes)
     engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
-    rows: list[Float32Array] = []
-    keep = Keep(score_map(map, temperature))
     with engine.session():
-        engine.draw(inputs, ids, stream, [Request(i, 0, n) for i in range(len(ids))], keep=keep, sink=rows.append)
-    scores = np.concatenate(rows).astype(np.float64).reshape(len(ids), n, engine.num_classes)
+        scores = engine.scores(inputs, ids, stream, n, score_map(map, temperature))
     return np.asarray(scores[0] if one else scores)

@@ -1,26 +1,48 @@
-"""What the bytes of a run depend on beside its specification: versions of the libraries, and the kind of device."""
+"""What the bytes of a run depend on beside its specification: versions, the kind of device, the processor's set."""
 
 import platform
 from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
 
 from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
 
 
 def environment(classifier: Classifier) -> dict[str, str]:
-    """Return the versions and the device that a classifier's draws depend on."""
-    found = {"numpy": version("numpy"), "machine": platform.machine(), "device": "cpu"}
+    """Return the versions, the device and the instruction set that a classifier's draws depend on."""
+    found = {
+        "buckler": _version("buckler"),
+        "numpy": np.__version__,
+        "machine": platform.machine(),
+        "instructions": _instructions(),
+        "device": "cpu",
+    }
     if classifier.backend == "torch":
         import torch
 
         found["torch"] = torch.__version__
+        found["device"] = classifier.device
         if classifier.device.startswith("cuda"):
             found["device"] = torch.cuda.get_device_name(classifier.device)
         else:
-            found["device"] = classifier.device
-    library = {OnnxClassifier: "onnxruntime", EstimatorClassifier: "scikit-learn"}.get(type(classifier))
-    if library is not None:
-        try:
-            found[library] = version(library)
-        except PackageNotFoundError:
-            found[library] = "unknown"
+            found["torch instructions"] = torch.backends.cpu.get_cpu_capability()
+    else:
+        # A callable may call any of them, so all that are installed count.
+        known = {OnnxClassifier: ["onnxruntime"], EstimatorClassifier: ["scikit-learn"]}
+        for library in known.get(type(classifier), ["onnxruntime", "scikit-learn", "torch"]):
+            found[library] = _version(library)
     return found
+
+
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _instructions() -> str:
+    """Return the instruction sets of this processor that NumPy's kernels choose between."""
+    shown = np.show_config(mode="dicts")
+    found = shown.get("SIMD Extensions", {}).get("found", []) if isinstance(shown, dict) else []
+    return " ".join(map(str, found)) or "baseline"

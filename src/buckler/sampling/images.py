@@ -10,7 +10,6 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.noise import Float32Array
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM"}
@@ -34,10 +33,7 @@ def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = N
             raise InvalidInput(f"images must have one size; got {show(sorted(shapes))}: give resize and crop")
         return np.stack(pixels)
 
-    sizes = tuple(path.stat().st_size for path in files)
-    return Dataset(
-        ids, np.asarray(labels, dtype=np.int64), load, fingerprint("images", ids, sizes, labels, resize, crop)
-    )
+    return Dataset(ids, np.asarray(labels, dtype=np.int64), load)
 
 
 def _by_class(folder: Path) -> tuple[list[Path], list[int]]:
@@ -99,7 +95,9 @@ def read_image(path: Path, name: str, *, resize: int | None = None, crop: int | 
         raise
     except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as problem:
         raise InvalidInput(f"image {name!r} cannot be read: {show(str(problem), 120)}") from None
-    return np.ascontiguousarray(np.moveaxis(pixels, -1, 0)) / np.float32(255.0)
+    channels_first: Float32Array = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    channels_first /= np.float32(255.0)
+    return channels_first
 
 
 def _shape(image: Any, name: str, resize: int | None, crop: int | None) -> Any:

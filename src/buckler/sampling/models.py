@@ -18,6 +18,7 @@ from typing import Any, cast
 
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier
+from buckler.sampling.weights import weight_files
 
 Architecture = Callable[[int], Any]
 
@@ -39,14 +40,17 @@ def resolve_model(
         raise InvalidInput("mean and std must be given together")
     head, colon, tail = name.partition(":")
     model: Any
+    files: Mapping[str, str] = {}
     if name.endswith(".onnx"):
         model = name
     elif colon and head == "hf":
         model, own = load_transformers(Path(tail))
+        files = weight_files(Path(tail))
         if mean is None or std is None:
             mean, std = own or (None, None)
     elif colon and head in architectures:
         model = load_architecture(architectures[head], Path(tail), num_classes)
+        files = weight_files(Path(tail))
     elif colon and all(part.isidentifier() for part in head.split(".")) and tail.isidentifier():
         model = call_factory(head, tail)
     else:
@@ -57,11 +61,13 @@ def resolve_model(
     if mean is not None and std is not None:
         if isinstance(model, str):
             model = as_classifier(model)
-            num_classes = num_classes or model.num_classes
+            num_classes, files = num_classes or model.num_classes, model.files
         model = Normalized(model, mean, std)
-    return as_classifier(
+    made = as_classifier(
         model, num_classes=num_classes, device=device, dtype=dtype, channels_last=channels_last, compile=compile
     )
+    made.files = files or made.files
+    return made
 
 
 @contextmanager

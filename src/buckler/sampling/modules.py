@@ -5,6 +5,7 @@ the noisy input stay float32, and matrix products and convolutions run in ``dtyp
 """
 
 import copy
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
@@ -13,7 +14,6 @@ from torch import nn
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
-from buckler.sampling.fingerprint import fingerprint
 from buckler.sampling.fusion import evaluating, fuse
 from buckler.sampling.narrow import AVAILABLE
 from buckler.types import AnyArray
@@ -76,7 +76,7 @@ class TorchClassifier:
         self._format = torch.channels_last if channels_last else torch.contiguous_format
         self._input = self._dtype if convert else torch.float32
         self._call: Any = None if compile else module
-        self._description = (dtype, channels_last, compile, autocast)
+        self.files: Mapping[str, str] = {}
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
@@ -103,12 +103,6 @@ class TorchClassifier:
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which every part of the module is in eval mode; each gets its own mode back."""
         return evaluating(self.module)
-
-    def fingerprint(self) -> str:
-        """Return the hash of the module's structure, weights and own ``forward`` methods, and of how it is run."""
-        kinds = {type(part) for part in self.module.modules()}
-        own = {k.__qualname__: k.forward for k in kinds if not k.__module__.startswith(("torch.", "transformers."))}
-        return fingerprint("torch", str(self.module), self.module, own, self._description)
 
 
 def infer_classes(module: nn.Module) -> int | None:

@@ -5,11 +5,9 @@
 - ``recipe.TrainingConfig(sigma=, architecture=, ...)``: every choice that decides the weights.
 - ``data.read_images(name, path)``: the images, from one file, a folder, or the bundled digits.
 - ``weights.load_network(path)``: the network in a weights file, ready to be smoothed.
-- ``architectures.ARCHITECTURES``: name -> network; ResNet-110 for 32x32, ResNet-50 for 224x224, two shallow ones.
 
 Behind ``train``: ``descent`` (the steps), ``augmentation`` (batches made on the device), ``averaging`` (the running
-average of the weights), ``checkpoints``, ``devices``, ``accuracy``, ``cards``. ``python -m buckler.training`` is the
-command ``buckler train`` for a machine that has torch and little else.
+average of the weights), ``checkpoints``, ``devices``, ``accuracy``, ``cards``.
 
 Importing this room loads no torch; the modules that need it do. May import: the root modules and ``sampling``.
 """

@@ -4,12 +4,15 @@ Written twice, for a program (``.json``) and for a person (``.md``). Knows no to
 """
 
 import json
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write, parse_json, read_text
+
+LARGEST_CARD = 1 << 20
+"""Bytes of a card, at most."""
 
 PAGE = """# {title}
 
@@ -78,9 +81,8 @@ def write_card(folder: Path, card: Card) -> tuple[Path, Path]:
     page = PAGE.format(**(fields | {"title": stem, "recipe": recipe, "versions": versions}))
     texts = {folder / f"{stem}.json": json.dumps(fields, indent=2) + "\n", folder / f"{stem}.md": page}
     for path, text in texts.items():
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, path)  # noqa: PTH105  (the atomic rename, by its plain name)
+        with atomic_write(path) as temporary:
+            temporary.write_text(text, encoding="utf-8")
     first, second = texts
     return first, second
 
@@ -88,6 +90,6 @@ def write_card(folder: Path, card: Card) -> tuple[Path, Path]:
 def read_card(path: Path) -> Card:
     """Return the card in a ``.json`` file."""
     try:
-        return Card(**json.loads(path.read_text(encoding="utf-8")))
+        return Card(**parse_json(read_text(path, LARGEST_CARD)))
     except (OSError, ValueError, TypeError):
         raise InvalidInput(f"path must be a network's card (.json); {path} is not readable as one") from None

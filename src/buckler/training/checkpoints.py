@@ -6,7 +6,6 @@ draws of an epoch depend on (seed, epoch) alone.
 """
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from buckler.errors import InvalidInput
+from buckler.files import atomic_write
 
 FORMAT = "buckler-training-1"
 
@@ -45,9 +45,8 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
         "updates": checkpoint.updates,
         "optimiser": dict(checkpoint.optimiser),
     }
-    partial = path.with_name(path.name + ".partial")
-    torch.save(state, partial)
-    os.replace(partial, path)  # noqa: PTH105  (the atomic rename, by its plain name)
+    with atomic_write(path) as temporary:
+        torch.save(state, temporary)
 
 
 def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_label, show
+from buckler.files import checksum
 from buckler.types import AnyArray, IntArray
 
 PARTS = ("x_train", "y_train", "x_test", "y_test")
@@ -67,9 +68,7 @@ def read_images(name: str, path: Path | None = None) -> Images:
         raise InvalidInput(f"{path.name} must hold the arrays {', '.join(PARTS)}; {missing.args[0]}") from None
     except (ValueError, OSError, zipfile.BadZipFile, EOFError, TypeError, AttributeError):
         raise InvalidInput(f"data must be a .npz file with {', '.join(PARTS)}; {path} is not readable as one") from None
-    with path.open("rb") as stream:
-        checksum = hashlib.file_digest(stream, "sha256").hexdigest()
-    return _images(name, path.name, arrays, checksum)
+    return _images(name, path.name, arrays, checksum(path))
 
 
 def digest(arrays: Mapping[str, AnyArray]) -> str:
@@ -94,14 +93,14 @@ def _load(path: Path) -> AnyArray:
     return array
 
 
-def _images(name: str, source: str, arrays: Mapping[str, AnyArray], checksum: str) -> Images:
+def _images(name: str, source: str, arrays: Mapping[str, AnyArray], sha256: str) -> Images:
     labels = arrays["y_train"]
     if labels.ndim != 1 or labels.dtype.kind not in "iu" or labels.size == 0:
         raise InvalidInput(f"y_train must be whole numbers of shape [inputs]; got {labels.dtype} {labels.shape}")
     num_classes = int(labels.max()) + 1
     if num_classes < 2:
         raise InvalidInput("y_train must hold at least 2 different classes; got one")
-    return Images(name, source, **arrays, num_classes=num_classes, sha256=checksum)
+    return Images(name, source, **arrays, num_classes=num_classes, sha256=sha256)
 
 
 def _digits() -> Images:

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from buckler.sampling.architectures import Network
 from buckler.training.accuracy import accuracy_under
-from buckler.training.architectures import Network
 from buckler.training.data import Images
 from buckler.training.descent import Progress
 from buckler.training.fitting import checkpoint_path, fit
@@ -60,13 +60,9 @@ def train_denoiser(
         def answer(x: Tensor, told: float = sigma) -> Tensor:
             return classifier(network(x, told))  # type: ignore[no-any-return]
 
-        accuracy[f"{sigma:g}"] = accuracy_under(
-            Classify(sigma).inputs, answer, *test, seed=config.seed, device=device
-        )
+        accuracy[f"{sigma:g}"] = accuracy_under(Classify(sigma).inputs, answer, *test, seed=config.seed, device=device)
     weights = out / f"{config.stem(images.name)}.safetensors"
-    sha256 = save_network(
-        weights, network, architecture="unet", num_classes=images.num_classes, sigma=config.sigma
-    )
+    sha256 = save_network(weights, network, architecture="unet", num_classes=images.num_classes, sigma=config.sigma)
     checkpoint_path(config, images.name, out).unlink(missing_ok=True)
     parameters = sum(p.numel() for p in network.parameters())
     return TrainedDenoiser(weights, sha256, parameters, accuracy, round(descent.seconds, 1))

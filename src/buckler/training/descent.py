@@ -42,9 +42,7 @@ class Descent:
     ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
     """
 
-    def __init__(
-        self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor
-    ) -> None:
+    def __init__(self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor) -> None:
         """Start from the network's present weights."""
         self.config, self.task, self.network, self.images, self.labels = config, task, network, images, labels
         self.device = next(network.parameters()).device
@@ -95,9 +93,7 @@ class Descent:
                 loss_sum, since = torch.zeros_like(loss_sum), 0
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 
-    def batches(
-        self, number: int, limit: int | None = None
-    ) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
+    def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
         """Yield the network's inputs, images and labels of random full batches, drawn from the seed and ``number``."""
         home, seed = self.images.device, self.config.seed
         order = torch.randperm(len(self.images), generator=stream(home, seed, number, 0), device=home)

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from buckler import __version__
+from buckler.sampling.architectures import Network, build
 from buckler.training.accuracy import accuracy_under
-from buckler.training.architectures import Network, build
 from buckler.training.averaging import recompute_statistics
 from buckler.training.cards import Card, write_card
 from buckler.training.data import Images

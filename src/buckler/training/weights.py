@@ -1,15 +1,14 @@
 """Networks on disk: float16 safetensors, with what is needed to rebuild the network in the header."""
 
-import hashlib
 import json
-import os
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra
-from buckler.training.architectures import Network, build
+from buckler.files import atomic_write, checksum
+from buckler.sampling.architectures import Network, build
 
 HEADER = "buckler"
 """The entry of the file's metadata that says, as JSON, which network the weights belong to."""
@@ -33,10 +32,10 @@ def save_network(path: Path, network: nn.Module, *, architecture: str, num_class
         raise MissingExtra("safetensors", "torch") from None
     # One entry, since safetensors writes several in random order: the same weights must give the same checksum.
     header = {HEADER: json.dumps({"architecture": architecture, "num_classes": num_classes, "sigma": sigma})}
-    partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(save({name: _half(value) for name, value in network.state_dict().items()}, metadata=header))
-    os.replace(partial, path)  # noqa: PTH105  (the atomic rename, by its plain name)
-    return file_sha256(path)
+    with atomic_write(path) as temporary:
+        kept = {name: _half(value) for name, value in network.state_dict().items()}
+        temporary.write_bytes(save(kept, metadata=header))
+    return checksum(path)
 
 
 def load_network(path: Path | str) -> Network:
@@ -61,12 +60,6 @@ def load_network(path: Path | str) -> Network:
     except RuntimeError:
         raise InvalidInput(f"{path} does not hold the weights of {header['architecture']}") from None
     return network.eval()
-
-
-def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _half(value: Tensor) -> Tensor:

@@ -48,8 +48,8 @@
     const follow = (event) => {
       const svg = byId("accuracy-chart").querySelector("svg");
       const at = view.scale("x").invert(event.clientX - svg.getBoundingClientRect().left - view.origin()[0]);
-      const width = Number(payload.radii[1]) - Number(payload.radii[0]);
-      showRadius(Math.min(payload.radii.length - 1, Math.max(0, Math.round(at / width))));
+      const distance = (text) => Math.abs(Number(text) - at);
+      showRadius(payload.radii.reduce((best, text, i) => (distance(text) < distance(payload.radii[best]) ? i : best), 0));
     };
     byId("accuracy-chart").addEventListener("pointermove", follow);
     byId("accuracy-chart").addEventListener("pointerdown", follow);

@@ -1,26 +1,25 @@
-"""Blocks done by workers on a Ray cluster. The only module that imports ray.
+"""Blocks done by workers on a Ray cluster.
 
-Each worker is an actor that loads the classifier once, from the same name, and must find the same fingerprint; a block
-whose worker is lost is handed out again. Results and files travel to the driver, which alone writes.
+Each worker is an actor that loads the classifier once, from the same name, and must find the same files; a block whose
+worker is lost is handed out again. Results and files travel to the driver, which alone writes.
 """
 
-import logging
 import os
-import signal
 import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import InvalidInput, MissingExtra, StoreError, WorkerLost, check_whole
+from buckler.errors import InvalidInput, StoreError, WorkerLost, check_whole
+from buckler.runs.executors.connection import check_node, connect
 from buckler.runs.executors.protocol import Description, Desk, Load, Work, describe
 from buckler.runs.spec import difference
-from buckler.runs.store.folder import writing
+from buckler.runs.store.sealed import writing
 
 AHEAD = 2
 """Blocks handed to a worker at once: the next is there when one is finished, and no more is lost with the worker."""
@@ -99,7 +98,8 @@ class OnRay:
     ) -> None:
         """Connect, and ask for the workers; they come as the cluster has room for them."""
         wanted = None if workers is None else check_whole("workers", workers, 1, 100_000)
-        self._ray = _connect(address, wanted)
+        self._ray = connect(address, wanted)
+        self._node = self._ray.get_runtime_context().get_node_id()
         self._load, self._any_environment = load, any_environment
         self._seen: Description | None = None
         self._members: list[_Member] = []
@@ -184,6 +184,8 @@ class OnRay:
         """Wait a second at most for whatever comes first, and take it in."""
         ready, _ = self._ray.wait(list(self._waiting), timeout=1.0)
         tick(0)
+        if not ready:
+            check_node(self._ray, self._node)
         for reference in ready:
             member, what, block = self._waiting.pop(reference)
             try:
@@ -242,48 +244,14 @@ class OnRay:
         self._call_in()
 
     def _compare(self, came: Description) -> None:
-        """Refuse a worker whose classifier, or whose libraries or device, are not those of the first."""
+        """Refuse a worker whose files, libraries or device are not those of the first; answers are compared at work."""
         seen = self._seen = self._seen or came
-        if (came.fingerprint, came.num_classes) != (seen.fingerprint, seen.num_classes):
-            raise StoreError(f"the workers run different classifiers: {seen.fingerprint} and {came.fingerprint}")
+        if (came.files, came.num_classes) != (seen.files, seen.num_classes):
+            changes = difference(
+                {**seen.files, "classes": seen.num_classes}, {**came.files, "classes": came.num_classes}
+            )
+            changes = changes.replace("in the folder", "at one worker").replace("asked for", "at another")
+            raise StoreError(f"the workers run different classifiers: {changes}")
         if came.environment != seen.environment and not self._any_environment:
             changes = difference(seen.environment, came.environment).replace("in the folder", "at one worker")
             raise StoreError(f"the workers differ: {changes.replace('asked for', 'at another')} (--any-environment)")
-
-
-def _connect(address: str | None, workers: int | None) -> Any:
-    """Return the ray module, connected to the cluster at an address or to one started here."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    if address is None:
-        # Read at import: without it Ray replaces 127.0.0.1 by the machine's own address and listens to the network.
-        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-    try:
-        with _signals_kept():
-            import ray
-    except ImportError:
-        raise MissingExtra("ray", "ray") from None
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    here: dict[str, Any] = {"address": address}
-    if address is None:
-        count = workers or os.cpu_count() or 1
-        here = {"address": "local", "num_cpus": count, "include_dashboard": False, "_node_ip_address": "127.0.0.1"}
-    try:
-        with _signals_kept():
-            ray.init(**here, log_to_driver=False, logging_level=logging.ERROR)
-    except (ConnectionError, ValueError, RuntimeError) as problem:
-        reason = " ".join(str(problem).split())[:300]
-        raise InvalidInput(f"address must be that of a running Ray cluster; {address!r} gave: {reason}") from None
-    return ray
-
-
-@contextmanager
-def _signals_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back: Ray brings its own, which would end the process without a word."""
-    main = threading.current_thread() is threading.main_thread()
-    before = signal.getsignal(signal.SIGTERM) if main else None
-    try:
-        yield
-    finally:
-        if main:
-            signal.signal(signal.SIGTERM, before)

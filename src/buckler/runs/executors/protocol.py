@@ -18,7 +18,7 @@ class Description:
 
     num_classes: int | None
     device: str
-    fingerprint: str
+    files: Mapping[str, str]
     environment: Mapping[str, str]
 
 
@@ -78,9 +78,7 @@ class Executor(Protocol):
 
 def describe(classifier: Classifier) -> Description:
     """Return the facts of a classifier in this process."""
-    return Description(
-        classifier.num_classes, classifier.device, classifier.fingerprint(), dict(environment(classifier))
-    )
+    return Description(classifier.num_classes, classifier.device, dict(classifier.files), environment(classifier))
 
 
 class InProcess:

@@ -1,18 +1,22 @@
 """Certificates as one Parquet table, a row each, readable by pandas, polars and duckdb."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.errors import InvalidInput
-from buckler.records import Certificate
-from buckler.runs.store.files import atomic_write
-from buckler.runs.store.tables import open_table
+from buckler.errors import InvalidInput, check_whole_array, show
+from buckler.files import atomic_write, parse_json
+from buckler.laws import named
+from buckler.records import Certificate, Claim
+from buckler.runs.store.tables import likely_rows, open_table
+from buckler.types import IntArray, Law
+
+Row = TypeVar("Row", bound=Claim)
 
 SCHEMA = pa.schema(
     [
@@ -35,19 +39,38 @@ SCHEMA = pa.schema(
 )
 
 
-LARGEST = 10**8
-"""Certificates in a table, at most."""
+BATCH = 1 << 16
+"""Rows that are Python numbers at a time."""
+
+LABEL = "label"
+"""The column of true classes, in a table of certificates whose data had them."""
+
+ROW_BYTES = 32_768
+"""Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
 
 ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
 
 def write_certificates(
-    path: Path, certificates: Sequence[Certificate], origin: Mapping[str, Any] | None = None
+    path: Path,
+    certificates: Sequence[Certificate],
+    origin: Mapping[str, Any] | None = None,
+    labels: IntArray | None = None,
+    beside: pa.Table | None = None,
 ) -> None:
-    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
+
+    True classes, where known, are one more column; the columns of ``beside``, a row for each certificate, stand beside
+    theirs too, and readers of certificates pass them over.
+    """
     schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    table = pa.Table.from_pylist([asdict(c) for c in certificates], schema=schema)
+    table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
+    if labels is not None:
+        table = table.append_column(LABEL, pa.array(labels, pa.int64()))
+    if beside is not None:
+        for column in beside.schema:
+            table = table.append_column(column, beside[column.name])
     with atomic_write(path) as temporary:
         pq.write_table(table, temporary, compression="zstd")
 
@@ -56,29 +79,65 @@ def read_origin(path: Path) -> dict[str, Any] | None:
     """Return what the certificates of a table were made from, or None if it does not say."""
     try:
         metadata = _open(path).schema_arrow.metadata or {}
-        found = json.loads(metadata[ORIGIN]) if ORIGIN in metadata else None
-    except (ValueError, RecursionError) as broken:
+        found = parse_json(metadata[ORIGIN]) if ORIGIN in metadata else None
+    except ValueError as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
     return found if isinstance(found, dict) else None
 
 
 def read_certificates(path: Path) -> list[Certificate]:
     """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
+    return read_labelled(path)[0]
+
+
+def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
+    """Return the certificates of a table, each validated again, and the true classes where it has them."""
     try:
         table = _open(path).read()
-        missing = {field.name for field in fields(Certificate)} - set(table.column_names)
+        labels = None
+        if LABEL in table.column_names:
+            labels = check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
+        missing = set(SCHEMA.names) - set(table.column_names)
         if missing:
             raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
         table = table.select(SCHEMA.names).cast(SCHEMA)
         empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
         if empty:
             raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
-        return [Certificate(**row) for row in table.to_pylist()]
+        return list(each_row(table, path, certificate_of)), labels
     except InvalidInput:
         raise
     except (OSError, ValueError, pa.ArrowException) as broken:
         raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
 
 
+def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
+    """Yield what is read from each row of a table with our columns; a row that contradicts itself is named."""
+    number = 0
+    for batch in table.to_batches(max_chunksize=BATCH):
+        for row in batch.to_pylist():
+            name = row["id"]
+            try:
+                yield read(row)
+            except InvalidInput as problem:
+                raise type(problem)(f"row {number} of {path} ({show(name)}): {problem}") from None
+            number += 1
+
+
+def certificate_of(row: dict[str, Any]) -> Certificate:
+    """Return the certificate of a row, validated again: what follows from its own fields is recomputed."""
+    return Certificate(law=_gaussian(row.pop("sigma")), **row)
+
+
+def claim_of(row: dict[str, Any]) -> Claim:
+    """Return the certificate of a row, or the claim of one that says that its method is not sound."""
+    return certificate_of(row) if row["sound"] else Claim(law=_gaussian(row.pop("sigma")), **row)
+
+
+@lru_cache(maxsize=64)
+def _gaussian(sigma: float) -> Law:
+    return named("gaussian", {"sigma": sigma})
+
+
 def _open(path: Path) -> pq.ParquetFile:
-    return open_table(path, rows=LARGEST, row_bytes=8192)
+    return open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)

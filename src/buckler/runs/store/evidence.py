@@ -1,23 +1,25 @@
 """Reading evidence back. Files are checked against their seals before they are used."""
 
+import hashlib
+import json
 from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole, show
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
 from buckler.records import Counts, Scores
-from buckler.runs.spec import RunSpec, from_dict
+from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
+from buckler.runs.store.folder import Place
+from buckler.runs.store.scores import ScoreFile
 from buckler.runs.store.shard import Shard, decode
-from buckler.runs.store.tables import open_table
 from buckler.sampling.simplex import to_simplex
-from buckler.types import FloatArray, IntArray, SimplexMap
+from buckler.types import AnyArray, FloatArray, IntArray, SimplexMap
 
 AHEAD = 4
 """Shards that are read while the one before them is used."""
@@ -30,17 +32,27 @@ class Evidence:
     root: Path
     spec: RunSpec
     manifest: Mapping[str, Any]
-    shards: tuple[int, ...]
+    shards: tuple[Place, ...]
 
     @property
     def complete(self) -> bool:
         """Whether every input has been drawn."""
-        return len(self.shards) == int(self.manifest["shards"])
+        return self.inputs_done == self.inputs
 
     @property
     def inputs(self) -> int:
         """The number of inputs of the whole run."""
         return int(self.manifest["inputs"])
+
+    @property
+    def inputs_done(self) -> int:
+        """The number of inputs that have been drawn."""
+        return sum(place.stop - place.first for place in self.shards)
+
+    def parts(self) -> Iterator[dict[str, Any]]:
+        """Yield the ranges of inputs that were drawn at once, with who drew them; their files are not compared."""
+        for place in self.shards:
+            yield from folder.parts_of(self.root, place, ("classifier", "environment"))
 
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
@@ -55,22 +67,44 @@ class Evidence:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _read(self, shard: int) -> Shard:
-        seal = folder.check_shard(self.root, shard, self.manifest["owner"])
-        return decode(folder.shard_path(self.root, shard, "counts"), self.spec, int(seal["rows"]))
+    def _read(self, place: Place) -> Shard:
+        return read_shard(self.root, place, self.spec, self.manifest["owner"])
 
-    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
-        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+    def digest(self) -> str:
+        """Return a hash of all that was drawn, input by input: it does not depend on where shards begin and end."""
+        total = hashlib.blake2b(digest_size=20, person=b"buckler-drawn-1")
+        for place, shard in zip(self.shards, self.read_shards(), strict=True):
+            scores = None if shard.columns is None else self._scores(place)
+            for i, name in enumerate(shard.ids):
+                label = None if shard.labels is None else int(shard.labels[i])
+                total.update(json.dumps([place.first + i, name, label, shard.inputs[i]]).encode())
+                for values in (shard.selection, shard.counts, shard.columns):
+                    total.update(b"-" if values is None else values[i].tobytes())
+                for stream in ("selection", "estimation") if scores is not None else ():
+                    for rows in scores.rows(stream, i, i + 1) if scores is not None else ():
+                        total.update(rows.tobytes())
+        return total.hexdigest()
+
+    def _scores(self, place: Place) -> ScoreFile:
+        return ScoreFile(place.path(self.root, "scores"), self.spec, place.stop - place.first)
+
+    def checkpoint(self, n: int | None) -> int:
+        """Return the place of the first ``n`` draws, all unless told, among the checkpoints of the votes."""
         points = self.spec.checkpoints
         wanted = self.spec.n if n is None else check_whole("n", n, 1)
         if wanted not in points:
             raise InvalidInput(f"n must be one of the checkpoints {', '.join(map(str, points))}; got {n}")
+        return points.index(wanted)
+
+    def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
+        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+        place = self.checkpoint(n)
         names: list[str] = []
         votes, chosen, labels = [], [], []
         for shard in self.read_shards():
             # Copies of what is asked for, so that the other checkpoints of a million inputs are not held.
             names += shard.ids
-            votes.append(shard.counts[:, points.index(wanted)].copy())
+            votes.append(shard.counts[:, place].copy())
             if shard.selection is not None:
                 chosen.append(shard.selection.copy())
             if shard.labels is not None:
@@ -84,6 +118,12 @@ class Evidence:
             np.concatenate(labels) if labels else None,
         )
 
+    def check_scores(self) -> Literal["logits", "softmax", "sparsemax"]:
+        """Return which scores the run holds; one that holds votes alone is refused."""
+        if self.spec.scores == "none":
+            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
+        return self.spec.scores
+
     def scores(
         self,
         n: int | None = None,
@@ -94,41 +134,49 @@ class Evidence:
 
         Where logits were stored, ``map`` and ``temperature`` are chosen here; otherwise they are those of the run.
         """
-        kind = self.spec.scores
-        if kind == "none":
-            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without --scores")
+        for place, content in zip(self.shards, self.read_shards(), strict=True):
+            yield from self.scores_of(place, content, n, map, temperature)
+
+    def scores_of(
+        self,
+        place: Place,
+        content: Shard,
+        n: int | None = None,
+        map: SimplexMap | None = None,  # noqa: A002
+        temperature: float | None = None,
+    ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
+        """Yield what ``scores`` does for the inputs of one shard, which has been read and checked already."""
+        kind = self.check_scores()
         if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
             raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
+        if map == "sparsemax" and temperature is not None:
+            raise InvalidInput("temperature is for softmax scores; got map 'sparsemax'")
         kept = self.spec.kept_draws
         draws = kept if n is None else check_whole("n", n, 1, kept)
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         heat = temperature if kind == "logits" else self.spec.temperature
-        for shard, content in zip(self.shards, self.read_shards(), strict=True):
-            rows = _read_scores(folder.shard_path(self.root, shard, "scores"), self.spec, len(content.ids))
-            before = len(content.ids) * self.spec.n0
-            for i, name in enumerate(content.ids):
-                label = None if content.labels is None else int(content.labels[i])
-                parts = [rows[before + i * kept :][:draws], rows[i * self.spec.n0 :][: self.spec.n0]]
-                made = [
-                    Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
-                    for part in parts
-                    if len(part) and content.columns is not None
-                    for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
-                ]
-                yield made[0], made[1] if self.spec.n0 else None, label
+        rows = self._scores(place)
+        for i, name in enumerate(content.ids):
+            label = None if content.labels is None else int(content.labels[i])
+            made = [
+                Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
+                for stream, size in (("estimation", draws), ("selection", self.spec.n0))
+                if size and content.columns is not None
+                for part in [_as_double(rows.of(stream, i, size))]
+                for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
+            ]
+            yield made[0], made[1] if self.spec.n0 else None, label
 
 
-def _read_scores(path: Path, spec: RunSpec, inputs: int) -> FloatArray:
-    draws = inputs * (spec.kept_draws + spec.n0)
-    try:
-        table = open_table(path, rows=draws, row_bytes=64 + 8 * spec.num_classes, memory_map=True)
-        values = table.read(columns=["scores"])["scores"].combine_chunks()
-        if len(values) != draws or values.null_count:
-            raise ValueError(f"{len(values)} rows of scores, and there should be {draws}")
-        with np.errstate(invalid="ignore"):  # what is no number is refused, and named, where it is used
-            return np.asarray(values.flatten(), dtype=np.float64).reshape(draws, -1)
-    except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, AttributeError) as problem:
-        raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)}") from None
+def _as_double(rows: AnyArray) -> FloatArray:
+    with np.errstate(invalid="ignore"):  # what is no number is refused, and named, where it is used
+        return np.asarray(rows, dtype=np.float64)
+
+
+def read_shard(root: Path, place: Place, spec: RunSpec, owner: Mapping[str, Any]) -> Shard:
+    """Return a shard whose files are those of its seal."""
+    seal = folder.check_shard(root, place, owner)
+    return decode(place.path(root, "counts"), spec, place.stop - place.first, int(seal["rows"]))
 
 
 def open_evidence(root: str | Path) -> Evidence:
@@ -138,12 +186,8 @@ def open_evidence(root: str | Path) -> Evidence:
         raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
     if (root / folder.SHARDS).is_symlink():
         raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
-    manifest = folder.read_manifest(root)
-    try:
-        spec = from_dict(manifest["spec"])
-    except InvalidInput as problem:
-        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: {problem}") from None
-    if manifest["owner"]["spec"] != spec.hash():
-        raise DamagedEvidence(f"{str(root / folder.MANIFEST)!r} is damaged: its specification has another hash")
-    shards = int(manifest["shards"])
-    return Evidence(root, spec, manifest, tuple(s for s in folder.sealed_shards(root) if s < shards))
+    manifest, spec = folder.read_manifest(root)
+    count, _, overlapping = folder.sort_out(folder.places(root, spec, manifest["inputs"])[0])
+    if overlapping:
+        raise DamagedEvidence(f"{str(overlapping[0].path(root, 'seal'))!r} is damaged: it overlaps another shard")
+    return Evidence(root, spec, manifest, tuple(count))

@@ -1,174 +1,130 @@
-"""A run's folder: who may write to it, how a file gets into it whole, and how a damaged one is found.
+"""A run's folder: which shards are in it, and how a damaged one is found.
 
-    manifest.json              specification, its hash, fingerprints, versions
-    shards/000000.parquet      votes of a block of inputs
-    shards/000000.scores.parquet
-    shards/000000.json         the seal: checksums of the files above, written last
+    manifest.json                     specification, its hash, and who drew: answers, files, versions
+    shards/000000-000119.parquet      votes of the inputs 0 to 119
+    shards/000000-000119.scores.parquet
+    shards/000000-000119.json         the seal: checksums of the files above and who drew them, written last
+    shards/000007.parquet             where the specification says how many inputs a shard has, its number
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard
-counts only once its seal is there; without one its files are leftovers of a killed run and are drawn again. The
-manifest and the seals hold a checksum of themselves.
+counts only once its seal is there; without one its files are leftovers of a killed run. A shard whose inputs all lie in
+another, larger one was merged into it (``compact``), and does not count either.
 """
 
-import hashlib
-import json
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import DamagedEvidence, StoreError
+from buckler.errors import DamagedEvidence, InvalidInput
+from buckler.files import checksum, sync_folder
+from buckler.runs.spec import FIELDS, RunSpec, from_dict, hash_of
+from buckler.runs.store.sealed import TEMPORARY, newer, read_sealed, writing
 
-FORMAT = 1
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 PARTS = {"counts": ".parquet", "scores": ".scores.parquet"}
-LARGEST_JSON = 64 * 1024 * 1024
-_TEMPORARY = ".tmp-"
+_NAME = re.compile(r"(\d{6,12})(?:-(\d{6,12}))?", re.ASCII)
 
 
-def shard_path(root: Path, shard: int, part: str) -> Path:
-    """Return where a part of a shard lies: names are made of numbers, never read from a file."""
-    suffix = ".json" if part == "seal" else PARTS[part]
-    return root / SHARDS / f"{shard:06d}{suffix}"
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a shard lies: the inputs ``[first, stop)``, and the name of its files without their endings."""
+
+    name: str
+    first: int
+    stop: int
+
+    def path(self, root: Path, part: str) -> Path:
+        """Return where a part of the shard lies: names are made of numbers, never read from a file."""
+        return root / SHARDS / (self.name + (".json" if part == "seal" else PARTS[part]))
 
 
-@contextmanager
-def writing(action: str) -> Iterator[None]:
-    """Turn what the operating system says into one clear line."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as problem:
-        raise StoreError(f"cannot {action}: {problem.strerror or problem}; what was finished is kept") from problem
+def place_of(first: int, stop: int, spec: RunSpec, inputs: int) -> Place:
+    """Return the place of a shard with the inputs ``[first, stop)``."""
+    size = spec.shard_inputs
+    if size and first % size == 0 and stop == min(first + size, inputs):
+        return Place(f"{first // size:06d}", first, stop)
+    return Place(f"{first:06d}-{stop - 1:06d}", first, stop)
 
 
-@contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Hold the folder for one writer; the operating system lets go of it however the writer ends."""
-    import fcntl
-
-    with writing(f"write to {str(root)!r}"):
-        (root / SHARDS).mkdir(parents=True, exist_ok=True)
-        if (root / SHARDS).is_symlink():
-            raise StoreError(f"{str(root / SHARDS)!r} must be a folder of its own, not a link")
-        handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise StoreError(
-                f"another process is writing to {str(root)!r}; wait for it, or use another folder"
-            ) from None
-        yield
-    finally:
-        os.close(handle)
+def _place(name: str, spec: RunSpec, inputs: int) -> Place | None:
+    """Return the place of the shard with a name, or None if this run can have no such shard."""
+    match = _NAME.fullmatch(name)
+    if match is None:
+        return None
+    size, number = spec.shard_inputs, int(match[1])
+    first, stop = (number, int(match[2]) + 1) if match[2] else (number * (size or 0), (number + 1) * (size or 0))
+    stop = stop if match[2] else min(stop, inputs)
+    return Place(name, first, stop) if first < stop <= inputs else None
 
 
-def temporary(path: Path) -> Path:
-    """Return the name under which a file is written before it is whole."""
-    return path.with_name(_TEMPORARY + path.name)
+def sealed_names(root: Path) -> list[str]:
+    """Return the names of the shards that have a seal."""
+    return sorted(path.stem for path in (root / SHARDS).glob("*.json") if _NAME.fullmatch(path.stem))
 
 
-def publish(path: Path) -> None:
-    """Flush the temporary file of ``path`` to the disk and give it its name."""
-    with writing(f"write {str(path)!r}"):
-        with temporary(path).open("rb") as file:
-            os.fsync(file.fileno())
-        temporary(path).replace(path)
-        sync_folder(path.parent)
+def places(root: Path, spec: RunSpec, inputs: int) -> tuple[list[Place], list[str]]:
+    """Return the places of all shards that have a seal, and the names of those that this run cannot have."""
+    found = {name: _place(name, spec, inputs) for name in sealed_names(root)}
+    return [place for place in found.values() if place], [name for name, place in found.items() if place is None]
 
 
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+def sort_out(found: Iterable[Place]) -> tuple[list[Place], list[Place], list[Place]]:
+    """Return the shards that count, in the order of the inputs; those inside of others; those that overlap others."""
+    count, inside, overlapping = list[Place](), list[Place](), list[Place]()
+    for place in sorted(found, key=lambda place: (place.first, -place.stop)):
+        before = count[-1].stop if count else 0
+        (count if place.first >= before else inside if place.stop <= before else overlapping).append(place)
+    return count, inside, overlapping
 
 
-def clear_temporary(root: Path) -> None:
-    """Remove what a killed run left half written."""
-    with writing(f"clean {str(root)!r}"):
-        for folder in (root, root / SHARDS):
-            for path in folder.glob(_TEMPORARY + "*"):
-                path.unlink()
+def measure(path: Path) -> dict[str, Any]:
+    """Return the size and checksum of a file, as a seal states them."""
+    return {"bytes": path.stat().st_size, "sha256": checksum(path)}
 
 
-def checksum(path: Path) -> dict[str, Any]:
-    """Return the size and SHA-256 of a file."""
-    digest = hashlib.sha256()
-    size = 0
-    with path.open("rb") as file:
-        while piece := file.read(1 << 20):
-            digest.update(piece)
-            size += len(piece)
-    return {"bytes": size, "sha256": digest.hexdigest()}
-
-
-def _seal(values: Mapping[str, Any]) -> str:
-    text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as JSON with a checksum of themselves, whole or not at all."""
-    text = json.dumps({**values, "seal": _seal(values)}, sort_keys=True, indent=1, allow_nan=False) + "\n"
-    with writing(f"write {str(path)!r}"):
-        temporary(path).write_text(text, encoding="utf-8")
-    publish(path)
-
-
-def read_sealed(path: Path) -> dict[str, Any]:
-    """Return values written by ``write_sealed``, or name the file that is not as it was written."""
-    try:
-        if path.is_symlink() or path.stat().st_size > LARGEST_JSON:
-            raise ValueError
-        values = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(values, dict) or values.pop("seal", None) != _seal(values) or values.get("format") != FORMAT:
-            raise ValueError
-    except (ValueError, RecursionError):
-        raise DamagedEvidence(f"{str(path)!r} is damaged: it is not what was written") from None
-    except OSError as problem:
-        raise StoreError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None
-    return values
-
-
-def read_manifest(root: Path) -> dict[str, Any]:
-    """Return a run's manifest, with every field of its kind."""
+def read_manifest(root: Path) -> tuple[dict[str, Any], RunSpec]:
+    """Return a run's manifest, with every field of its kind, and its specification."""
     path = root / MANIFEST
     values = read_sealed(path)
-    kinds = {"spec": dict, "owner": dict, "environment": dict, "inputs": int, "shards": int}
+    kinds = {"spec": dict, "owner": dict, "environment": dict, "inputs": int}
     if any(not isinstance(values.get(name), kind) for name, kind in kinds.items()) or not (
-        {"spec", "classifier", "data"} <= values["owner"].keys() and 0 < values["shards"] <= values["inputs"]
+        {"spec", "classifier", "data"} <= values["owner"].keys() and values["inputs"] > 0
     ):
         raise DamagedEvidence(f"{str(path)!r} is damaged: it does not describe a run")
-    return values
+    written = values["spec"]
+    if values["owner"]["spec"] != hash_of(written):
+        raise DamagedEvidence(f"{str(path)!r} is damaged: its specification has another hash")
+    # What an unknown field says of the draws is not known either: nothing may be certified from them.
+    unknown = sorted(written.keys() - FIELDS)
+    if unknown:
+        raise newer(path, f"the specification says {unknown[0]!r}", values)
+    try:
+        return values, from_dict(written)
+    except InvalidInput as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
 
 
-def sealed_shards(root: Path) -> list[int]:
-    """Return the numbers of the shards that have a seal, in order."""
-    names = (path.stem for path in (root / SHARDS).glob("*.json"))
-    return sorted(int(name) for name in names if name.isascii() and name.isdigit() and len(name) >= 6)
-
-
-def check_shard(root: Path, shard: int, owner: Mapping[str, Any]) -> dict[str, Any]:
+def check_shard(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
     """Return a shard's seal after comparing every file with it, and its owner with the run's."""
-    seal_path = shard_path(root, shard, "seal")
+    seal_path = place.path(root, "seal")
     seal = read_sealed(seal_path)
-    if seal.get("shard") != shard or seal.get("owner") != dict(owner):
+    if place.name.isdigit() and "first" not in seal:  # the first seals said the number alone
+        ours = seal.get("shard") == int(place.name)
+    else:
+        ours = (seal.get("first"), seal.get("count")) == (place.first, place.stop - place.first)
+    if not ours or seal.get("owner") != dict(owner):
         raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it belongs to another run or shard")
     files = seal.get("files")
     named = isinstance(files, dict) and "counts" in files and files.keys() <= PARTS.keys()
     if not named or not isinstance(files, dict) or not isinstance(seal.get("rows"), int):
         raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it does not name the shard's files")
     for part, expected in files.items():
-        path = shard_path(root, shard, part)
+        path = place.path(root, part)
         try:
-            found = None if path.is_symlink() else checksum(path)
+            found = None if path.is_symlink() else measure(path)
         except OSError:
             found = None
         if found != expected:
@@ -176,9 +132,30 @@ def check_shard(root: Path, shard: int, owner: Mapping[str, Any]) -> dict[str, A
     return seal
 
 
-def remove_shard(root: Path, shard: int) -> None:
+def parts_of(root: Path, place: Place, fields: Iterable[str]) -> list[dict[str, Any]]:
+    """Return the ranges of inputs that a shard was merged from, or its own, each with what its seal said of it."""
+    seal = read_sealed(place.path(root, "seal"))
+    whole = {"first": place.first, "count": place.stop - place.first}
+    parts = seal.get("parts", [whole | {field: seal[field] for field in fields if field in seal}])
+    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
+        raise DamagedEvidence(f"{str(place.path(root, 'seal'))!r} is damaged: it does not say what it was merged from")
+    return parts
+
+
+def remove_shard(root: Path, name: str) -> None:
     """Remove a shard, its seal first, so that a half removed one does not count."""
-    with writing(f"remove shard {shard} of {str(root)!r}"):
-        for part in ("seal", *PARTS):
-            shard_path(root, shard, part).unlink(missing_ok=True)
+    with writing(f"remove shard {name} of {str(root)!r}"):
+        for ending in (".json", *PARTS.values()):
+            (root / SHARDS / (name + ending)).unlink(missing_ok=True)
         sync_folder(root / SHARDS)
+
+
+def clear_leftovers(root: Path) -> None:
+    """Remove what killed writers left: files half written, and files of shards without a seal."""
+    sealed = set(sealed_names(root))
+    with writing(f"clean {str(root)!r}"):
+        for path in [*root.glob(TEMPORARY + "*"), *(root / SHARDS).iterdir()]:
+            name, _, ending = path.name.partition(".")
+            part = _NAME.fullmatch(name) and "." + ending in PARTS.values()
+            if path.name.startswith(TEMPORARY) or (part and name not in sealed):
+                path.unlink()

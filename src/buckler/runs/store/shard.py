@@ -4,6 +4,7 @@ The table has one row for each input, stream and checkpoint: id, label, a hash o
 votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,11 @@ LONGEST_NAME = 8192
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint."""
+    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
+
+    ``rows`` is the size of the batches that were used; ``seconds`` is how long drawing took, and is not kept;
+    ``environment`` is the one it was drawn in, where that is known, and goes into the seal.
+    """
 
     ids: tuple[str, ...]
     labels: IntArray | None
@@ -30,6 +35,8 @@ class Shard:
     counts: IntArray
     columns: IntArray | None
     rows: int
+    seconds: float = 0.0
+    environment: Mapping[str, str] | None = None
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:
@@ -60,16 +67,16 @@ def _lists(rows: IntArray) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(edges), pa.array(np.ascontiguousarray(rows, dtype=np.int64).ravel()))
 
 
-def decode(path: Path, spec: RunSpec, rows: int) -> Shard:
-    """Return the shard in a file, or name the file if it holds anything else."""
+def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
+    """Return the shard of that many inputs in a file, or name the file if it holds anything else."""
     points, m = len(spec.checkpoints), spec.num_classes
     step = points + (spec.n0 > 0)
     try:
-        opened = open_table(path, rows=spec.shard_inputs * step, row_bytes=LONGEST_NAME + 32 * m)
+        opened = open_table(path, rows=inputs * step, row_bytes=LONGEST_NAME + 32 * m)
         table = opened.read(["id", "label", "input", "counts", "columns"], use_threads=False).combine_chunks()
         # Votes are read as one flat array: a million inputs must not pass through Python numbers.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
-        votes = flat.reshape(table.num_rows // step, step, m)
+        votes = flat.reshape(inputs, step, m)
         sizes = np.array([*([spec.n0] if spec.n0 else []), *spec.checkpoints])
         # Votes that do not add up were not drawn; a certificate must not be made of them.
         if (votes < 0).any() or (votes.sum(axis=2) != sizes).any():

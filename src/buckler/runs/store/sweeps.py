@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
-from buckler.records import Certificate
+from buckler.files import atomic_write
+from buckler.records import Claim
 from buckler.runs.store import certificates as store
-from buckler.runs.store.files import atomic_write
-from buckler.runs.store.tables import open_table
+from buckler.runs.store.tables import likely_rows, open_table
 from buckler.types import IntArray
 
 SCHEMA = pa.schema(
@@ -28,9 +27,6 @@ SCHEMA = pa.schema(
         *store.SCHEMA,
     ]
 )
-
-LARGEST = 10**8
-"""Rows in a table, at most."""
 
 
 class SweepTable:
@@ -48,7 +44,7 @@ class SweepTable:
     def put(
         self,
         cell: str,
-        certificates: Sequence[Certificate],
+        certificates: Sequence[Claim],
         labels: IntArray | None,
         *,
         run: str,
@@ -58,14 +54,14 @@ class SweepTable:
         """Take the certificates of a cell, in the place of those it may have had."""
         known = [None] * len(certificates) if labels is None else labels.tolist()
         origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
-        rows = [{**origin, "label": label, **asdict(c)} for c, label in zip(certificates, known, strict=True)]
+        rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
         self._cells[cell] = pa.Table.from_pylist(rows, schema=SCHEMA)
 
-    def read(self, cell: str) -> tuple[list[Certificate], IntArray | None]:
+    def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
         """Return the certificates of a cell, each validated again, and the labels where they are known."""
         table = self._cells[cell]
         labels = table["label"]
-        made = [Certificate(**row) for row in table.select(store.SCHEMA.names).to_pylist()]
+        made = list(store.each_row(table.select(store.SCHEMA.names), self._path, store.claim_of))
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
@@ -80,7 +76,7 @@ class SweepTable:
 
 def _read(path: Path) -> dict[str, pa.Table]:
     try:
-        table = open_table(path, rows=LARGEST, row_bytes=8192).read()
+        table = open_table(path, rows=likely_rows(path, per_byte=8), row_bytes=8192).read()
         if table.schema.names != SCHEMA.names:
             raise ValueError("it has other columns")
         table = table.cast(SCHEMA)

@@ -5,8 +5,28 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from buckler.files import check_plain
+
 SMALL = 1 << 20
 """Bytes that any table may have, whatever its rows."""
+
+
+LARGE = 1 << 30
+"""Bytes that the numbers of any table may take, whatever its rows."""
+
+FEW = 100_000
+"""Rows that any table may have, however small its file."""
+
+
+def likely_rows(path: Path, per_byte: int = 1) -> int:
+    """Return how many rows a table can have, if it is no trap: names and radii take some bytes each, even compressed.
+
+    Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
+    """
+    try:
+        return FEW + per_byte * path.stat().st_size
+    except OSError:
+        return FEW
 
 
 def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = False) -> pq.ParquetFile:
@@ -16,13 +36,19 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
     with what is expected.
     """
     try:
+        check_plain(path)
         table = pq.ParquetFile(path, memory_map=memory_map)
         found = table.metadata
-        unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+        groups = [found.row_group(i) for i in range(found.num_row_groups)]
+        unfolded = sum(group.total_byte_size for group in groups)
+        # A column that repeats one value a million times has few bytes, and a million numbers in memory.
+        numbers = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(problem) from None
     if not 0 < found.num_rows <= rows:
         raise ValueError(f"it has {found.num_rows} rows, and must have 1 to {rows}")
-    if not 0 <= unfolded <= SMALL + found.num_rows * row_bytes:
-        raise ValueError(f"it unfolds to {unfolded} bytes, too many for {found.num_rows} rows")
+    expected = SMALL + found.num_rows * row_bytes
+    if not 0 <= unfolded <= expected or not 0 <= 8 * numbers <= max(LARGE, expected):
+        most = max(unfolded, 8 * numbers)
+        raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
     return table

@@ -1,217 +1,213 @@
 """Appending evidence to a folder: one writer at a time, shard after shard, each whole or not there."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, StoreError
+from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries, from_seals
+from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec, difference
 from buckler.runs.store import folder
-from buckler.runs.store.shard import Shard, encode
-from buckler.types import AnyArray
+from buckler.runs.store.folder import Place
+from buckler.runs.store.lock import HOLDER, LOCK, locked
+from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
+from buckler.runs.store.shard import Shard, decode, encode
 
-NUMBERS_IN_A_GROUP = 1 << 20
-"""Numbers in a row group of scores: what is held in memory before it is written."""
-
-LARGEST_HALF = 65504.0
-"""The largest finite float16: a logit beyond it must not become infinite."""
+NOTHING_ELSE = Allowed()
 
 
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
 
-    def __init__(self, root: Path, spec: RunSpec, owner: Mapping[str, str], done: set[int]) -> None:
-        """Hold the folder; ``done`` are the shards already there and whole."""
-        self.root, self.spec, self.done = root, spec, done
-        self._owner = dict(owner)
+    def __init__(
+        self,
+        root: Path,
+        spec: RunSpec,
+        manifest: Mapping[str, Any],
+        entry: Mapping[str, Any] | None,
+        done: Sequence[Place],
+    ) -> None:
+        """Hold the folder; ``entry`` says who draws now, ``done`` are the shards there and whole, in order."""
+        self.root, self.spec, self.entry, self.done = root, spec, entry, list(done)
+        self._manifest, self.inputs = manifest, int(manifest["inputs"])
 
     @property
     def desk(self) -> Path:
         """The folder in which a ``ScoreWriter`` leaves its file for ``append``."""
         return self.root / folder.SHARDS
 
-    def append(self, shard: int, content: Shard) -> None:
-        """Write a shard's votes, publish its files and seal them."""
-        path = folder.shard_path(self.root, shard, "counts")
-        with folder.writing(f"write {str(path)!r}"):
+    @property
+    def inputs_done(self) -> int:
+        """The number of inputs that are there."""
+        return sum(place.stop - place.first for place in self.done)
+
+    def missing(self) -> list[tuple[int, int]]:
+        """Return the ranges ``[first, stop)`` of inputs that are not there."""
+        stops = [0, *(place.stop for place in self.done)]
+        firsts = [*(place.first for place in self.done), self.inputs]
+        return [(stop, first) for stop, first in zip(stops, firsts, strict=True) if stop < first]
+
+    def read(self, place: Place) -> Shard:
+        """Return a shard that is there; its files were compared with their seal when the folder was opened."""
+        return decode(place.path(self.root, "counts"), self.spec, place.stop - place.first, 0)
+
+    def append(self, first: int, content: Shard, parts: Sequence[Mapping[str, Any]] | None = None) -> Place:
+        """Write a shard's votes, publish its files and seal them; ``parts`` are the shards that it was merged from."""
+        place = folder.place_of(first, first + len(content.ids), self.spec, self.inputs)
+        path = place.path(self.root, "counts")
+        with writing(f"write {str(path)!r}"):
             table = encode(content, self.spec)
-            pq.write_table(table, folder.temporary(path), compression="zstd", use_dictionary=["id", "stream"])
-        parts = ["counts", "scores"] if content.columns is not None else ["counts"]
-        for part in parts:
-            folder.publish(folder.shard_path(self.root, shard, part))
-        files = {part: folder.checksum(folder.shard_path(self.root, shard, part)) for part in parts}
-        seal = {"format": folder.FORMAT, "shard": shard, "owner": self._owner, "files": files, "rows": content.rows}
-        folder.write_sealed(folder.shard_path(self.root, shard, "seal"), seal)
-        self.done.add(shard)
+            pq.write_table(table, temporary(path), compression="zstd", use_dictionary=["id", "stream"])
+        files = {}
+        for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
+            publish(place.path(self.root, part))
+            files[part] = folder.measure(place.path(self.root, part))
+        seal: dict[str, Any] = {"first": first, "count": len(content.ids), "files": files, "rows": content.rows}
+        seal["owner"] = self._manifest["owner"]
+        if parts is not None:
+            seal["parts"] = list(parts)
+        if self.entry is not None:
+            seal |= self._sign(self.entry, content.environment)
+        write_sealed(place.path(self.root, "seal"), seal)
+        self.done = sorted([*self.done, place], key=lambda place: place.first)
+        return place
 
-
-class ScoreWriter:
-    """Takes rows of scores in draw order and writes them in groups of a fixed size."""
-
-    def __init__(self, desk: Path, shard: int, ids: Sequence[str], spec: RunSpec) -> None:
-        """Write to the folder ``desk``, under a temporary name; the number of columns is that of the first rows."""
-        name = folder.temporary(folder.shard_path(desk, shard, "scores")).name
-        self._path, self._ids = desk / name, pa.array(list(ids), pa.string())
-        self._draws = {"selection": spec.n0, "estimation": spec.kept_draws}
-        self._dtype = np.dtype(spec.score_dtype or "float32")
-        self._writer: pq.ParquetWriter | None = None
-        self._stream, self._position = "", 0
-        self._pending: list[AnyArray] = []
-
-    def begin(self, stream: str) -> None:
-        """Finish the stream before, and start another."""
-        self._flush(everything=True)
-        self._stream, self._position = stream, 0
-
-    def add(self, rows: AnyArray) -> None:
-        """Take the next rows of the stream."""
-        self._pending.append(rows)
-        self._flush(everything=False)
-
-    def close(self) -> None:
-        """Write what is left."""
-        self._flush(everything=True)
-        if self._writer is not None:
-            with folder.writing(f"write {str(self._path)!r}"):
-                self._writer.close()
-
-    def _flush(self, *, everything: bool) -> None:
-        if not self._pending:
-            return
-        size = max(1, NUMBERS_IN_A_GROUP // self._pending[0].shape[1])
-        if not everything and sum(map(len, self._pending)) < size:
-            return
-        rows = np.concatenate(self._pending)
-        stop = len(rows) if everything else len(rows) - len(rows) % size
-        for start in range(0, stop, size):
-            self._write(rows[start : min(start + size, stop)])
-        self._pending = [rows[stop:]] if stop < len(rows) else []
-
-    def _stored(self, rows: AnyArray) -> AnyArray:
-        """Return the rows as they are kept: to nearest, and at the end of the range where they are beyond it."""
-        if self._dtype == np.float16:
-            rows = np.clip(rows, -LARGEST_HALF, LARGEST_HALF)
-        return np.ascontiguousarray(rows, dtype=self._dtype)
-
-    def _write(self, rows: AnyArray) -> None:
-        which, draw = np.divmod(np.arange(self._position, self._position + len(rows)), self._draws[self._stream])
-        self._position += len(rows)
-        table = pa.table(
-            {
-                "id": pa.DictionaryArray.from_arrays(pa.array(which, pa.int32()), self._ids),
-                "stream": pa.array([self._stream], pa.string()).dictionary_encode().take(pa.array([0] * len(rows))),
-                "draw": pa.array(draw, pa.int64()),
-                "scores": pa.FixedSizeListArray.from_arrays(pa.array(self._stored(rows).ravel()), rows.shape[1]),
-            }
-        )
-        with folder.writing(f"write {str(self._path)!r}"):
-            if self._writer is None:
-                self._writer = pq.ParquetWriter(
-                    self._path, table.schema, compression="zstd", use_dictionary=["id", "stream"]
-                )
-            self._writer.write_table(table, row_group_size=len(rows))
+    def _sign(self, entry: Mapping[str, Any], environment: Mapping[str, str] | None) -> dict[str, Any]:
+        """Return who draws, for a seal, after the manifest names them too."""
+        drawn = {"classifier": entry["classifier"], "environment": dict(environment or entry["environment"])}
+        known, new = entries(self._manifest), entry
+        if drawn["environment"] != new["environment"]:  # a worker in an environment of its own
+            met = next((other for other in known if drawn.items() <= other.items()), None)
+            new = met or {**drawn, "files": {}, "because": "any_environment"}
+        if new not in known:
+            self._manifest = {**self._manifest, "drawn_by": [*known, new]}
+            write_sealed(self.root / folder.MANIFEST, self._manifest)
+        return drawn
 
 
 @contextmanager
 def open_writer(
     root: str | Path,
     spec: RunSpec,
+    identity: Identity,
     *,
-    classifier: str,
-    data: str,
     inputs: int,
-    environment: Mapping[str, str],
     repair: bool = False,
-    any_environment: bool = False,
+    allowed: Allowed = NOTHING_ELSE,
 ) -> Iterator[Writer]:
     """Hold a folder for writing the evidence of a specification: begun, gone on with, or refused with the reason.
 
-    ``repair`` removes damaged shards, which are then drawn again; ``any_environment`` goes on although the versions of
-    the libraries or the device differ from those that began the run.
+    ``repair`` removes damaged shards, which are then drawn again; ``allowed`` says what may be other than it was.
     """
     root = Path(root)
-    owner = {"spec": spec.hash(), "classifier": classifier, "data": data}
-    shards = -(-inputs // spec.shard_inputs)
-    manifest: dict[str, Any] = {
-        "format": folder.FORMAT,
-        "spec": spec.as_dict(),
-        "owner": owner,
-        "inputs": inputs,
-        "shards": shards,
-        "environment": dict(environment),
-    }
-    with folder.writing(f"open {str(root)!r}"):
+    with writing(f"open {str(root)!r}"):
         if root.exists() and not (root / folder.MANIFEST).exists() and _foreign(root):
             raise StoreError(f"{str(root)!r} is neither empty nor a run: it holds {_foreign(root)!r}")
-    with folder.locked(root):
-        folder.clear_temporary(root)
+        (root / folder.SHARDS).mkdir(parents=True, exist_ok=True)
+        if (root / folder.SHARDS).is_symlink():
+            raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    with locked(root):
         path = root / folder.MANIFEST
-        found: Mapping[str, Any] | None = None
+        found: tuple[dict[str, Any], RunSpec] | None = None
         try:
             found = folder.read_manifest(root) if path.exists() else None
         except DamagedEvidence:
             if not repair:
                 raise
+        if found is not None and spec.shard_inputs is None:
+            spec = replace(spec, shard_inputs=found[1].shard_inputs)  # what was begun with shards of a size goes on so
+        manifest: dict[str, Any] = {
+            "spec": spec.as_dict(),
+            "owner": {"spec": spec.hash(), "classifier": identity.classifier, "data": identity.data},
+            "inputs": inputs,
+            "environment": dict(identity.environment),
+            "drawn_by": [identity.as_dict()],
+        }
         if found is not None:
-            _compare(root, found, manifest, any_environment)
-        done = _check_shards(root, owner, shards, known=found is not None, repair=repair)
+            _compare(root, found[1].as_dict(), spec.as_dict())
+            check_data(root, found[0], identity)
+            if found[0]["inputs"] != inputs:
+                raise StoreError(f"{str(root)!r} was begun with {found[0]['inputs']} inputs; there are {inputs} now")
+            manifest = found[0]
+        elif seals := _readable_seals(root, manifest["owner"]):
+            drawn_by = from_seals(seals, identity)
+            manifest |= {"owner": seals[0]["owner"], "environment": drawn_by[0]["environment"], "drawn_by": drawn_by}
+        entry = admit(root, entries(manifest), identity, allowed, spec.dtype)
+        done = check_shards(root, spec, inputs, manifest["owner"], repair=repair)
+        folder.clear_leftovers(root)
         if found is None:
-            folder.write_sealed(path, manifest)
-        yield Writer(root, spec, owner, done)
+            write_sealed(path, manifest)
+        yield Writer(root, spec, manifest, entry, done)
 
 
 def _foreign(root: Path) -> str | None:
-    own = {folder.MANIFEST, folder.SHARDS, ".lock"}
-    return next((p.name for p in sorted(root.iterdir()) if p.name not in own and not p.name.startswith(".tmp-")), None)
+    own = {folder.MANIFEST, folder.SHARDS, LOCK, HOLDER}
+    names = sorted(path.name for path in root.iterdir())
+    return next((name for name in names if name not in own and not name.startswith(TEMPORARY)), None)
 
 
-def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any], any_environment: bool) -> None:
-    if found["spec"] != asked["spec"]:
-        raise StoreError(
-            f"{str(root)!r} holds a run of another specification: {difference(found['spec'], asked['spec'])}"
-        )
-    for part in ("classifier", "data"):
-        if found["owner"][part] != asked["owner"][part]:
-            raise StoreError(
-                f"{str(root)!r} was begun with another {part}: {found['owner'][part]} there, {asked['owner'][part]} now"
-            )
-    if found["inputs"] != asked["inputs"]:
-        raise StoreError(f"{str(root)!r} was begun with {found['inputs']} inputs; there are {asked['inputs']} now")
-    if found["environment"] != asked["environment"] and not any_environment:
-        changes = difference(found["environment"], asked["environment"])
-        raise StoreError(
-            f"{str(root)!r} was begun in another environment: {changes}; "
-            "draws would not be the same bytes (--any-environment goes on all the same)"
-        )
+def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
+    """Refuse another specification; what its model and its data are called does not matter, they are compared."""
+    there, now = ({k: v for k, v in spec.items() if k not in NAMES} for spec in (found, asked))
+    if there != now:
+        raise StoreError(f"{str(root)!r} holds a run of another specification: {difference(there, now)}")
 
 
-def _check_shards(root: Path, owner: Mapping[str, str], shards: int, *, known: bool, repair: bool) -> set[int]:
-    """Return the shards that are whole; the others are removed if ``repair``, or the first of them is named.
+def _readable_seals(root: Path, asked: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the seals of a run that has lost its manifest; those of another specification or data are not touched."""
+    found = []
+    for name in folder.sealed_names(root):
+        with suppress(DamagedEvidence):
+            found.append(read_sealed(_seal_path(root, name)))
+    for seal in found:
+        owner = seal.get("owner")
+        if not isinstance(owner, dict) or any(owner.get(part) != asked[part] for part in ("spec", "data")):
+            raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
+    return found
 
-    Where the manifest is lost (not ``known``), sound shards of another run must not be taken for damage and removed.
+
+def check_shards(
+    root: Path, spec: RunSpec, inputs: int, owner: Mapping[str, str], *, repair: bool = False
+) -> list[Place]:
+    """Return the shards that are whole, in order; others are removed if ``repair``, or the first of them is named.
+
+    Parts that a larger shard was merged from are removed once that one is known to be whole.
     """
-    done: set[int] = set()
-    damaged: dict[int, DamagedEvidence] = {}
-    for shard in folder.sealed_shards(root):
-        try:
-            seal = folder.read_sealed(folder.shard_path(root, shard, "seal"))
-            if not known and seal.get("owner") != dict(owner):
-                raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
-            if shard >= shards:
-                raise DamagedEvidence(f"{str(folder.shard_path(root, shard, 'seal'))!r} is damaged: no such shard")
-            folder.check_shard(root, shard, owner)
-            done.add(shard)
-        except DamagedEvidence as problem:
-            damaged[shard] = problem
-    if damaged and not repair:
-        more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
-        first = next(iter(damaged.values()))
-        raise DamagedEvidence(f"{first}{more}; --repair draws what is damaged again, and nothing else")
-    for shard in damaged:
-        folder.remove_shard(root, shard)
-    return done
+    while True:
+        found, strange = folder.places(root, spec, inputs)
+        count, inside, overlapping = folder.sort_out(found)
+        damaged = {name: _damaged(root, name, "no such shard") for name in strange}
+        damaged |= {place.name: _damaged(root, place.name, "it overlaps another shard") for place in overlapping}
+        for place in count:
+            try:
+                folder.check_shard(root, place, owner)
+            except DamagedEvidence as problem:
+                damaged[place.name] = problem
+        if not damaged:
+            break
+        if not repair:
+            more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+            first = next(iter(damaged.values()))
+            raise DamagedEvidence(f"{first}{more}; --repair draws what is damaged again, and nothing else")
+        for name in damaged:
+            folder.remove_shard(root, name)
+    for place in inside:
+        _damaged(root, place.name, "it was merged into another shard")
+        folder.remove_shard(root, place.name)
+    return count
+
+
+def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
+    """Return why a shard does not count; one of a newer format raises that instead, so that it is never removed."""
+    with suppress(DamagedEvidence):
+        read_sealed(_seal_path(root, name))
+    return DamagedEvidence(f"{str(_seal_path(root, name))!r} is damaged: {why}")
+
+
+def _seal_path(root: Path, name: str) -> Path:
+    return root / folder.SHARDS / f"{name}.json"

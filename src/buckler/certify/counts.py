@@ -1,0 +1,146 @@
+"""The door from counts to certificates: ``certify_counts``."""
+
+from collections.abc import Sequence
+from typing import TypedDict, Unpack, overload
+
+import numpy as np
+
+from buckler.certify.discrete import limits_by
+from buckler.certify.issue import MarginLimits, issue, terms_of
+from buckler.certify.method import Method, Votes
+from buckler.certify.registry import sound_method
+from buckler.certify.ties import tie_breaker
+from buckler.errors import InvalidInput, check_alpha, check_counts, check_label
+from buckler.records import Certificate, Counts
+from buckler.types import AnyArray, ArrayLike, IntArray, Law, MarginKind, RadiusKind
+
+
+class CountsOptions(TypedDict, total=False):
+    """The keywords of ``certify_counts``."""
+
+    sigma: float | None
+    law: Law | None
+    alpha: float
+    label: ArrayLike | None
+    selection: ArrayLike | Counts | None
+    margin: MarginKind
+    method: str
+    radius: RadiusKind | None
+    ids: Sequence[str] | None
+    tie_seed: int | None
+
+
+@overload
+def certify_counts(counts: Sequence[int], **options: Unpack[CountsOptions]) -> Certificate: ...
+@overload
+def certify_counts(counts: Sequence[Sequence[int]] | Counts, **options: Unpack[CountsOptions]) -> list[Certificate]: ...
+@overload
+def certify_counts(counts: AnyArray, **options: Unpack[CountsOptions]) -> Certificate | list[Certificate]: ...
+
+
+def certify_counts(
+    counts: ArrayLike | Counts,
+    *,
+    sigma: float | None = None,
+    law: Law | None = None,
+    alpha: float = 1e-3,
+    label: ArrayLike | None = None,
+    selection: ArrayLike | Counts | None = None,
+    margin: MarginKind = "quantile",
+    method: str = "exact",
+    radius: RadiusKind | None = None,
+    ids: Sequence[str] | None = None,
+    tie_seed: int | None = None,
+) -> Certificate | list[Certificate]:
+    """Return the certificate of counts ``[m]``, or a list of them for counts ``[inputs, m]`` or a ``Counts`` record.
+
+    **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind ``counts``. The
+    certified class is ``label``, fixed beforehand, or the top class of ``selection``, counts of *separate* draws; it
+    is never read off ``counts``, which would fail with probability up to 1.8 alpha.
+
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``radius`` is R2 for
+    the quantile margin; for the probability margin R1+ (the default) or R1. ``tie_seed`` asks for the randomised form
+    of ``exact``: ties between outcomes are broken by one uniform number for each input, made from the seed and the
+    input's id (so give ``ids``, all different) and recorded in the certificate. Fix it before looking at the counts.
+
+    >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
+    0.3751187560301544
+    """
+    rule = sound_method(method, "votes")
+    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius)
+    made = issue(
+        terms,
+        limits_of_counts(
+            counts, rule, alpha=alpha, margin=margin, label=label, selection=selection, ids=ids, tie_seed=tie_seed
+        ),
+    )
+    return made if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
+
+
+def limits_of_counts(
+    counts: ArrayLike | Counts,
+    method: Method,
+    *,
+    alpha: float,
+    margin: MarginKind,
+    label: ArrayLike | None = None,
+    selection: ArrayLike | Counts | None = None,
+    ids: Sequence[str] | None = None,
+    tie_seed: int | None = None,
+) -> MarginLimits:
+    """Return the limit of each input's margin by a method that reads votes, and the class it is about.
+
+    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most alpha.
+    """
+    if isinstance(counts, Counts):
+        ids = counts.ids if ids is None else ids
+        if isinstance(selection, Counts) and selection.ids != counts.ids:
+            raise InvalidInput("selection must be of the inputs of counts, in their order; its ids differ")
+        values = counts.values
+    else:
+        values = check_counts("counts", counts)
+    batch = np.atleast_2d(values)
+    chosen, n0 = _certified_class(values, label, selection.values if isinstance(selection, Counts) else selection)
+    names = _names(ids, len(batch))
+    if tie_seed is not None and len(set(names)) < len(names):
+        raise InvalidInput("ids must differ from one another where ties are broken at random: each id has its number")
+    uniforms = None if tie_seed is None else [tie_breaker(tie_seed, name) for name in names]
+    votes = votes_of(batch, chosen)
+    low = limits_by(method, votes, check_alpha(alpha), margin, uniforms)
+    return MarginLimits(names, chosen, low, votes.n, n0, uniforms)
+
+
+def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
+    """Return what a method reads of counts ``[inputs, m]``, given the class of each input."""
+    rows = np.arange(len(counts))
+    ordered = counts.copy()
+    ordered[rows, chosen] = counts[:, 0]
+    ordered[:, 0] = counts[rows, chosen]
+    return Votes(ordered[:, 0], ordered[:, 1:].max(axis=1), counts.sum(axis=1), counts.shape[1], ordered)
+
+
+def _certified_class(
+    counts: IntArray, label: ArrayLike | None, selection: ArrayLike | None
+) -> tuple[IntArray, IntArray]:
+    inputs = None if counts.ndim == 1 else len(counts)
+    if (label is None) == (selection is None):
+        came = "neither" if label is None else "both"
+        raise InvalidInput(
+            f"exactly one of label and selection (counts of n0 > 0 separate draws) must be given; got {came}"
+        )
+    if selection is None:
+        chosen = np.atleast_1d(check_label(label, counts.shape[-1], inputs))  # type: ignore[arg-type]
+        return chosen, np.zeros(len(chosen), dtype=np.int64)
+    votes = check_counts("selection", selection)
+    if votes.shape != counts.shape:
+        raise InvalidInput(f"selection must have the shape of counts, {counts.shape}; got {votes.shape}")
+    votes = np.atleast_2d(votes)
+    return votes.argmax(axis=1), votes.sum(axis=1)
+
+
+def _names(ids: Sequence[str] | None, inputs: int) -> Sequence[str]:
+    if ids is None:
+        return ["input"] if inputs == 1 else [f"input {i}" for i in range(inputs)]
+    if len(ids) != inputs:
+        raise InvalidInput(f"ids must hold one name for each of the {inputs} inputs; got {len(ids)}")
+    return ids

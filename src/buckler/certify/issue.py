@@ -1,0 +1,146 @@
+"""The one place where certificates are made: limits of margins, and what they are about -> certificates.
+
+``Terms`` are what all certificates of one call share; ``MarginLimits`` what each input has of its own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple, TypeVar, get_args
+
+from buckler.certify.method import Method
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
+from buckler.laws import law_of
+from buckler.records import MAPS, Certificate, Claim, MarginBound
+from buckler.soundness import ANYTIME
+from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+
+Kind = TypeVar("Kind", bound=Claim)
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it."""
+
+    law: Law
+    alpha: float
+    method: Method
+    margin: MarginKind
+    radius: RadiusKind
+    map: SimplexMap = "hardmax"
+    temperature: float | None = None
+
+
+def terms_of(
+    method: Method,
+    *,
+    sigma: float | None = None,
+    law: Law | None = None,
+    alpha: float,
+    margin: MarginKind,
+    radius: RadiusKind | None = None,
+    map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
+    temperature: float | None = None,
+) -> Terms:
+    """Return checked terms; the radius is the law's first for the margin unless told."""
+    noise = law_of(sigma, law)
+    check_choice("margin", margin, get_args(MarginKind))
+    check_choice("map", map, MAPS)
+    if temperature is not None:
+        check_positive("temperature", temperature)
+    kinds = [kind for kind, of in noise.kinds.items() if of == margin]
+    if not kinds:
+        raise InvalidInput(f"margin must be one that {noise.describe()} has a radius for; got {margin!r}")
+    kind = kinds[0] if radius is None else check_choice("radius", radius, get_args(RadiusKind))
+    if kind not in kinds:
+        raise InvalidInput(f"radius {kind!r} follows from the {noise.kinds.get(kind)} margin; got margin {margin!r}")
+    return Terms(noise, check_alpha(alpha), method, margin, kind, map, temperature)
+
+
+class MarginLimits(NamedTuple):
+    """Lower limits ``low`` of the margins of classes ``chosen``, an entry an input, and what they rest on.
+
+    ``n0`` is 0 where the class was given; ``uniforms`` broke ties at random, where they were asked for.
+    """
+
+    ids: Sequence[str]
+    chosen: IntArray
+    low: FloatArray
+    n: IntArray
+    n0: IntArray
+    uniforms: Sequence[float] | None = None
+
+
+def issue(terms: Terms, limits: MarginLimits) -> list[Certificate]:
+    """Return what sound limits certify; an abstention where a limit gives no radius.
+
+    **Guarantee.** Each certificate is wrong with probability at most ``terms.alpha``, as its limit is. The radius is
+    the law's for the limit, rounded down. A method without a guarantee is refused.
+    """
+    return _made(Certificate, terms, limits)
+
+
+def claim(terms: Terms, limits: MarginLimits) -> list[Claim]:
+    """Return the same for any method, without a promise: for comparisons."""
+    return _made(Claim, terms, limits)
+
+
+def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
+    # Python numbers all at once, and one radius for all inputs that share a limit: a million inputs are not rare.
+    lows, name, sound = limits.low.tolist(), terms.method.name, terms.method.sound
+    radii = {}
+    for low in set(lows):
+        bound = MarginBound(kind=terms.margin, low=low, alpha=terms.alpha, method=name, sound=sound)
+        radii[low] = terms.law.radius(bound.low, terms.radius)
+    each = zip(limits.ids, limits.chosen.tolist(), lows, limits.n.tolist(), limits.n0.tolist(), strict=True)
+    uniforms = limits.uniforms
+    return [
+        kind(
+            id=name_,
+            predicted=chosen if radii[low] > 0.0 else None,
+            radius=radii[low],
+            radius_kind=terms.radius,
+            margin_kind=terms.margin,
+            margin=low,
+            alpha=terms.alpha,
+            n=n,
+            n0=n0,
+            law=terms.law,
+            map=terms.map,
+            temperature=terms.temperature,
+            method=name,
+            sound=sound,
+            uniform=None if uniforms is None else uniforms[i],
+        )
+        for i, (name_, chosen, low, n, n0) in enumerate(each)
+    ]
+
+
+def issue_target(
+    law: Law,
+    radius: float,
+    *,
+    id: str,  # noqa: A002  (the record's own name for it)
+    label: int | None,
+    alpha: float,
+    n: int,
+    n0: int,
+    kind: RadiusKind = "R2",
+) -> Certificate:
+    """Return the certificate of a radius fixed beforehand that an any-time test decided; None is an abstention."""
+    certified = label is not None
+    return Certificate(
+        id=id,
+        predicted=label,
+        radius=radius if certified else 0.0,
+        radius_kind=kind,
+        margin_kind=law.kinds[kind],
+        margin=law.margin(radius, kind) if certified else -inf,
+        alpha=alpha,
+        n=n,
+        n0=n0,
+        law=law,
+        map="hardmax",
+        temperature=None,
+        method=ANYTIME,
+    )

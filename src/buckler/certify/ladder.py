@@ -1,0 +1,239 @@
+"""Radii fixed beforehand, and what votes must show for each: e-values at any time, or an exam at draw ``exam_n``.
+
+A rung is one radius of the ladder; a single target radius is a ladder of one. Rows are inputs, each at its own rung.
+Three quarters of alpha belong to the any-time e-values; the last quarter is kept for the exam, a fixed-n test that sees
+the inputs which no any-time test can tell from the threshold in that many draws (T17).
+
+The exam belongs to the ``max_n`` that was fixed before the first draw. Where a larger budget is given later, it stays
+at that draw, taken there or never, and beyond it e-values go on alone: an exam at another size, or at one that depends
+on the draws, has no such level (theory T17).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import log
+
+import numpy as np
+from scipy.special import betainc, ndtr, ndtri, rel_entr
+
+from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.bounds.distinct import distinct
+from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mixture
+from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
+from buckler.certify import budget
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
+from buckler.laws import Gaussian
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
+
+PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
+"""Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
+draws and after 100,000. Early looks are many and cheap, and each of them may give up by chance."""
+
+SHARES = 4
+"""Alpha is cut into this many: one for the exam, the others for the e-values."""
+
+LOG_ROUNDING = 1e-14
+"""Allowance, relative and absolute, for a logarithm and a product: what must be reached is rounded up by it."""
+
+SLOWEST = 1e-300
+"""Growth of the wealth at absurd targets, where once rounded down not even votes for the label add to it."""
+
+FINENESS = 4.0
+"""Rungs of a fine ladder within the precision that is asked for: the last one certified is seldom far below."""
+
+HIGHEST = 6.0
+"""A fine ladder ends at this many sigma: more takes a billion votes for the label without another."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Null:
+    """What a kind of margin needs: its e-values, divergences on either side of the null, and its radius."""
+
+    mixture: Callable[[float], Mixture]
+    kl_to_null: Callable[[ArrayLike, float], FloatArray]
+    kl_to_target: Callable[[ArrayLike, float], FloatArray]
+    radius_kind: RadiusKind
+
+
+NULLS: dict[MarginKind, _Null] = {
+    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target, "R2"),
+    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space, "R1+"),
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ladder:
+    """Rising radii, all certified at the error probability ``alpha`` together, with at most ``max_n`` draws.
+
+    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the open l2 ball, let i
+    be the lowest. That ``wealth`` against the rival of the smallest margin ever reaches ``needed`` at rung i (T16), or
+    that ``passes_exam`` holds there (T17), has probability at most alpha. Radii above i are certified only after i has
+    been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by the
+    truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
+
+    ``margin`` is the one that is tested: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
+    draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
+    ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
+    ``precise_enough``.
+    """
+
+    radii: tuple[float, ...]
+    sigma: float
+    alpha: float = 1e-3
+    max_n: int = 100_000
+    margin: MarginKind = "quantile"
+    exam_n: int = 0
+    precision: float | None = None
+    law: Law = field(init=False)
+    needed: float = field(init=False)
+    exam_alpha: float = field(init=False)
+    margins: tuple[float, ...] = field(init=False)
+    thresholds: FloatArray = field(init=False)
+    fastest: FloatArray = field(init=False)
+    mixtures: tuple[Mixture, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Check what was given, and compute what every look at the votes needs."""
+        put = object.__setattr__
+        put(self, "radii", _check_radii(self.radii))
+        put(self, "law", Gaussian(self.sigma))
+        put(self, "alpha", check_alpha(self.alpha))
+        put(self, "max_n", check_whole("max_n", self.max_n, 1))
+        put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
+        null = NULLS[check_choice("margin", self.margin, tuple(NULLS))]
+        if self.precision is not None:
+            check_precision(self.precision)
+        put(self, "exam_alpha", budget.split(self.alpha, SHARES))
+        put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
+        put(self, "margins", tuple(self.law.margin(radius, null.radius_kind) for radius in self.radii))
+        margins = np.array(self.margins)
+        needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
+        put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
+        put(self, "mixtures", tuple(null.mixture(margin) for margin in self.margins))
+        put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
+
+    @property
+    def radius_kind(self) -> RadiusKind:
+        """The radius that follows from the margin."""
+        return NULLS[self.margin].radius_kind
+
+    def __len__(self) -> int:
+        """Return the number of radii."""
+        return len(self.radii)
+
+    def wealth(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> FloatArray:
+        """Return the log e-value of each row's votes against one rival, at the margin of its rung."""
+        rows, where = distinct(rung, top, rival, n)
+        found = self._by_rung(rows[:, 0], lambda k, at: self.mixtures[k].log_wealth(*rows[at, 1:].T))
+        return np.asarray(found[where], dtype=np.float64)
+
+    def passes_exam(self, rung: IntArray, top: IntArray) -> BoolArray:
+        """Return whether the votes for the label, of exactly ``exam_n`` draws, certify the rung by themselves.
+
+        The Clopper-Pearson limit of the label's probability at level ``alpha/4`` must exceed ``Phi(radius / sigma)``:
+        for a probability margin L of the radius R1+ that is ``(1 + L)/2``, the same number (T17).
+        """
+        return np.asarray(clopper_pearson_lower(top, self.exam_n, self.exam_alpha) > self.thresholds[rung])
+
+    def exam_out_of_reach(self, rung: IntArray, top: IntArray, n: IntArray) -> BoolArray:
+        """Return whether the exam looks lost: draws better than the estimate by ``patience`` errors would fail it.
+
+        Heuristic: a wrong answer costs a certificate, never its validity.
+        """
+        total = self.exam_n
+        least, left, p = self.thresholds[rung], np.maximum(total - n, 0), top / n
+        # Even if every draw that is left votes for the label.
+        lost = betainc(top + left, n - top + 1.0, least) > self.exam_alpha
+        distance = np.copysign(np.sqrt(2.0 * (rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
+        wanted = -float(ndtri(self.exam_alpha)) / np.sqrt(total)
+        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * patience(n) / np.sqrt(n)))
+
+    def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
+        """Return whether the e-values look unable to certify, from ``votes[row] = (label, hardest rival, others)``.
+
+        Heuristic: a wrong answer costs a certificate, never its validity. Distances from the null are signed roots of
+        twice the divergence, in standard errors of one draw. What is ``lacking`` in wealth needs a distance of
+        ``sqrt(2 lacking / draws left)``: give up when the estimate falls short of it by ``patience`` standard errors.
+        """
+        n = votes.sum(axis=1)
+        left = self.max_n - n
+        p = votes / n[:, None]
+        wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0) / left)
+        null = NULLS[self.margin]
+        short = self._by_rung(rung, lambda k, at: null.kl_to_target(p[at], self.margins[k]))
+        beyond = self._by_rung(rung, lambda k, at: null.kl_to_null(p[at], self.margins[k]))
+        # Of the two divergences one is zero: the estimate lies on one side of the boundary.
+        distance = np.sqrt(2.0 * beyond) - np.sqrt(2.0 * short)
+        return np.asarray((lacking > left * self.fastest[rung]) | (wanted - distance > patience(n) / np.sqrt(n)))
+
+    def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
+        """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
+
+        Relative to that radius, or to half of sigma where it is smaller. Half a vote is added to either class. A rule
+        about when to stop, and any such rule is valid (T18).
+        """
+        if self.precision is None:
+            return np.zeros(rung.shape, dtype=np.bool_)
+        first, second = (top + 0.5) / (n + 1.0), (rival + 0.5) / (n + 1.0)
+        if self.margin == "quantile":
+            steps = 0.5 * (ndtri(first) - ndtri(second))
+        else:
+            steps = ndtri(0.5 + 0.5 * np.maximum(first - second, 0.0))
+        certified = np.concatenate([[0.0], self.radii])[rung] / self.sigma
+        return np.asarray((rung > 0) & (steps - certified <= self.precision * np.maximum(steps, 0.5)))
+
+    @staticmethod
+    def _by_rung(rung: IntArray, compute: Callable[[int, BoolArray], FloatArray]) -> FloatArray:
+        """Return ``compute(k, rows at rung k)`` for all rungs that occur, in the order of the rows."""
+        found = np.zeros(rung.shape)
+        for k in np.unique(rung).tolist():
+            at = rung == k
+            found[at] = compute(k, at)
+        return found
+
+
+def patience(n: ArrayLike) -> FloatArray:
+    """Return how many standard errors short an input may fall after n draws before it is given up.
+
+    Heuristic: affects draws and certificates, never validity.
+
+    >>> print(patience([1, 10, 1000, 10**6]))
+    [2.75  2.75  2.125 1.5  ]
+    """
+    ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
+    return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
+
+
+def check_precision(precision: float) -> float:
+    """Return a precision: a share of the radius, above 0 and below 1."""
+    number = check_positive("precision", precision)
+    if number >= 1.0:
+        raise InvalidInput(f"precision must be below 1; got {show(precision)}")
+    return number
+
+
+def fine_radii(precision: float, sigma: float) -> tuple[float, ...]:
+    """Return the radii of a fine ladder: steps of a fourth of ``precision``, of the radius or of half of sigma.
+
+    It depends on nothing else, so that a larger budget does not change it.
+
+    >>> radii = fine_radii(0.05, sigma=0.5)
+    >>> len(radii), radii[0], round(radii[-1], 3)
+    (280, 0.003125, 2.999)
+    """
+    step = check_precision(precision) / FINENESS
+    sigma = check_positive("sigma", sigma)
+    radii = [0.5 * step * sigma]
+    while (after := radii[-1] + step * max(radii[-1], 0.5 * sigma)) <= HIGHEST * sigma:
+        radii.append(after)
+    return tuple(radii)
+
+
+def _check_radii(radii: Sequence[float]) -> tuple[float, ...]:
+    if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence | np.ndarray) or len(radii) == 0:
+        raise InvalidInput(f"radii must be one or more numbers, the lowest first; got {show(radii)}")
+    found = tuple(check_positive("radii", radius) for radius in radii)
+    if any(a >= b for a, b in pairwise(found)):
+        raise InvalidInput(f"radii must rise; got {show(list(found))}")
+    return found

@@ -1,0 +1,29 @@
+"""``buckler compact``: the shards of a run merged into one."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckler.runs.store.compact import compact as merge
+
+
+def compact(
+    run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of shards as JSON.")] = False,
+) -> None:
+    """Merge the shards of a run into one, or a few of at most a gigabyte; what they hold stays the same.
+
+    Every shard is checked before. Killed at any moment, nothing is lost and nothing is there twice. Not while others
+    read the run: their files go.
+
+    Example:
+
+      buckler compact run/
+    """
+    done = merge(run)
+    if as_json:
+        print(json.dumps({"before": done.before, "after": done.after}))
+    else:
+        print(f"{done.before:,} shards before, {done.after:,} now in {run}")

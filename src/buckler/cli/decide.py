@@ -1,0 +1,199 @@
+"""``buckler decide``: draw from a model until radii are decided, keeping what is decided."""
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, cast
+
+import numpy as np
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from buckler.cli.certify import as_line, check_tsv
+from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
+from buckler.cli.interrupts import interruptible
+from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
+from buckler.cli.sample import IN_SPEC
+from buckler.cli.settings import check_given
+from buckler.cli.terminal import Console
+from buckler.errors import InvalidInput
+from buckler.records import Certificate
+from buckler.rounding import rounded_down
+from buckler.runs import decide as runs
+from buckler.runs.interop import write_log
+from buckler.runs.opening import Where, open_run, settings_from
+from buckler.runs.target import MAX_N, ClassRule, Target, settings_to_decide
+from buckler.types import MarginKind
+
+INTERRUPTED = 3
+
+
+def decide(
+    target_radius: TargetOption = None,
+    radii: RadiiOption = None,
+    radii_to: RadiiToOption = None,
+    step: StepOption = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            help="Certify as much as there is, to this share of the radius, in place of radii.", show_default="none"
+        ),
+    ] = None,
+    margin: Annotated[str, typer.Option(help="quantile (radius R2) or probability (radius R1+).")] = "quantile",
+    max_seconds: Annotated[
+        float | None,
+        typer.Option(help="Stop after this many seconds, with what is certified by then.", show_default="never"),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
+    max_n: Annotated[
+        int | None,
+        typer.Option(help="Draws for each input at most: n of --spec.", show_default=f"{MAX_N}"),
+    ] = None,
+    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
+    certified_class: Annotated[str, typer.Option("--class", help="selection, or label: the true one.")] = "selection",
+    spec: Annotated[
+        Path | None, typer.Option(help="TOML file with settings of buckler sample; options win.", show_default="none")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
+    data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
+    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
+    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
+    num_classes: Annotated[
+        int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(help="Rows of a batch.", show_default="512, or 2048 on cuda")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep what is decided in this Parquet file.", show_default="nowhere")
+    ] = None,
+    tsv: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the field's usual log: idx label predict radius correct time; rounded down.",
+            show_default="none",
+        ),
+    ] = None,
+    any_environment: Annotated[
+        bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
+    ] = False,
+    another_model: Annotated[
+        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
+    ] = False,
+    executor: ExecutorOption = "process",
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    gpus_per_worker: GpusOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+) -> None:
+    """Draw from a model until radii, fixed beforehand, are certified, hopeless or out of budget for each input.
+
+    Most inputs take a hundred draws or so. A radius is certified after those below it, and the certificate of the
+    largest one holds whenever drawing stopped. What is decided is kept in --out, with the votes of inputs under way,
+    and the same command goes on from there; with a larger --max-n too, then beyond the first one by e-values alone.
+
+    Examples:
+
+      buckler decide --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
+
+      buckler decide --radii-to 1.5 --step 0.25 --spec run.toml --class label --max-n 10000
+
+      buckler decide --precision 0.05 --spec run.toml --max-seconds 600 --out decided.parquet
+    """
+    asked = radii_from(target_radius, radii, radii_to, step)
+    if bool(asked) == (precision is not None):
+        raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
+    target = Target(asked, alpha, cast(ClassRule, certified_class), cast(MarginKind, margin), precision)
+    given = {
+        "model": model, "data": data, "sigma": sigma, "n": max_n, "n0": n0, "seed": seed, "every": every,
+        "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
+    }  # fmt: skip
+    merged = settings_from(spec, given)
+    check_given(merged, "model", "data", "sigma")
+    settings = settings_to_decide(merged, target)
+    if any_environment and out is None and executor == "process":
+        raise InvalidInput("--any-environment is for --out or workers, and there are neither")
+    if another_model and out is None:
+        raise InvalidInput("--another-model is for going on with --out, and there is none")
+    kept = 0
+    with interruptible():
+        try:
+            where = Where(executor, address, workers, gpus_per_worker, any_environment)
+            with open_run(settings, where) as run, _bar(len(run.dataset), quiet or as_json) as show:
+                check_tsv(tsv, run.dataset.labels)
+
+                def progress(decided: int, drawn: int) -> None:
+                    nonlocal kept
+                    kept = decided
+                    show(decided, drawn)
+
+                decisions = runs.decide(
+                    run.spec,
+                    target,
+                    run.executor,
+                    run.dataset,
+                    out,
+                    max_seconds=max_seconds,
+                    any_environment=any_environment,
+                    another_model=another_model,
+                    progress=progress,
+                )
+        except KeyboardInterrupt:
+            _stopped("interrupted", kept, out)
+            raise typer.Exit(INTERRUPTED) from None
+    certificates = [decided.certificate for decided in decisions]
+    complete = kept == len(run.dataset)
+    if tsv is not None and run.dataset.labels is not None and complete:
+        write_log(tsv, certificates, run.dataset.labels)
+    if as_json:
+        for decided in decisions:
+            print(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))
+    elif not quiet and certificates:
+        draws = np.array([certificate.n for certificate in certificates])
+        Console().print(
+            f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} (sigma {run.spec.sigma:g}, alpha {alpha:g})",
+            soft_wrap=True,
+        )
+    if not complete:
+        _stopped("time is up", kept, out)
+        raise typer.Exit(INTERRUPTED)
+
+
+def _reached(certificates: Sequence[Certificate], target: Target) -> str:
+    """Return how many inputs are certified to each radius that was asked, or how far half of them are."""
+    reach = np.array([certificate.radius for certificate in certificates])
+    if target.precision is not None:
+        return f"median certified radius {rounded_down(float(np.median(reach)))}"
+    counts = [f"{(reach >= radius).sum()} certified to radius {rounded_down(radius)}" for radius in target.radii]
+    return f"{', '.join(counts)}, {(reach == 0.0).sum()} not"
+
+
+def _stopped(why: str, decided: int, out: Path | None) -> None:
+    place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"
+    command = shlex.join(["buckler", *sys.argv[1:]])
+    print(f"buckler: {why}; {decided} inputs are decided and {place}. Go on with: {command}", file=sys.stderr)
+
+
+@contextmanager
+def _bar(inputs: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows the number of inputs decided, and of draws."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[draws]}"))
+    console = Console(stderr=True)
+    hidden = quiet or not console.is_terminal
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=hidden) as bar:
+        task = bar.add_task("deciding", total=inputs, draws="")
+
+        def show(decided: int, drawn: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0.0
+            rate = f", {drawn / elapsed:,.0f} a second" if elapsed > 0 else ""
+            bar.update(task, completed=decided, draws=f"{drawn:,} draws{rate}")
+
+        yield show

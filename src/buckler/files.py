@@ -1,0 +1,141 @@
+"""Files that are whole or absent: written beside their place, flushed to the disk, then renamed into it.
+
+Nothing but plain files is written or read: a device or a FIFO may have no end, and must not be replaced.
+"""
+
+import hashlib
+import json
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from buckler.errors import StoreError, first_repeated, show
+
+
+@contextmanager
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
+
+    Where ``path`` is a link, what it leads to is replaced and the link stays. What killed processes left of earlier
+    attempts at the same path is removed.
+    """
+    place = Path(os.path.realpath(path))
+    temporary = place.with_name(f".{place.name}.{os.getpid()}-{_host()}.part")
+    try:
+        check_plain(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _remove_leftovers(place)
+        yield temporary
+        put_in_place(temporary, place)
+    except OSError as problem:
+        raise StoreError(f"cannot write {str(path)!r}: {problem.strerror or problem}") from problem
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def check_plain(path: Path) -> None:
+    """Raise OSError if there is something at ``path`` that is not a plain file: a folder, a device, a FIFO."""
+    with suppress(FileNotFoundError):
+        _check_mode(path.stat().st_mode)
+
+
+def _check_mode(mode: int) -> None:
+    kinds = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket"}
+    if not stat.S_ISREG(mode):
+        raise OSError(f"it is {kinds.get(stat.S_IFMT(mode), 'a device')}, not a file")
+
+
+def read_text(path: Path, largest: int) -> str:
+    """Return the text of a plain file of at most ``largest`` bytes; OSError or ValueError for anything else."""
+    # Without waiting, since opening a FIFO would wait for someone who writes to it.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
+    try:
+        _check_mode(os.fstat(handle).st_mode)
+        with open(handle, "rb", closefd=False) as file:
+            data = file.read(largest + 1)
+    finally:
+        os.close(handle)
+    if len(data) > largest:
+        raise ValueError(f"it has more than {largest:,} bytes")
+    return data.decode("utf-8")
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Flush a file to the disk, give it its name, and flush the name: it is there whole or not at all."""
+    with temporary.open("rb+") as file:
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Flush a folder's list of names to the disk; Windows cannot open a folder, and flushes names by itself."""
+    if os.name != "posix":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def checksum(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal digits."""
+    check_plain(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says; ValueError where it is not plain: a key given twice, NaN, a number without end."""
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_finite, parse_constant=_finite)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if (twice := first_repeated(key for key, _ in pairs)) is not None:
+        raise ValueError(f"it has the key {show(twice)} twice")
+    return dict(pairs)
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise ValueError(f"it holds the number {show(text)}")
+    return number
+
+
+def _host() -> str:
+    """Return this machine's name, in letters that a file's name may have."""
+    return re.sub(r"\W", "_", platform.node())
+
+
+def _remove_leftovers(path: Path) -> None:
+    """Remove the temporary files of ``path`` whose process, on this machine, is no more."""
+    ours = re.compile(rf"\.{re.escape(path.name)}\.(\d+)-{_host()}\.part")
+    for found in path.parent.iterdir():
+        match = ours.fullmatch(found.name)
+        if match is not None and not _is_running(int(match[1])):
+            with suppress(OSError):
+                found.unlink()
+
+
+def _is_running(process: int) -> bool:
+    """Return whether a process may be running; on Windows there is no harmless way to ask, so it may."""
+    if os.name != "posix":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True
+    return True

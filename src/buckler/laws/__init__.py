@@ -1,0 +1,43 @@
+"""How noise is drawn, and what a margin under that noise certifies.
+
+A law is a small frozen record that fulfils ``buckler.types.Law``: its name and parameters (JSON, for manifests and
+tables), its norm and units, whether its balls are closed, which kinds of radius follow from which margin, ``radius``
+(margin -> radius, rounded down), ``margin`` (radius -> the margin it needs, rounded up) and ``describe`` (the noise in
+words, for the sentence of a certificate).
+
+- ``Gaussian(sigma)``: independent normal noise of standard deviation sigma; l2.
+- ``named(name, parameters)``: the law that a manifest or a table names.
+
+Drawing on a device is done in ``sampling``, from the parameters.
+
+May import: the root modules.
+"""
+
+from collections.abc import Mapping
+
+from buckler.errors import InvalidInput, check_choice
+from buckler.laws.gaussian import Gaussian as Gaussian
+from buckler.types import Law
+
+LAWS = {Gaussian.name: Gaussian}
+"""Every law by its name in manifests and tables."""
+
+
+def named(name: str, parameters: Mapping[str, float]) -> Law:
+    """Return a law from its name and its parameters.
+
+    >>> named("gaussian", {"sigma": 0.25})
+    Gaussian(sigma=0.25)
+    """
+    law = LAWS[check_choice("law", name, tuple(LAWS))]
+    try:
+        return law(**parameters)
+    except TypeError:
+        raise InvalidInput(f"law {name!r} does not take the parameters {sorted(parameters)}") from None
+
+
+def law_of(sigma: float | None, law: Law | None) -> Law:
+    """Return the law that a caller gave, by itself or as the sigma of Gaussian noise: exactly one of both."""
+    if (sigma is None) == (law is None):
+        raise InvalidInput(f"exactly one of sigma and law must be given; got {'neither' if law is None else 'both'}")
+    return Gaussian(sigma) if law is None else law  # type: ignore[arg-type]

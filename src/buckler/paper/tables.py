@@ -1,0 +1,146 @@
+"""The paper's tables again: its own rows, our runs of its methods, and sound methods beside them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from buckler.certify.method import Method
+from buckler.certify.registry import find
+from buckler.paper.library import Library
+from buckler.paper.limits import Recorded
+from buckler.paper.methods import ESTIMATES
+from buckler.paper.printed import ALPHA, Case, PrintedTable
+from buckler.report.tables import TextTable, gain
+from buckler.rounding import rounded_down
+from buckler.runs.certify import CertifiedClass, Question
+
+PRINTED = "printed in the paper"
+VALID = "valid limit"
+INVALID = "not a certificate"
+ESTIMATE = "estimate, no guarantee"
+
+NAMES = {
+    "bonferroni": "CP + Bonferroni",
+    "published": "paper's method as printed",
+    "exact": "exact (ours)",
+    "baseline/sequence": "CS + Bonferroni",
+    "baseline/bernstein": "Bernstein + Bonferroni",
+    "published/sequence": "paper's method, width as printed",
+    "cited/sequence": "paper's method, CS",
+    "cited/bernstein": "paper's method, Bernstein",
+    "pairwise/star": "pairwise/star (ours)",
+}
+"""What methods are called. In the continuous case the paper's method has the width of the theorem that it cites, which
+its tables fit, unless its name says *as printed*."""
+
+COMPARED: dict[Case, tuple[str, ...]] = {
+    "discrete": ("bonferroni", "published", "exact"),
+    "continuous": ("baseline/sequence", "published/sequence", "cited/sequence", "pairwise/star"),
+}
+CLASS = {"label": "A the true label", "selection": "A selected on separate draws"}
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of a table: a method at n draws, its name, what its numbers are, and an accuracy for each margin."""
+
+    n: int
+    method: str
+    name: str
+    standing: str
+    accuracy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduced:
+    """A table as it is shown; gains are those of the method ``ours`` over the method ``baseline``.
+
+    ``printed`` is the table of the paper, if it is one, and ``selected`` says that the class was not the true label.
+    """
+
+    name: str
+    caption: str
+    margins: tuple[float, ...]
+    lines: tuple[Line, ...]
+    baseline: str
+    ours: str
+    printed: PrintedTable | None = None
+    selected: bool = False
+
+    def line(self, n: int, method: str) -> Line:
+        """Return our run of a method at n draws."""
+        return next(line for line in self.lines if (line.n, line.method) == (n, method) and line.standing != PRINTED)
+
+    def gains(self) -> list[tuple[Line, Line]]:
+        """Return our lines, each with the baseline at as many draws."""
+        return [(line, self.line(line.n, self.baseline)) for line in self.lines if line.method == self.ours]
+
+
+def reproduce_table(table: PrintedTable, library: Library, certified_class: CertifiedClass) -> Reproduced | None:
+    """Return a table of the paper with our rows below its own, or None where there is no evidence for it."""
+    methods, lines = COMPARED[table.case], []
+    found: list[Recorded] = []
+
+    def add(run: Recorded, method: Method, n: int, name: str, standing: str | None = None) -> None:
+        limits = run.limits(Question(method, ALPHA, table.margin, n, certified_class, None, table.temperature))
+        what = standing or (VALID if limits.sound else INVALID)
+        lines.append(Line(n, method.name, name, what, tuple(limits.curve(table.margins).accuracy.tolist())))
+
+    for n, rows in table.rows.items():
+        run = library.find("cifar10", table.sigma, n, table.temperature)
+        if run is None:
+            continue
+        found.append(run)
+        if certified_class == "label":
+            for (method, name), row in zip(table.names.items(), rows, strict=True):
+                lines.append(Line(n, method, f"paper: {name}", PRINTED, row))
+        for method in methods:
+            add(run, find(method), n, NAMES[method])
+    if not found:
+        return None
+    many = library.nearest_truth("cifar10", table.sigma, 100 * max(table.rows))
+    if table.case == "continuous":  # only scores count, and there are no more than were kept
+        kept = found[-1].evidence.spec.kept_draws
+        add(found[-1], ESTIMATES["scores"], kept, "margin of the mean scores", ESTIMATE)
+    elif many is not None:
+        n = many.evidence.spec.n
+        add(many, find("bonferroni"), n, "CP + Bonferroni, near-truth")
+        add(many, ESTIMATES["votes"], n, "margin of the frequencies", ESTIMATE)
+    heat = "" if table.temperature is None else f", temperature {table.temperature:g}"
+    which = "first" if table.margin == "probability" else "second"
+    caption = (
+        f"Table {table.number} of the paper: certified accuracy at the {which} margin, {table.case} case, CIFAR-10, "
+        f"sigma {table.sigma:g}{heat}, alpha {ALPHA:g}, {found[0].evidence.inputs} test images, "
+        f"{CLASS[certified_class]}."
+    )
+    selected = certified_class == "selection"
+    name = f"{table.name}_selected" if selected else table.name
+    return Reproduced(name, caption, table.margins, tuple(lines), methods[0], methods[-1], table, selected)
+
+
+def text_table(table: Reproduced) -> TextTable:
+    """Return the table as text; accuracies are rounded down."""
+    header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.margins))
+    bases = dict(table.gains())
+    rows: list[tuple[str, ...]] = []
+    for line in table.lines:
+        rows.append((str(line.n), line.name, line.standing, *map(rounded_down, line.accuracy)))
+        if (base := bases.get(line)) is not None:
+            gains = map(gain, base.accuracy, line.accuracy)
+            rows.append((str(line.n), f"gain over {base.name}", "", *gains))
+    return TextTable(header, tuple(rows), table.caption, names=3)
+
+
+def summary_table(tables: Mapping[str, Reproduced], n: int, methods: Sequence[str], caption: str) -> TextTable:
+    """Return the lines of several tables at n draws in one, tables by what their lines are about.
+
+    Only the ``methods`` named; those of one table that show the same numbers share a line.
+    """
+    margins = next(iter(tables.values())).margins
+    shown: list[tuple[str, ...]] = []
+    for name, table in tables.items():
+        lines = {line.method: line for line in table.lines if line.n == n}
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for line in (lines[method] for method in methods if method in lines):
+            alike.setdefault((line.standing, *map(rounded_down, line.accuracy)), []).append(line.name)
+        shown += [(name, ", ".join(names), *cells) for cells, names in alike.items()]
+    return TextTable(("network", "row", "standing", *(f"{m:g}" for m in margins)), tuple(shown), caption, names=3)

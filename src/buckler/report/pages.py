@@ -1,0 +1,111 @@
+"""Results of runs -> one page: curves and histograms are made from the certificates, then put on it."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from buckler.errors import InvalidInput
+from buckler.evaluate.curves import certified_curve, false_certificates
+from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.report.html import RunPage, Series, report_page
+from buckler.report.sentences import guarantee, series_names
+from buckler.report.thumbnails import tiles
+from buckler.results import Result, short_names
+
+CELLS = 150
+"""Steps of the radius in a curve, about: fine enough for a screen."""
+
+BARS = 24
+
+
+def build_page(
+    results: Sequence[Result],
+    *,
+    title: str = "Certified robustness",
+    delta: float = 1e-3,
+    class_names: Sequence[str] | None = None,
+    command: str | None = None,
+) -> str:
+    """Return the page about these results, with the command that made it if there was one.
+
+    The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring.
+    """
+    if not 0.0 < delta < 1.0:
+        raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
+    _check_names(results, class_names)
+    names = short_names([result.path for result in results])
+    pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
+    return report_page(pages, _series(names, results, delta), title=title, class_names=class_names)
+
+
+def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:
+    """Refuse fewer names than there are classes: a number beside names would be taken for one."""
+    if class_names is None:
+        return
+    groups = [group for result in results for group in result.groups]
+    largest = max((c.predicted for group in groups for c in group.certificates if c.predicted is not None), default=0)
+    largest = max(largest, *(0 if group.labels is None else int(group.labels.max()) for group in groups))
+    if len(class_names) <= largest:
+        raise InvalidInput(f"names of classes must be at least {largest + 1}; got {len(class_names)}")
+
+
+def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
+    groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
+    called = series_names(names, [(run, group.certificates[0]) for run, group in groups])
+    top = max(certificate.radius for _, group in groups for certificate in group.certificates)
+    top = top or max(group.certificates[0].sigma for _, group in groups)
+    # Where all radii were asked for beforehand, steps are drawn at those.
+    asked = sorted({radius for result in results for radius in result.asked})
+    radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
+    edges = round_grid(top, BARS)
+    # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
+    labelled = all(group.labels is not None for _, group in groups)
+    made = []
+    for name, (run, group) in zip(called, groups, strict=True):
+        curve = certified_curve(group, radii, delta=delta, name=name, use_labels=labelled)
+        histogram = radius_histogram(group.certificates, group.labels, edges)
+        made.append(Series(name, run, group.certificates, curve, histogram))
+    return made
+
+
+def _run_page(name: str, result: Result, delta: float, command: str | None) -> RunPage:
+    spec, ids = result.spec or {}, result.ids
+    kinds = [group.certificates[0] for group in result.groups]
+    wrong = false_certificates(len(ids), max(kind.alpha for kind in kinds), delta)
+    model = f"The model {spec['model']}" if "model" in spec else "A model"
+    groups = [group.certificates for group in result.groups]
+    sentence = guarantee(groups, model, str(spec.get("data", name)), delta, wrong)
+    if result.planned > len(ids):
+        sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
+    if result.caution:
+        sentence += f" {result.caution}"
+    facts: dict[str, dict[str, str]] = {
+        "Certificates": {
+            "method": _distinct(kind.method for kind in kinds),
+            "alpha": _distinct(f"{kind.alpha:g}" for kind in kinds),
+            "margin": _distinct(kind.margin_kind for kind in kinds),
+            "radius": _distinct(kind.radius_kind for kind in kinds),
+            "class": _distinct("given" if kind.n0 == 0 else f"selected on {kind.n0:,} draws" for kind in kinds),
+            "scores": _distinct(
+                kind.map if kind.temperature is None else f"{kind.map} at temperature {kind.temperature:g}"
+                for kind in kinds
+            ),
+            "delta of the band": f"{delta:g}",
+        },
+        "Sampling": {key: _text(value) for key, value in spec.items()},
+        "Model, data and specification": dict(result.origins),
+        "Versions and device": dict(result.environment),
+    }
+    shown = result.pictures
+    pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high)
+    commands = result.commands if command is None else (*result.commands, command)
+    return RunPage(name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures)
+
+
+def _distinct(values: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(values))
+
+
+def _text(value: Any) -> str:
+    return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)

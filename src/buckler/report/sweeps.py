@@ -1,0 +1,187 @@
+"""The cells of a sweep -> one table, and one figure for each axis that has several values.
+
+A cell is the certificates of one run made in one way; which way that was, its certificates say.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_choice
+from buckler.evaluate.curves import Curve, certified_curve
+from buckler.records import Claim
+from buckler.report.plots import FORMATS, accuracy_panels
+from buckler.report.tables import TextTable, gain
+from buckler.results import Certified
+from buckler.rounding import rounded_down
+from buckler.types import ArrayLike
+
+Cell = Certified[Claim]
+
+
+def _temperature(cell: Cell) -> float | None:
+    first = cell.certificates[0]
+    return (first.temperature or 1.0) if first.map == "softmax" else None
+
+
+AXES: dict[str, Callable[[Cell], Any]] = {
+    "run": lambda cell: cell.run,
+    "sigma": lambda cell: cell.certificates[0].sigma,
+    "n": lambda cell: cell.certificates[0].n,
+    "alpha": lambda cell: cell.certificates[0].alpha,
+    "margin": lambda cell: cell.certificates[0].margin_kind,
+    "map": lambda cell: None if cell.certificates[0].map == "hardmax" else cell.certificates[0].map,
+    "temperature": _temperature,
+    "method": lambda cell: cell.certificates[0].method,
+}
+"""The settings a sweep can vary, outermost first; None where a setting has no meaning, such as a map for votes."""
+
+FINE = 400
+"""Points of a drawn curve."""
+
+
+SHOWN = (0.0, 0.5, 1.0, 2.0, 3.0)
+"""Radii that are shown unless told, in units of the smallest sigma."""
+
+
+def sweep_table(
+    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
+) -> TextTable:
+    """Return one row a cell, with the settings that vary and certified accuracy at each radius.
+
+    Below each cell with a twin that differs in nothing but the method ``baseline`` come its gains over it in percent.
+    """
+    curves, what = _curves(cells, _radii(cells, radii))
+    twins = _twins(cells, baseline)
+    axes = [name for name in _varying(cells) if name != "method"] + ["method"]
+    rows = []
+    for i, (cell, curve) in enumerate(zip(cells, curves, strict=True)):
+        names = [_text(AXES[name](cell)) for name in axes]
+        rows.append((*names, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
+        if i in twins:
+            base = curves[twins[i]]
+            pairs = zip(base.accuracy.tolist(), curve.accuracy.tolist(), strict=True)
+            rows.append((*names[:-1], f"  gain over {base.name}", "", *(gain(a, b) for a, b in pairs)))
+    header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].radii))
+    return TextTable(header, tuple(rows), _caption(cells, axes, what), names=len(axes))
+
+
+def sweep_records(
+    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
+) -> list[dict[str, Any]]:
+    """Return what ``sweep_table`` shows as one plain record a cell, accuracies and gains not rounded."""
+    curves, _ = _curves(cells, _radii(cells, radii))
+    twins = _twins(cells, baseline)
+    records = []
+    for i, (cell, curve) in enumerate(zip(cells, curves, strict=True)):
+        record = {name: value(cell) for name, value in AXES.items()}
+        record |= {
+            "certified_class": _class(cell),
+            "sound": _sound(cell),
+            "inputs": curve.inputs,
+            "abstained": curve.abstained,
+        }
+        at = [f"{radius:g}" for radius in curve.radii.tolist()]
+        record["accuracy"] = dict(zip(at, curve.accuracy.tolist(), strict=True))
+        if i in twins:
+            pairs = zip(curves[twins[i]].accuracy.tolist(), curve.accuracy.tolist(), strict=True)
+            record["gain"] = dict(zip(at, [None if a == 0.0 else (b - a) / a for a, b in pairs], strict=True))
+        records.append(record)
+    return records
+
+
+def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+    """Draw a figure for each axis with several values, a panel a value and a curve a method; return the files.
+
+    All other settings stay at the first of their values, which the title says.
+    """
+    for kind in formats:
+        check_choice("format", kind, FORMATS)
+    varying = _varying(cells)
+    written = []
+    for axis in varying or ["method"]:
+        fixed = {name: _known(cells, name)[0] for name in varying if name not in {axis, "method"}}
+        mine = [cell for cell in cells if all(AXES[name](cell) in {None, value} for name, value in fixed.items())]
+        mine = [cell for cell in mine if AXES[axis](cell) is not None]
+        reached = max(c.radius for cell in mine for c in cell.certificates)
+        top = 1.05 * (reached or mine[0].certificates[0].sigma)
+        curves, what = _curves(mine, np.linspace(0.0, top, FINE))
+        panels: dict[str, list[Curve]] = {}
+        for cell, curve in zip(mine, curves, strict=True):
+            name = "" if axis == "method" else f"{axis} {_text(AXES[axis](cell))}"
+            panels.setdefault(name, []).append(curve)
+        title = ", ".join(f"{name} {_text(value)}" for name, value in _settings(cells, fixed, [axis, "method"]).items())
+        for kind in formats:
+            path = folder / f"accuracy_by_{axis}.{kind}"
+            accuracy_panels(list(panels.items()), path, title, ylabel=what)
+            written.append(path)
+    return written
+
+
+def _class(cell: Cell) -> str:
+    return "label" if cell.certificates[0].n0 == 0 else "selection"
+
+
+def _sound(cell: Cell) -> bool:
+    return all(certificate.sound for certificate in cell.certificates)
+
+
+def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[float]:
+    if not cells:
+        raise InvalidInput("a sweep must have at least one cell; got none")
+    return sorted(set(radii)) if radii else [min(map(AXES["sigma"], cells)) * step for step in SHOWN]
+
+
+def _curves(cells: Sequence[Cell], radii: ArrayLike) -> tuple[list[Curve], str]:
+    """Return the curve of each cell, and what it is of: where labels of one are not known, of shares."""
+    labelled = all(cell.labels is not None for cell in cells)
+    curves = [certified_curve(cell, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells]
+    return curves, "certified accuracy" if labelled else "share certified"
+
+
+def _twins(cells: Sequence[Cell], baseline: str | None) -> dict[int, int]:
+    """Return for each cell, by number, the one that differs from it in nothing but the baseline's method."""
+    if baseline is None:
+        return {}
+    check_choice("baseline", baseline, list(dict.fromkeys(map(AXES["method"], cells))))
+    place = {tuple(value(cell) for value in AXES.values()): i for i, cell in enumerate(cells)}
+    found = {}
+    for i, cell in enumerate(cells):
+        twin = (*(value(cell) for name, value in AXES.items() if name != "method"), baseline)
+        if AXES["method"](cell) != baseline and twin in place:
+            found[i] = place[twin]
+    if not found:
+        raise InvalidInput(f"baseline {baseline!r} must have another method to be compared with")
+    return found
+
+
+def _known(cells: Sequence[Cell], axis: str) -> list[Any]:
+    return list(dict.fromkeys(value for cell in cells if (value := AXES[axis](cell)) is not None))
+
+
+def _varying(cells: Sequence[Cell]) -> list[str]:
+    """Return the axes with several values; runs are told apart by sigma where that is enough."""
+    runs = len({cell.run for cell in cells})
+    needless = "run" if len(_known(cells, "sigma")) == runs else "sigma"
+    return [name for name in AXES if len(_known(cells, name)) > 1 and name != needless]
+
+
+def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+    """Return the settings that are not shown elsewhere: those held at a value, and those that have but one."""
+    single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
+    both = {**single, **fixed}
+    return {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
+
+
+def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
+    settings = _settings(cells, {}, axes)
+    listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
+    unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
+    caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
+    return f"{what} at radius r, {listed}, class by {_class(cells[0])}{caution}"
+
+
+def _text(value: Any) -> str:
+    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)

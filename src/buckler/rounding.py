@@ -1,0 +1,22 @@
+"""Numbers for people: what is a guarantee is rounded down."""
+
+from decimal import ROUND_FLOOR, Context, Decimal
+from math import isfinite
+
+_EXACT = Context(prec=1200)
+"""Enough digits for every float in full: the largest has 309 before the point, the smallest 1,074 after it."""
+
+
+def rounded_down(value: float | Decimal, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` decimals, never more than it is.
+
+    **Guarantee.** ``float(text) <= value``, exactly: the shortest decimal that stands for the float is cut, so a value
+    one ulp below 0.58 is shown as 0.579 and 0.58 itself as 0.580.
+
+    >>> rounded_down(0.37511), rounded_down(0.9999), rounded_down(0.58), rounded_down(-0.0001)
+    ('0.375', '0.999', '0.580', '-0.001')
+    """
+    exact = value if isinstance(value, Decimal) else Decimal(repr(float(value) + 0.0))  # + 0.0: no negative zero
+    if not isfinite(exact):
+        return str(float(exact))
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"

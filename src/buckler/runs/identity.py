@@ -1,0 +1,108 @@
+"""What a run is drawn from: a classifier, which is what it answers, and data.
+
+When a run is opened, its classifier is asked a small fixed batch (``sampling.probe``), wherever it runs, and every
+worker must give the same answers. ``admission`` compares them with those that began the run.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from buckler.errors import StoreError
+from buckler.runs.executors import Description, Executor, Step, describe
+from buckler.runs.spec import RunSpec
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset
+from buckler.sampling.probe import Answers, Probe, probed
+
+TIMES = 2
+"""How often the classifier is asked when a run is opened: two answers that differ are not those of a function."""
+
+NAMES_HASH = "names:"
+"""What a hash of ids and labels begins with."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """What draws: a classifier by name, its answers and files, its environment; and the data by ids and labels.
+
+    Without answers (votes read from a log), the name alone counts.
+    """
+
+    classifier: str
+    data: str
+    environment: Mapping[str, str] = field(default_factory=dict)
+    answers: Answers | None = None
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the entry of a manifest's ``drawn_by``."""
+        heard = {} if self.answers is None else {"answers": self.answers.as_dict()}
+        return {
+            "classifier": self.classifier,
+            "environment": dict(self.environment),
+            "files": dict(self.files),
+            **heard,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Expected:
+    """What every worker of a run must answer."""
+
+    probe: Probe
+    answers: Answers
+    dtype: str
+    any_environment: bool
+
+    def check(self, classifier: Classifier, threads: int | None) -> None:
+        """Refuse a classifier that answers otherwise."""
+        if not self.answers.repeatable:
+            return
+        heard = self.probe.ask(classifier, threads)
+        if heard.hash == self.answers.hash or (self.any_environment and self.answers.is_close(heard, self.dtype)):
+            return
+        apart, name = self.answers.distance(heard)
+        raise StoreError(
+            f"the workers run different classifiers: logits differ by up to {apart:.3g}, at input {name!r}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """The work of ``identify``: one block, in which the classifier is asked."""
+
+    probe: Probe
+
+    @contextmanager
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+        """Yield the step that asks."""
+        yield lambda _, __: (self.probe.ask(classifier, threads, TIMES), describe(classifier))
+
+
+def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Identity, Probe]:
+    """Return what an executor runs, asked by the first worker that is free, and what it was asked."""
+    places = probed(len(dataset))
+    part = dataset.select(ids=[dataset.ids[i] for i in places])
+    probe = Probe(part.ids, part.load(0, len(part)), spec.sigma, spec.num_classes, spec.seed, spec.batch_size)
+    heard: list[tuple[Answers, Description]] = []
+    executor.run(_Ask(probe), [0], lambda _: None, Path(), tick=lambda _: None, done=lambda _, said: heard.append(said))
+    answers, runs = heard[0]
+    return Identity(answers.hash, names_hash(dataset), runs.environment, answers, runs.files), probe
+
+
+def expected_of(identity: Identity, probe: Probe, spec: RunSpec, any_environment: bool) -> Expected | None:
+    """Return what the workers of a run must answer, or None where there is nothing to compare."""
+    return None if identity.answers is None else Expected(probe, identity.answers, spec.dtype, any_environment)
+
+
+def names_hash(dataset: Dataset) -> str:
+    """Return the hash of a data set's ids and labels; what the inputs hold is compared as they are drawn."""
+    digest = hashlib.blake2b(digest_size=20, person=b"buckler-names-1")
+    for i, name in enumerate(dataset.ids):
+        label = "" if dataset.labels is None else int(dataset.labels[i])
+        digest.update(f"{len(name)}:{name}={label};".encode("utf-8", "surrogatepass"))
+    return NAMES_HASH + digest.hexdigest()

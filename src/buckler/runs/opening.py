@@ -1,0 +1,121 @@
+"""Settings -> what a run needs: its specification, an executor that runs its classifier, and its data.
+
+Settings are the fields of a ``RunSpec`` by name, from a TOML file (``read_settings``), from a program, or both; what
+is left out is filled in here, from the model and its device.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from buckler.errors import InvalidInput, check_real
+from buckler.runs.executors import Executor, open_executor
+from buckler.runs.spec import RunSpec, from_dict, read_toml_file
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset, open_dataset
+from buckler.sampling.models import Architecture, resolve_model
+
+
+def _build(name: str, num_classes: int) -> Any:
+    from buckler.sampling.architectures import build
+
+    return build(name, num_classes)
+
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
+}
+"""The built-in networks by name; torch is loaded only when one is built."""
+
+ON_CUDA = {"batch_size": 2048, "noise": "cuda"}
+"""Settings that are filled in where the classifier runs on cuda, and these are not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where the work is done: the executor ``process`` or ``ray``, and for ray which cluster and how many workers."""
+
+    executor: str = "process"
+    address: str | None = None
+    workers: int | None = None
+    gpus_per_worker: float | None = None
+    any_environment: bool = False
+
+
+class Opened(NamedTuple):
+    """What a run needs, ready to be drawn from."""
+
+    spec: RunSpec
+    executor: Executor
+    dataset: Dataset
+
+
+def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
+    """Return the settings in a TOML file; ``name`` is what it is called where it cannot be read."""
+    return read_toml_file(Path(path), name)
+
+
+def settings_from(
+    path: str | Path | None, given: Mapping[str, Any], known: Collection[str] | None = None
+) -> dict[str, Any]:
+    """Return the settings of a file, if there is one, with those that are given, not None, in place of its own.
+
+    Names that are not ``known`` are refused, where that is told.
+    """
+    merged = {} if path is None else read_settings(path)
+    merged |= {name: value for name, value in given.items() if value is not None}
+    unknown = [] if known is None else sorted(merged.keys() - set(known))
+    if unknown:
+        raise InvalidInput(f"there is no setting {unknown[0]!r}; there are {', '.join(known or ())}")
+    return merged
+
+
+def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None) -> Classifier:
+    """Return the classifier of a draft; in a worker too, so nothing but these plain values travels."""
+    return resolve_model(
+        draft.model,
+        architectures=ARCHITECTURES,
+        num_classes=num_classes,
+        mean=draft.mean,
+        std=draft.std,
+        device=device,
+        dtype=draft.dtype,
+        channels_last=draft.channels_last,
+        compile=draft.compile,
+    )
+
+
+@contextmanager
+def open_run(settings: Mapping[str, Any], where: Where | None = None) -> Iterator[Opened]:
+    """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
+
+    ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
+    """
+    where = Where() if where is None else where
+    # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
+    draft = from_dict({"num_classes": 2, **settings})
+    gpus = where.gpus_per_worker
+    if gpus is not None and (where.executor != "ray" or check_real("gpus_per_worker", gpus) < 0.0):
+        raise InvalidInput(f"gpus_per_worker must be at least 0, and for the executor 'ray'; got {gpus:g}")
+    if where.executor == "ray" and gpus is None:
+        gpus = float(draft.device.startswith("cuda"))
+    with open_executor(
+        where.executor,
+        partial(load_classifier, draft, settings.get("num_classes"), settings.get("device")),
+        address=where.address,
+        workers=where.workers,
+        gpus_per_worker=gpus or 0.0,
+        any_environment=where.any_environment,
+    ) as executor:
+        dataset = open_dataset(
+            draft.data, labels=draft.labels, resize=draft.resize, crop=draft.crop, value_range=draft.value_range
+        ).select(every=draft.every, limit=draft.limit, ids=draft.ids)
+        runs = executor.describe()
+        if runs.num_classes is None:
+            raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
+        kind = runs.device.split(":")[0]
+        filled = {"num_classes": runs.num_classes, "device": kind}
+        yield Opened(from_dict({**(ON_CUDA if kind == "cuda" else {}), **settings, **filled}), executor, dataset)

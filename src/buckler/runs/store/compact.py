@@ -1,0 +1,127 @@
+"""Many shards merged into one, or a few of bounded size.
+
+A merged shard is written beside its parts and counts from the moment its seal has its name; its parts lie inside of it
+then, and do not count any more (``folder.sort_out``), so they can be removed one after another. Killed at any moment,
+every input is there once, and the next writer or the next merging removes what is left over.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from buckler.errors import StoreError
+from buckler.runs.spec import RunSpec
+from buckler.runs.store import folder
+from buckler.runs.store.evidence import read_shard
+from buckler.runs.store.folder import Place
+from buckler.runs.store.lock import locked
+from buckler.runs.store.scores import ScoreFile, ScoreWriter
+from buckler.runs.store.sealed import temporary
+from buckler.runs.store.shard import Shard
+from buckler.runs.store.writer import Writer, check_shards
+from buckler.types import IntArray
+
+LARGEST = 1 << 30
+"""Bytes of a merged shard, at most: its votes in memory, where they are held at once, and its scores on disk."""
+
+TOLD = ("version", "classifier", "environment", "rows")
+"""What the seal of a merged shard keeps of each part's seal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compacted:
+    """How many shards there were, and are."""
+
+    before: int
+    after: int
+
+
+def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
+    """Merge the shards of a run, finished or not, where they lie side by side; every file is checked before."""
+    root = Path(root)
+    if not (root / folder.MANIFEST).is_file():
+        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
+    if (root / folder.SHARDS).is_symlink():
+        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    with locked(root):
+        manifest, spec = folder.read_manifest(root)
+        owner, inputs = manifest["owner"], manifest["inputs"]
+        before = len(folder.sealed_names(root))
+        found = check_shards(root, spec, inputs, owner)
+        folder.clear_leftovers(root)
+        for group in _groups(root, spec, found, largest):
+            writer = Writer(root, spec, manifest, None, found)
+            merged = _merge(writer, group, owner)
+            folder.check_shard(root, merged, owner)
+            for part in group:
+                folder.remove_shard(root, part.name)
+        return Compacted(before, len(folder.sealed_names(root)))
+
+
+def _groups(root: Path, spec: RunSpec, found: Sequence[Place], largest: int) -> Iterator[list[Place]]:
+    """Yield groups of two or more neighbours that together have at most ``largest`` bytes."""
+    group, held = list[Place](), 0
+    votes = 8 * spec.num_classes * (len(spec.checkpoints) + (spec.n0 > 0))
+    for place in found:
+        scores = place.path(root, "scores")
+        size = votes * (place.stop - place.first) + (scores.stat().st_size if spec.kept_draws else 0)
+        if group and (group[-1].stop != place.first or held + size > largest):
+            if len(group) > 1:
+                yield group
+            group, held = [], 0
+        group.append(place)
+        held += size
+    if len(group) > 1:
+        yield group
+
+
+def _merge(writer: Writer, group: Sequence[Place], owner: Mapping[str, Any]) -> Place:
+    """Write the shard that holds what the shards of a group hold, and return its place."""
+    root, spec, first = writer.root, writer.spec, group[0].first
+    content = _joined([read_shard(root, place, spec, owner) for place in group])
+    if content.columns is not None:
+        place = folder.place_of(first, group[-1].stop, spec, writer.inputs)
+        _merge_scores(root, spec, group, ScoreWriter(temporary(place.path(root, "scores")), content.ids, spec))
+    told = [part for place in group for part in folder.parts_of(root, place, TOLD)]
+    return writer.append(first, content, _coalesced(told))
+
+
+def _joined(shards: Sequence[Shard]) -> Shard:
+    def join(field: str) -> IntArray | None:
+        values = [getattr(shard, field) for shard in shards]
+        return None if any(value is None for value in values) else np.concatenate(values)
+
+    return Shard(
+        ids=tuple(name for shard in shards for name in shard.ids),
+        labels=join("labels"),
+        inputs=tuple(name for shard in shards for name in shard.inputs),
+        selection=join("selection"),
+        counts=np.concatenate([shard.counts for shard in shards]),
+        columns=join("columns"),
+        rows=min(shard.rows for shard in shards),
+    )
+
+
+def _merge_scores(root: Path, spec: RunSpec, group: Sequence[Place], writer: ScoreWriter) -> None:
+    """Write the selection draws of all parts, then their estimation draws, a row group in memory at a time."""
+    for stream in ("selection", "estimation"):
+        writer.begin(stream)
+        for place in group:
+            count = place.stop - place.first
+            for rows in ScoreFile(place.path(root, "scores"), spec, count).rows(stream, 0, count):
+                writer.add(rows)
+    writer.close()
+
+
+def _coalesced(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parts with neighbours that say the same made one."""
+    made: list[dict[str, Any]] = []
+    for part in parts:
+        if made and {**made[-1], "first": 0, "count": 0} == {**part, "first": 0, "count": 0}:
+            made[-1]["count"] += part["count"]
+        else:
+            made.append(dict(part))
+    return made

@@ -1,0 +1,65 @@
+"""What the numbers of an input mean: floats as they are, bytes spread over a declared range, nothing guessed.
+
+Sigma and the radius are in the units of the values that the model is given, so these must be told apart: 0.25 is a
+strong noise for pixels in [0, 1] and none for pixels up to 255.
+"""
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_float_array, check_real, show
+from buckler.sampling.noise import Float32Array
+from buckler.types import AnyArray, ArrayLike
+
+ValueRange = tuple[float, float]
+
+LARGEST_BYTE = 255.0
+
+
+def check_value_range(value_range: ValueRange) -> ValueRange:
+    """Return two finite numbers, the lower first."""
+    try:
+        low, high = (check_real("value_range", value) for value in value_range)
+    except (TypeError, ValueError):
+        raise InvalidInput(f"value_range must be two numbers, the lower first; got {show(value_range)}") from None
+    if low >= high:
+        raise InvalidInput(f"value_range must be two numbers, the lower first; got {show(value_range)}")
+    return low, high
+
+
+def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
+    """Return bytes as float32, spread evenly: 0 becomes the low end of the range and 255 the high end.
+
+    >>> from_bytes(np.array([0, 51, 255], dtype=np.uint8), (0.0, 1.0)).tolist()
+    [0.0, 0.20000000298023224, 1.0]
+    >>> from_bytes(np.array([0, 51, 255], dtype=np.uint8), (0.0, 255.0)).tolist()
+    [0.0, 51.0, 255.0]
+    """
+    low, high = value_range
+    table = np.arange(LARGEST_BYTE + 1.0) * (high - low) / LARGEST_BYTE + low
+    return table.astype(np.float32)[pixels]
+
+
+def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None) -> Float32Array:
+    """Return one input as float32: floats as they are, whole numbers only where their range is declared.
+
+    With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
+    lie in it.
+    """
+    try:
+        array: AnyArray = np.asarray(x)
+    except ValueError:
+        raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
+    if array.dtype.kind in "iu" and value_range is None:
+        raise InvalidInput(
+            f"{name} must hold floats, or value_range = (low, high) must be given: the units of sigma and radius are "
+            f"not known for whole numbers; got {array.dtype}"
+        )
+    if array.dtype == np.uint8 and value_range is not None:
+        return from_bytes(array, value_range)
+    values = check_float_array(name, array).astype(np.float32)
+    if value_range is not None and values.size and not value_range[0] <= values.min() <= values.max() <= value_range[1]:
+        raise InvalidInput(
+            f"{name} must lie in the declared range [{value_range[0]:g}, {value_range[1]:g}]; "
+            f"got values from {values.min():g} to {values.max():g}"
+        )
+    return values

@@ -1,0 +1,47 @@
+"""The files that a model was loaded from, by the hash of their content."""
+
+import hashlib
+from pathlib import Path
+
+_LOCATION = b"\n\x08location\x12"
+"""How an ONNX file (a protocol buffer) begins to name a file of weights beside it: the key, then the value's tag."""
+
+_IN_A_FOLDER = {".json", ".safetensors"}
+"""What is read from a folder of transformers."""
+
+
+def file_hash(path: Path) -> str:
+    """Return the SHA-256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def weight_files(path: Path) -> dict[str, str]:
+    """Return the name and hash of a file of weights and of the files that it names, or of a folder's files of weights.
+
+    Names are relative to the file or folder, so that a model that was moved is still the same.
+    """
+    if path.is_dir():
+        found = sorted(p for p in path.iterdir() if p.suffix in _IN_A_FOLDER and p.is_file())
+    else:
+        found = [path, *(_external(path) if path.suffix == ".onnx" else [])]
+    return {p.relative_to(path if path.is_dir() else path.parent).as_posix(): file_hash(p) for p in found}
+
+
+def _external(path: Path) -> list[Path]:
+    """Return the files beside an ONNX file in which it keeps its tensors."""
+    _, *rest = path.read_bytes().split(_LOCATION)
+    names = {_text(part).decode("utf-8", "surrogateescape") for part in rest}
+    beside = (path.parent / name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts)
+    return [p for p in beside if p.is_relative_to(path.parent) and p.is_file()]
+
+
+def _text(field: bytes) -> bytes:
+    """Return a text that follows its length, which is written seven bits at a time."""
+    size = shift = at = 0
+    while at < len(field):
+        size |= (field[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if field[at - 1] < 0x80:
+            break
+    return field[at : at + size]

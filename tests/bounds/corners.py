@@ -1,0 +1,56 @@
+"""The corners in which a kernel's buffers are fullest, each a line of its own on stdout when it was reached.
+
+Run by ``test_buffers`` as a program, with numba's bounds checking on: there a write past an end raises IndexError.
+"""
+
+import numpy as np
+
+from buckler.bounds.bets import NO_EARLIER
+from buckler.bounds.betting import betting_lower, star_lower
+from buckler.bounds.buehler import buehler_lower
+from buckler.bounds.sequences import sequence_lower
+from buckler.certify import continuous
+from buckler.certify.tangents import cells_limit
+
+
+def near_constant_scores() -> None:
+    """A window just wide enough that each of its nodes ends a cell, cut at once: one cell becomes a hundred."""
+    for n, earlier, alpha in [(64, 0.705, 1e-3), (80, 0.87, 1e-6), (96, 0.76, 1e-6)]:
+        rows, selection = np.tile([0.97, 0.03], (n, 1)), np.tile([earlier, 1.0 - earlier], (500_000, 1))
+        assert float(continuous.margin_lower(rows, 0, alpha, "quantile", selection=selection)) > 0.0
+
+
+def slopes_that_change_at_every_draw() -> None:
+    """As many blocks as draws: in a row of a thousand draws, and of fewer."""
+    rng = np.random.default_rng(0)
+    for n in (1, 2, 40, 1000):
+        a = rng.random(n)
+        limit = cells_limit(a, (1.0 - a) * rng.random(n), np.arange(n) % 13, NO_EARLIER, 1e-3, 16.0, coarse=False)
+        assert limit < 16.0
+
+
+def points_of_an_interpolant() -> None:
+    """The smallest alpha and negative margins, where an interpolant has its highest degree."""
+    for margin in ("quantile", "probability"):
+        for x1, x2, n in [(1, 9999, 10_000), (300, 600, 1000), (5, 5000, 10_000), (900, 50, 1000), (0, 3, 3)]:
+            assert buehler_lower(x1, x2, n, 1e-12, margin) < 4.0
+            assert buehler_lower(x1, x2, n, 0.3, margin, uniform=0.5) < 4.0
+
+
+def any_number_of_draws() -> None:
+    """Short and long columns, of every law, through each kernel of means."""
+    rng = np.random.default_rng(1)
+    for n in (1, 2, 31, 32, 33, 64, 65, 1023, 20_000):
+        for x in (rng.beta(3.0, 1.0, n), np.ones(n), np.zeros(n), np.full(n, 0.7)):
+            assert max(float(limit(x, 1e-3)) for limit in (star_lower, betting_lower, sequence_lower)) <= 1.0
+
+
+if __name__ == "__main__":
+    for reach in (
+        near_constant_scores,
+        slopes_that_change_at_every_draw,
+        points_of_an_interpolant,
+        any_number_of_draws,
+    ):
+        reach()
+        print(reach.__name__, flush=True)

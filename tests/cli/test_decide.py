@@ -1,0 +1,174 @@
+"""``buckler decide`` as a user types it."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs.store.certificates import read_certificates, read_origin
+from buckler.runs.store.decisions import read_decisions
+
+MODELS = """
+import os, signal
+import numpy as np
+WEIGHTS = np.random.default_rng(0).normal(size=(64, 10)).astype("f4")
+left = [int(os.environ.get("INTERRUPT_AFTER", 10**9))]
+def linear():
+    def call(batch):
+        left[0] -= 1
+        if left[0] == 0:
+            os.kill(os.getpid(), getattr(signal, os.environ["INTERRUPT_BY"]))
+        return batch.reshape(len(batch), -1) @ WEIGHTS
+    return call
+"""
+MODEL = ["--model", "models_to_decide:linear", "--data", "digits", "--sigma", "0.25", "--num-classes", "10"]
+DECIDE = ["decide", "--target-radius", "0.05", *MODEL, "--every", "20", "--limit", "25", "--max-n", "2000"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models_to_decide.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*DECIDE, "--out", "t.parquet", "--tsv", "t.tsv"]) == 0
+    assert "25 inputs" in capsys.readouterr().out
+    certificates = read_certificates(here / "t.parquet")
+    assert len(certificates) == 25
+    assert {c.method for c in certificates} == {"anytime"}
+    assert {c.radius for c in certificates} == {0.0, 0.05}
+    assert len((here / "t.tsv").read_text().splitlines()) == 26
+    before = (here / "t.parquet").read_bytes()
+    # Half of it lost, as by a kill: the rest is decided again, to the same bytes.
+    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 11), here / "t.parquet")
+    assert run([*DECIDE, "--out", "t.parquet", "--quiet"]) == 0
+    assert (here / "t.parquet").read_bytes() == before
+    assert run([*DECIDE, "--out", "t.parquet", "--quiet", "--alpha", "0.01"]) == 2
+    assert "another alpha" in capsys.readouterr().err
+    assert run([*DECIDE, "--class", "label", "--json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["n0"] for line in lines] == [0] * 25
+    assert {line["decision"] for line in lines} == {"certified", "hopeless"}
+
+
+SPEC = 'model = "models_to_decide:linear"\ndata = "digits"\nsigma = 0.25\nnum_classes = 10\nevery = 300\n'
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "n", "n0"),
+    [
+        ("", [], 100_000, 100),
+        ("n = 300\nn0 = 7\n", [], 300, 7),
+        ("n = 300\nn0 = 7\n", ["--max-n", "400"], 400, 7),
+        ("n = 300\nn0 = 7\n", ["--n0", "9"], 300, 9),
+    ],
+)
+def test_the_file_wins_over_defaults_and_options_over_the_file(
+    here: Path, file: str, options: list[str], n: int, n0: int
+) -> None:
+    (here / "run.toml").write_text(SPEC + file)
+    command = ["decide", "--target-radius", "0.02", "--spec", "run.toml", "--out", "t.parquet", "--quiet"]
+    assert run([*command, *options]) == 0
+    origin = read_origin(here / "t.parquet")
+    assert origin is not None
+    assert (origin["spec"]["n"], origin["spec"]["n0"]) == (n, n0)
+    assert {c.n0 for c in read_certificates(here / "t.parquet")} == {n0}
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--class", "lable"], "class must be one of 'selection', 'label'; got 'lable'"),
+        (["--class", "label", "--n0", "7"], "n0 is for a class that is selected"),
+        (["--map", "softmax"], "No such option: --map"),
+        (["--temperature", "1"], "No such option: --temperature"),
+        (["--method", "exact"], "No such option: --method"),
+        (["--n", "10"], "No such option: --n"),
+        (["--target-radius", "-1"], "radii must be above 0"),
+        (["--max-n", "0"], "n must be a whole number"),
+        (["--limit", "0"], "limit must be a whole number"),
+        (["--every", "0"], "every must be a whole number"),
+        (["--sigma", "0"], "sigma must be above 0"),
+        (["--alpha", "1"], "alpha must be in the open interval"),
+        (["--workers", "2"], "workers are for the executor 'ray'"),
+        (["--gpus-per-worker", "1"], "gpus_per_worker must be at least 0, and for the executor 'ray'"),
+        (["--any-environment"], "--any-environment is for --out or workers"),
+        (["--spec", "nofile.toml"], "spec must be a readable TOML file"),
+    ],
+)
+def test_what_does_not_apply_is_named(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*DECIDE, *options]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert named in said[0]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ["--target-radius", "0.5"], ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
+        ["--n0", "7"], ["--spec", "nofile.toml"], ["--workers", "9"], ["--data", "digits"], ["--seed", "1"],
+        ["--device", "cpu"], ["--executor", "ray"], ["--address", "auto"], ["--every", "2"], ["--batch-size", "2"],
+    ],
+)  # fmt: skip
+def test_certify_takes_nothing_that_draws(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["certify", "run", *option]) == 2
+    assert f"No such option: {option[0]}" in capsys.readouterr().err
+
+
+def test_certify_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["certify"]) == 2
+    assert "Missing argument 'run'" in capsys.readouterr().err
+
+
+def test_a_setting_for_evidence_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "run.toml").write_text(SPEC + 'scores = "softmax"\n')
+    assert run(["decide", "--target-radius", "0.02", "--spec", "run.toml"]) == 2
+    assert "scores is for evidence that is kept" in capsys.readouterr().err
+
+
+def test_a_log_without_labels_is_refused_before_anything_is_drawn(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.save(here / "x.npy", np.zeros((3, 8, 8), dtype=np.float32))
+    assert run([*DECIDE, "--data", "x.npy", "--tsv", "t.tsv", "--every", "1", "--out", "t.parquet"]) == 2
+    assert "--tsv needs labels" in capsys.readouterr().err
+    assert not (here / "t.parquet").exists()
+
+
+@pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("keep", [True, False])
+def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: str, keep: bool) -> None:
+    command = [sys.executable, "-m", "buckler.cli", *DECIDE, "--quiet", *(["--out", "t.parquet"] if keep else [])]
+    # The model is asked three batches to be known by; some inputs are decided by the fifth round, and none of the
+    # rounds has more than four batches.
+    stopped = subprocess.run(  # noqa: S603
+        command,
+        env={**os.environ, "INTERRUPT_AFTER": "23", "INTERRUPT_BY": by},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert stopped.returncode == 3, stopped.stderr
+    said = stopped.stderr.splitlines()
+    assert len(said) == 1
+    count = int(said[0].split("interrupted; ")[1].split(" ")[0])
+    assert 0 < count < 25
+    if not keep:
+        assert "kept nowhere, for want of --out. Go on with: buckler decide" in said[0]
+        return
+    assert "inputs are decided and kept in t.parquet" in said[0]
+    assert sum(d.decision != "undecided" for d in read_decisions(here / "t.parquet")) == count
+    assert subprocess.run(command, timeout=120, check=False).returncode == 0  # noqa: S603
+    once = here / "once.parquet"
+    assert subprocess.run([*command[:-1], str(once)], timeout=120, check=False).returncode == 0  # noqa: S603
+    assert once.read_bytes() == (here / "t.parquet").read_bytes()

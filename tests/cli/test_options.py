@@ -1,0 +1,541 @@
+"""Every option of every command changes something that can be seen, and is refused by name where it would not.
+
+``TABLE`` has a row for each option, and an option without one fails here. A row says which arguments ``change`` what
+the command does, to be seen in one ``part`` of what comes of it: its exit code, what it prints, the files it writes,
+the votes and scores in them, or, where the work would take long, the arguments of the call that it makes. And it says
+beside which arguments the option does not apply: there the command must end in one line that names it.
+"""
+
+import contextlib
+import hashlib
+import io
+import re
+import shlex
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+
+from buckler.cli import app as command_line
+from buckler.cli.app import run
+from buckler.runs.sample import sample as write_run
+from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from tests.runs.victim import linear, spec
+from tests.runs.victim import run as sample
+
+MODELS = """
+import numpy as np
+W = np.random.default_rng(0).normal(size=(64, 10)).astype("f4")
+def linear():
+    return lambda batch: batch.reshape(len(batch), -1)[:, :64] @ W
+def network():
+    import torch
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+"""
+BOUNDS = """
+import numpy as np
+def low(counts, alpha):
+    return np.full(len(counts), -9.0 - alpha)
+def high(counts, alpha):
+    return np.full(len(counts), 9.0)
+"""
+SPEC = (
+    'model = "models_for_options:linear"\ndata = "digits"\nsigma = 0.5\nn = 20\nlimit = 2\nnum_classes = 10\nseed = 3\n'
+)
+
+ELSEWHERE = {"reproduce"}
+"""Commands whose rows are not here: reproduce has tests of its own."""
+
+BASE = {
+    "": "audit top_class --n 8 --m 3 --points 4",
+    "demo": "demo --images 12 --epochs 1 --n 20 --n0 10",
+    "sample": "sample run --model models_for_options:linear --data digits --sigma 0.25 --n 20 --n0 10 --num-classes 10 "
+    "--ids 0,1,2,3",
+    "certify": "certify one --method top_class",
+    "decide": "decide --target-radius 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
+    "--num-classes 10 --limit 4 --max-n 500",
+    "sweep": "sweep one --method top_class",
+    "report": "report one --method top_class",
+    "compact": "compact one",
+    "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
+    "audit": "audit top_class --n 8 --m 3 --points 4",
+    "import": "import log.tsv --sigma 0.5",
+    "plan": "plan --inputs 100 --classes 10 --n 1000 --rate 1000",
+}
+
+
+CALLS = {
+    "call:model": "buckler.runs.opening.resolve_model",
+    "call:ray": "buckler.runs.executors.OnRay",
+    "call:sample": "buckler.runs.sample.sample",
+    "call:decide": "buckler.runs.decide.decide",
+    "call:train": "buckler.training.gaussian.train",
+}
+"""Calls that stand for work which is not done here."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What an option changes, ``given`` other arguments; in which part that is seen; and beside what it is refused.
+
+    ``base`` is a whole command in the place of the usual one; so is what is refused if it begins with a ``=``.
+    """
+
+    change: str
+    part: str = "out"
+    given: str = ""
+    base: str = ""
+    refused: tuple[str, ...] = ()
+
+
+QUIET = Row("--quiet", refused=("--quiet --json",))
+JSON = Row("--json", refused=("--json --quiet",))
+SCORED = "--model models_for_options:linear --scores softmax"
+NO_RADII = "decide --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 2 --max-n 300"
+TORCH = "--model models_for_options:network"
+RAY = "--executor ray"
+LOGITS = "--method pairwise/hoeffding"
+MADE = "=report c.parquet"
+
+TABLE: dict[str, dict[str, Row]] = {
+    "": {
+        "--settings": Row("--settings loose.toml", refused=("--settings nowhere.toml",)),
+        "--version": Row("--version"),
+    },
+    "demo": {
+        "--out": Row("--out elsewhere", "files"),
+        "--sigma": Row("--sigma 0.3"),
+        "--n": Row("--n 30"),
+        "--n0": Row("--n0 20", "files"),
+        "--alpha": Row("--alpha 0.01"),
+        "--images": Row("--images 13", "evidence"),
+        "--epochs": Row("--epochs 2", "evidence"),
+        "--seed": Row("--seed 1", "evidence"),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "sample": {
+        "--spec": Row("--spec run.toml", "evidence", refused=("--spec nowhere.toml",)),
+        "--model": Row(TORCH, "evidence"),
+        "--data": Row("--data floats.npy", "evidence"),
+        "--sigma": Row("--sigma 0.5", "evidence"),
+        "--n": Row("--n 30", "evidence"),
+        "--n0": Row("--n0 15", "evidence"),
+        "--seed": Row("--seed 1", "evidence"),
+        "--num-classes": Row("--num-classes 11", "err", refused=(f"{TORCH} --num-classes 1",)),
+        "--scores": Row("--scores logits", "evidence"),
+        "--temperature": Row(
+            "--temperature 2", "evidence", given=SCORED,
+            refused=("--temperature 2", "--scores logits --temperature 2", "--scores sparsemax --temperature 2"),
+        ),
+        "--runner-ups": Row(
+            "--runner-ups 2", "evidence", given=SCORED,
+            refused=("--runner-ups 2", "--scores logits --runner-ups 2", f"{SCORED} --n0 0 --runner-ups 2"),
+        ),
+        "--score-draws": Row("--score-draws 5", "evidence", given=SCORED, refused=("--score-draws 5",)),
+        "--score-dtype": Row("--score-dtype float16", "evidence", given=SCORED, refused=("--score-dtype float16",)),
+        "--batch-size": Row("--batch-size 7", given="--json"),
+        "--shard-inputs": Row("--shard-inputs 2", "files"),
+        "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
+        "--dtype": Row("--dtype bfloat16", "evidence", given=f"{TORCH} --scores logits", refused=("--dtype bfloat16",)),
+        "--channels-last": Row("--channels-last", "call:model", given=TORCH, refused=("--channels-last",)),
+        "--compile": Row("--compile", "call:model", given=TORCH, refused=("--compile",)),
+        "--mean": Row("--mean 0.5", "evidence", given="--mean 0 --std 1", refused=("--mean 0.5",)),
+        "--std": Row("--std 2", "evidence", given="--mean 0 --std 1 --scores logits", refused=("--std 2",)),
+        "--labels": Row(
+            "--labels labels.npy", "evidence", given="--data floats.npy",
+            refused=("--labels labels.npy", "--data own.npz --labels labels.npy", "--data images --labels labels.npy"),
+        ),
+        "--resize": Row(
+            "--resize 6", "evidence", given="--data images --ids a/0.png,b/0.png --limit 2",
+            refused=("--resize 6", "--data floats.npy --resize 6", "--data cifar --resize 6"),
+        ),
+        "--crop": Row(
+            "--crop 7", "evidence", given="--data images --ids a/0.png,b/0.png --limit 2",
+            refused=("--crop 7", "--data floats.npy --crop 7", "--data cifar --crop 7"),
+        ),
+        "--value-range": Row(
+            "--value-range 0,0.5", "err", given="--data floats.npy",
+            refused=(
+                "--value-range 0,2", "--data images --value-range 0,2",
+                "--data cifar --value-range 0,2",
+            ),
+        ),
+        "--every": Row("--every 2", "evidence"),
+        "--limit": Row("--limit 2", "evidence"),
+        "--ids": Row("--ids 0,1", "evidence", refused=("--ids 0,nobody",)),
+        "--max-seconds": Row("--max-seconds 1e-9", "code"),
+        "--max-samples": Row("--max-samples 1", "code"),
+        "--repair": Row("--repair", "call:sample"),
+        "--any-environment": Row("--any-environment", "call:sample"),
+        "--another-model": Row("--another-model", "call:sample"),
+        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
+        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
+        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
+        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "certify": {
+        "--alpha": Row("--alpha 0.05"),
+        "--method": Row("--method bonferroni", refused=("--method best", "=certify bare --method pairwise/star")),
+        "--margin": Row("--margin probability", refused=("--margin wide",)),
+        "--n": Row("--n 50", refused=("--n 33",)),
+        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
+        "--map": Row(
+            "--map sparsemax", given=LOGITS, refused=("--map softmax", f"=certify two {LOGITS} --map sparsemax")
+        ),
+        "--temperature": Row(
+            "--temperature 0.1", given=LOGITS,
+            refused=(
+                "--temperature 2", f"=certify two {LOGITS} --temperature 2",
+                f"{LOGITS} --map sparsemax --temperature 2",
+            ),
+        ),
+        "--out": Row("--out made.parquet", "files"),
+        "--tsv": Row("--tsv made.tsv", "files", refused=("=certify bare --tsv made.tsv",)),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "decide": {
+        "--target-radius": Row("--target-radius 0.1", refused=("--target-radius 0.1 --radii 0.1",)),
+        "--radii": Row("--radii 0.05,0.1", base=f"{NO_RADII} --radii 0.05", refused=("--radii 0.05,0.1",)),
+        "--radii-to": Row("--radii-to 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--radii-to 0.1",)),
+        "--step": Row("--step 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--step 0.05",)),
+        "--precision": Row("--precision 0.3", base=f"{NO_RADII} --precision 0.6", refused=("--precision 0.5",)),
+        "--margin": Row("--margin probability", "files", given="--out made.parquet", refused=("--margin wide",)),
+        "--max-seconds": Row("--max-seconds 1000", "call:decide", refused=("--max-seconds 0",)),
+        "--alpha": Row("--alpha 0.05"),
+        "--max-n": Row("--max-n 20"),
+        "--n0": Row("--n0 0", "code", refused=("--class label --n0 7",)),
+        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
+        "--spec": Row("--spec run.toml", refused=("--spec nowhere.toml",)),
+        "--model": Row(f"{TORCH}"),
+        "--data": Row("--data floats.npy"),
+        "--sigma": Row("--sigma 0.5"),
+        "--seed": Row("--seed 1"),
+        "--every": Row("--every 2"),
+        "--limit": Row("--limit 2"),
+        "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
+        "--num-classes": Row("--num-classes 11", "err"),
+        "--batch-size": Row("--batch-size 7", "call:decide"),
+        "--out": Row("--out made.parquet", "files"),
+        "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
+        "--another-model": Row(
+            "--another-model", "call:decide", given="--out made.parquet", refused=("--another-model",)
+        ),
+        "--any-environment": Row(
+            "--any-environment", "call:decide", given="--out made.parquet", refused=("--any-environment",)
+        ),
+        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
+        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
+        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
+        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "sweep": {
+        "--out": Row("--out other.parquet", "files"),
+        "--spec": Row("--spec sweep.toml", refused=("--spec nowhere.toml",)),
+        "--n": Row("--n 50", refused=("--n 33",)),
+        "--alpha": Row("--alpha 0.05"),
+        "--method": Row("--method bonferroni", refused=("--method best",)),
+        "--margin": Row("--margin probability", refused=("--margin wide",)),
+        "--map": Row(
+            "--map sparsemax", given=LOGITS,
+            refused=("--map softmax", f"=sweep two {LOGITS} --map sparsemax", f"{LOGITS} --map hardmax"),
+        ),
+        "--temperature": Row(
+            "--temperature 0.1", given=LOGITS,
+            refused=(
+                "--temperature 2", f"=sweep two {LOGITS} --temperature 2", f"{LOGITS} --map sparsemax --temperature 2",
+            ),
+        ),
+        "--class": Row("--class label", refused=("--class lable",)),
+        "--radii": Row("--radii 0,0.1", refused=("--radii 0.1 --quiet",)),
+        "--baseline": Row(
+            "--baseline top_class", given="--method top_class,bonferroni",
+            refused=(
+                "--baseline top_class", "--baseline exact",
+                "--method top_class,bonferroni --baseline top_class --quiet",
+            ),
+        ),
+        "--table": Row("--table t.md", "files", refused=("--table t.docx",)),
+        "--plots": Row("--plots figures", "files"),
+        "--format": Row(
+            "--format svg", "files", given="--plots figures", refused=("--format svg", "--plots p --format gif")
+        ),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "report": {
+        "--out": Row("--out other.html", "files", refused=("--out one",)),
+        "--alpha": Row("--alpha 0.05", "files", refused=(f"{MADE} --alpha 0.05",)),
+        "--method": Row("--method bonferroni", "files", refused=("--method best",)),
+        "--margin": Row("--margin probability", "files", refused=("--margin wide", f"{MADE} --margin quantile")),
+        "--n": Row("--n 50", "files", refused=("--n 33", f"{MADE} --n 50")),
+        "--class": Row("--class label", "files", refused=("--class lable", f"{MADE} --class label")),
+        "--map": Row("--map sparsemax", "files", given=LOGITS, refused=("--map softmax", f"{MADE} --map softmax")),
+        "--temperature": Row(
+            "--temperature 0.1", "files", given=LOGITS,
+            refused=(
+                "--temperature 2", f"{MADE} --temperature 2", f"{LOGITS} --map sparsemax --temperature 2",
+                f"=report two {LOGITS} --temperature 2",
+            ),
+        ),
+        "--delta": Row("--delta 0.5", "files", refused=("--delta 1.5",)),
+        "--data": Row("--data digits", "files", refused=("--data floats.npy",)),
+        "--classes": Row("--classes names.txt", "files", refused=("--classes nowhere.txt", "--classes few.txt")),
+        "--title": Row("--title Mine", "files"),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "compact": {"--json": Row("--json")},
+    "train": {
+        "--sigma": Row("--sigma 0.5", "call:train"),
+        "--data": Row("--data images.npz", "call:train"),
+        "--out": Row("--out elsewhere", "call:train"),
+        "--arch": Row("--arch resnet20", "call:train"),
+        "--epochs": Row("--epochs 3", "call:train"),
+        "--batch-size": Row("--batch-size 32", "call:train"),
+        "--lr": Row("--lr 0.1", "call:train"),
+        "--weight-decay": Row("--weight-decay 0.1", "call:train"),
+        "--label-smoothing": Row("--label-smoothing 0.1", "call:train"),
+        "--flip": Row("--flip", "call:train"),
+        "--seed": Row("--seed 7", "call:train"),
+        "--device": Row("--device cpu", "call:train"),
+        "--compile": Row("--compile", "call:train", refused=("--device cpu --compile",)),
+        "--resume": Row("--resume", "call:train"),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "audit": {
+        "--method": Row(
+            "--method bounds_for_options:low", base="audit --method top_class --n 8 --points 4",
+            refused=("--method exact",),
+        ),
+        "--m": Row("--m 4", refused=("--m 1", "--collapsed --m 3")),
+        "--n": Row("--n 9"),
+        "--alpha": Row("--alpha 0.1"),
+        "--margin": Row("--margin probability"),
+        "--points": Row("--points 6"),
+        "--collapsed": Row(
+            "--collapsed", base="audit top_class --n 8 --points 4",
+            refused=("=audit top_class --n 8 --collapsed --power",),
+        ),
+        "--power": Row("--power", refused=("--power --quiet", "=audit top_class --n 8 --collapsed --power")),
+        "--truth": Row("--truth 0.6,0.3,0.1", given="--power", refused=("--truth 0.6,0.3,0.1", "--power --truth 1,x")),
+        "--fail": Row("--fail", "code", base="audit bounds_for_options:high --n 8 --points 4"),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "import": {
+        "--out": Row("--out imported", "files"),
+        "--sigma": Row("--sigma 1", refused=("=import ours.tsv --sigma 1",)),
+        "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
+        "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
+        "--n0": Row("--n0 50", "evidence", given="--out imported", refused=("--n0 50",)),
+        "--rounding": Row("--rounding down", refused=("--rounding up", "=import ours.tsv --rounding nearest")),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
+    "plan": {
+        "--inputs": Row("--inputs 200"),
+        "--classes": Row("--classes 100"),
+        "--n": Row("--n 2000"),
+        "--rate": Row("--rate 10"),
+        "--n0": Row("--n0 1000"),
+        "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
+        "--sigma": Row("--sigma 0.25"),
+        "--target-radius": Row("--target-radius 0.25", refused=("--target-radius 0.1 --radii 0.1",)),
+        "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
+        "--radii-to": Row("--radii-to 2 --step 1", refused=("--radii-to 0.1",)),
+        "--step": Row("--step 0.5 --radii-to 2", refused=("--step 0.05",)),
+        "--alpha": Row("--alpha 0.05"),
+        "--like": Row("--like c.parquet"),
+        "--json": Row("--json"),
+    },
+}  # fmt: skip
+
+
+def commands() -> dict[str, Any]:
+    """Return the commands by name, the program itself under the empty one."""
+    group: Any = typer.main.get_command(command_line.app)
+    return {"": group, **group.commands}
+
+
+def options_of(command: Any) -> set[str]:
+    names = {max(p.opts, key=len) for p in command.params if p.param_type_name == "option"}
+    return names - {"--help", "--install-completion", "--show-completion"}  # which are not ours
+
+
+def test_every_option_has_a_row() -> None:
+    found = {name: options_of(command) for name, command in commands().items() if name not in ELSEWHERE}
+    assert {name: set(rows) for name, rows in TABLE.items()} == found
+
+
+@pytest.fixture(scope="module")
+def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the commands read: runs, data, files of settings, logs."""
+    home: Path = tmp_path_factory.mktemp("things")
+    (home / "models_for_options.py").write_text(MODELS)
+    (home / "bounds_for_options.py").write_text(BOUNDS)
+    (home / "run.toml").write_text(SPEC)
+    (home / "sweep.toml").write_text("alpha = [0.01, 0.05]\n")
+    (home / "loose.toml").write_text("[audit]\nalpha = 0.1\n")
+    (home / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
+    (home / "few.txt").write_text("zero\none\n")
+    rng = np.random.default_rng(0)
+    x = rng.random((6, 1, 8, 8)).astype(np.float32)
+    np.save(home / "floats.npy", x)
+    np.save(home / "bytes.npy", (255 * x).astype(np.uint8))
+    np.save(home / "labels.npy", np.arange(6))
+    np.savez(home / "own.npz", x=x, y=np.arange(6))
+    (home / "cifar").mkdir()
+    (home / "cifar" / "test_batch.bin").write_bytes(bytes(4 * 3073))
+    colours = rng.integers(0, 256, (4, 8, 8, 3), dtype=np.uint8)
+    for name, picture in zip(("a/0", "b/0"), colours, strict=False):
+        (home / "images" / name).parent.mkdir(parents=True)
+        Image.fromarray(picture).resize((9, 12)).save(home / "images" / f"{name}.png")
+    labels = np.array([0, 1, 0, 1])
+    np.savez(home / "images.npz", x_train=colours, y_train=labels, x_test=colours, y_test=labels)
+    logits = {"scores": "logits", "runner_ups": None, "limit": 4, "n": 100, "n0": 20}
+    sample(str(home / "one"), spec=spec(**logits))
+    sample(str(home / "two"), spec=spec(**{**logits, "scores": "softmax"}))
+    unlabelled = spec(scores="none", runner_ups=None, limit=4, n=100, n0=20, data="x")
+    write_run(unlabelled, as_classifier(linear, num_classes=10), from_arrays(x[:4]), home / "bare")
+    with contextlib.chdir(home), contextlib.redirect_stdout(io.StringIO()):
+        made = ["certify", "one", "--method", "top_class", "--out", "c.parquet", "--quiet"]
+        assert run([*made, "--alpha", "0.01", "--tsv", "ours.tsv"]) == 0
+    write_certificates(home / "c.parquet", read_certificates(home / "c.parquet"))
+    golden = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
+    (home / "log.tsv").write_text("\n".join(golden.read_text().splitlines()[:40]) + "\n")
+    return home
+
+
+class CalledError(Exception):
+    """Stands for the call that a command would have made."""
+
+
+Observation = dict[str, Any]
+
+
+class Watch:
+    """Runs commands, each in a folder of its own with everything they read, and keeps what came of them."""
+
+    def __init__(self, things: Path, home: Path) -> None:
+        self._things, self._home = things, home
+        self._seen: dict[tuple[str, str], Observation] = {}
+
+    def twice(self, line: str, part: str) -> Observation:
+        """Return what comes of a command, after looking whether the same comes of it again."""
+        if (line, part) not in self._seen:
+            self._seen[line, part] = self.once(line, part)
+            again, name = self.once(line, part), _name(part)
+            assert again[name] == self._seen[line, part][name], "two runs differ, so nothing can be compared"
+        return self._seen[line, part]
+
+    def once(self, line: str, part: str = "out") -> Observation:
+        """Return what comes of a command, by part."""
+        home = self._home / f"{len(list(self._home.iterdir()))}"
+        shutil.copytree(self._things, home)
+        before = {path.relative_to(home) for path in home.rglob("*")}
+        calls: list[str] = []
+
+        def record(*arguments: Any, **options: Any) -> Any:
+            calls.append(re.sub(r" at 0x[0-9a-f]+", "", repr((arguments, sorted(options.items())))))
+            raise CalledError
+
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            patch.chdir(home)
+            patch.setenv("COLUMNS", "200")
+            patch.setenv("NO_COLOR", "1")
+            patch.syspath_prepend(str(self._things))
+            if part in CALLS:
+                patch.setattr(CALLS[part], record)
+            code = run(shlex.split(line))
+        assert bool(calls) == (part in CALLS and code == command_line.BUG), err.getvalue()
+        files = [path for path in sorted(home.rglob("*")) if path.is_file() and path.relative_to(home) not in before]
+        return {
+            "code": code,
+            "out": re.sub(r"draws, [\d,]+ a second|\"(seconds|spec_hash)\": [^,}]+", "", out.getvalue()),
+            "err": "" if calls else err.getvalue(),
+            "files": {str(path.relative_to(home)): _digest(path) for path in files},
+            "evidence": [_evidence(path.parent) for path in files if path.name == "manifest.json"],
+            "call": calls,
+        }
+
+
+def _name(part: str) -> str:
+    return "call" if part in CALLS else part
+
+
+def _digest(path: Path) -> str:
+    content = path.read_bytes()
+    if path.suffix == ".html":  # the page repeats its own command: what counts is what else has changed
+        content = re.sub(rb"buckler report .*", b"", content)
+    return hashlib.sha256(content).hexdigest()
+
+
+def _evidence(folder: Path) -> str:
+    """Return the votes and scores of a run, and nothing of its specification."""
+    evidence = open_evidence(folder)
+    shards = list(evidence.read_shards())
+    arrays: list[Any] = [a for one in shards for a in (one.ids, one.labels, one.selection, one.counts, one.columns)]
+    if evidence.spec.scores != "none":
+        arrays += [one.values for pair in evidence.scores() for one in pair[:2] if one is not None]
+    return repr([None if array is None else np.asarray(array).tolist() for array in arrays])
+
+
+@pytest.fixture(scope="module")
+def watch(things: Path, tmp_path_factory: pytest.TempPathFactory) -> Watch:
+    return Watch(things, tmp_path_factory.mktemp("watch"))
+
+
+ROWS = [(command, option) for command, rows in TABLE.items() for option in rows]
+
+
+def _joined(command: str, base: str, *arguments: str) -> str:
+    return " ".join((*arguments, base) if command == "" else (base, *arguments))
+
+
+@pytest.mark.parametrize(("command", "option"), ROWS)
+def test_an_option_changes_something(command: str, option: str, watch: Watch) -> None:
+    row = TABLE[command][option]
+    assert option in row.change
+    base = _joined(command, row.base or BASE[command], row.given)
+    before, after = watch.twice(base, row.part), watch.once(_joined(command, base, row.change), row.part)
+    assert before["code"] in {0, 1}, before["err"]
+    assert before[_name(row.part)] != after[_name(row.part)]
+
+
+@pytest.mark.parametrize(
+    ("command", "option", "arguments"),
+    [(command, option, arguments) for command, option in ROWS for arguments in TABLE[command][option].refused],
+)
+def test_an_option_that_does_not_apply_is_refused_by_name(
+    command: str, option: str, arguments: str, watch: Watch
+) -> None:
+    line = arguments[1:] if arguments.startswith("=") else _joined(command, BASE[command], arguments)
+    assert option in line
+    seen = watch.once(line)
+    assert seen["code"] == 2, seen
+    assert seen["err"].count("\n") == 1
+    name = option.removeprefix("--")
+    assert option in seen["err"] or re.search(rf"\b{name.replace('-', '_')}\b", seen["err"]), seen["err"]
+    assert seen["files"].keys() <= {"run/.lock"}
+
+
+def test_a_row_that_tests_nothing_is_found(watch: Watch) -> None:
+    base = BASE["plan"]
+    assert watch.twice(base, "out")["out"] == watch.once(f"{base} --alpha 0.001")["out"]  # the default, so no change

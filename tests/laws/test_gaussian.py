@@ -1,0 +1,91 @@
+"""The Gaussian law: closed forms, order, rounding, and the way back from a radius to a margin."""
+
+from fractions import Fraction
+from math import copysign, inf
+from typing import get_args
+
+import pytest
+from flint import arb
+from hypothesis import given
+from hypothesis import strategies as st
+
+import buckler
+from buckler.errors import InvalidInput
+from buckler.laws import Gaussian, law_of, named
+from buckler.laws.gaussian import lipschitz_radius
+from buckler.types import Law, RadiusKind
+from tests.balls import normal_cdf
+
+KINDS: tuple[RadiusKind, ...] = get_args(RadiusKind)
+
+
+def test_closed_forms() -> None:
+    assert Gaussian(0.25).radius(2.0, "R2") == pytest.approx(0.25, rel=1e-14)
+    assert Gaussian(1.0).radius(0.5, "R1") == pytest.approx(0.6266570686577501, rel=1e-14)
+    assert Gaussian(1.0).radius(0.5, "R1+") == pytest.approx(0.6744897501960817, rel=1e-14)
+    assert lipschitz_radius(0.5, 1.0, lipschitz=0.1) == pytest.approx(0.5 / (2**0.5 * 0.1), rel=1e-14)
+    assert lipschitz_radius(0.5, 1.0, lipschitz=9.0) == Gaussian(1.0).radius(0.5, "R1")
+
+
+@given(low=st.floats(1e-9, 1.0, exclude_max=True), sigma=st.floats(1e-3, 10))
+def test_order_and_rounding(low: float, sigma: float) -> None:
+    law = Gaussian(sigma)
+    first, better = law.radius(low, "R1"), law.radius(low, "R1+")
+    assert 0.0 < first <= better * (1 + 1e-6)  # at margins near 1e-9 the rounding of 1 + low is all there is
+    assert arb(first) < arb(sigma) * (arb.pi() / 2).sqrt() * arb(low)
+    assert arb(law.radius(low, "R2")) < arb(sigma) * arb(low) / 2
+    # Phi(R1+ / sigma) <= (1 + low) / 2
+    assert normal_cdf(arb(better) / arb(sigma)) <= (1 + arb(low)) / 2
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0, -inf])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_margin_no_radius(low: float, kind: RadiusKind) -> None:
+    assert Gaussian(1.0).radius(low, kind) == 0.0
+
+
+@given(
+    low=st.floats(5e-324, 1e-290) | st.floats(0.0, 1.0) | st.sampled_from([5e-324, 1e-323, 2.3e-308]),
+    sigma=st.sampled_from([1e-300, 1e-16, 0.25, 1.0, 1e5]),
+    kind=st.sampled_from(KINDS),
+)
+def test_a_radius_is_never_negative_nor_a_negative_zero_nor_rounded_up(
+    low: float, sigma: float, kind: RadiusKind
+) -> None:
+    radius = Gaussian(sigma).radius(low, kind)
+    assert copysign(1.0, radius) == 1.0
+    if kind == "R2":
+        assert 2 * Fraction(radius) <= Fraction(sigma) * Fraction(low)
+
+
+@given(radius=st.floats(1e-6, 100.0), sigma=st.floats(1e-3, 10))
+def test_the_margin_of_a_radius_is_rounded_up(radius: float, sigma: float) -> None:
+    margin = Gaussian(sigma).margin(radius, "R2")
+    assert Fraction(margin) * Fraction(sigma) >= 2 * Fraction(radius)
+    assert margin == pytest.approx(2.0 * radius / sigma, rel=1e-15)
+
+
+def test_a_law_says_what_it_is() -> None:
+    law: Law = Gaussian(0.25)
+    assert named(law.name, law.parameters) == law
+    assert (law.norm, law.closed, law.describe()) == ("l2", False, "Gaussian noise with sigma 0.25")
+    assert dict(law.kinds) == {"R2": "quantile", "R1+": "probability", "R1": "probability"}
+    assert buckler.laws.Gaussian is Gaussian
+    assert law_of(0.25, None) == law_of(None, law) == law
+
+
+def test_refusals() -> None:
+    with pytest.raises(InvalidInput, match="sigma must be above 0"):
+        Gaussian(0.0)
+    with pytest.raises(InvalidInput, match="lipschitz"):
+        lipschitz_radius(1.0, 1.0, lipschitz=-1.0)
+    with pytest.raises(InvalidInput, match="exactly one of sigma and law must be given; got neither"):
+        law_of(None, None)
+    with pytest.raises(InvalidInput, match="exactly one of sigma and law must be given; got both"):
+        law_of(0.5, Gaussian(0.5))
+    with pytest.raises(InvalidInput, match="law must be one of 'gaussian'"):
+        named("cauchy", {})
+    with pytest.raises(InvalidInput, match="does not take the parameters"):
+        named("gaussian", {"scale": 1.0})
+    with pytest.raises(InvalidInput, match="radius kind"):
+        Gaussian(1.0).margin(1.0, "R1")

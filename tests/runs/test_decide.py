@@ -1,0 +1,415 @@
+"""Drawing until decided into a file: from a program, resumed, refused where it is another run."""
+
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from buckler.certify.anytime import AnytimeTest
+from buckler.certify.counts import certify_counts
+from buckler.certify.decided import Decided
+from buckler.certify.ladder import Ladder
+from buckler.errors import BucklerError, InvalidInput, StoreError
+from buckler.records import Certificate
+from buckler.report.pages import build_page
+from buckler.runs import decide as module
+from buckler.runs import decided
+from buckler.runs.decide import decide
+from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.spec import RunSpec
+from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
+from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.target import FOR_EVIDENCE, Target, settings_to_decide
+from buckler.sampling.adaptive import draw_until_decided
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import Dataset, from_arrays
+from buckler.sampling.engine import Engine
+from buckler.types import AnyArray
+from tests.report.test_html import Parsed
+
+WEIGHTS = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
+X = np.random.default_rng(1).uniform(size=(40, 6)).astype("f4")
+LABELS = (X @ WEIGHTS).argmax(axis=1)
+TARGET = Target((0.05, 0.1, 0.2))
+
+
+def linear(batch: AnyArray) -> AnyArray:
+    return np.asarray(batch @ WEIGHTS)
+
+
+def spec(**changes: Any) -> RunSpec:
+    fields: dict[str, Any] = {"model": "m", "data": "d", "sigma": 0.25, "num_classes": 4, "n": 800, "n0": 30}
+    return RunSpec(batch_size=64, **fields | changes)
+
+
+def data() -> Dataset:
+    return from_arrays(X, LABELS)
+
+
+def call(out: Path | None = None, target: Target = TARGET, model: Any = linear, **changes: Any) -> list[Decided]:
+    return decide(spec(**changes), target, as_classifier(model, num_classes=4), data(), out)
+
+
+def test_every_input_is_decided_and_kept_with_its_votes(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    found = call(out)
+    assert [d.certificate.id for d in found] == [str(i) for i in range(40)]
+    assert {d.decision for d in found} == {"certified", "hopeless"}
+    assert {d.certificate.radius for d in found} == {0.0, 0.05, 0.1, 0.2}
+    assert read_decisions(out) == found
+    assert read_certificates(out) == [d.certificate for d in found]
+    assert call() == found
+
+
+def test_what_is_there_is_not_drawn_again_and_the_rest_comes_to_the_same(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    whole = call(out)
+    bytes_ = out.read_bytes()
+    pq.write_table(pq.read_table(out).slice(5, 25), out)
+    watched: list[tuple[int, int]] = []
+    again = decide(
+        spec(), TARGET, as_classifier(linear, num_classes=4), data(), out, progress=lambda *told: watched.append(told)
+    )
+    assert again == whole
+    assert out.read_bytes() == bytes_
+    assert watched[0] == (25, 0)
+    assert watched[-1] == (40, sum(d.certificate.n for d in [*whole[:5], *whole[30:]]))
+    before = out.stat().st_mtime_ns
+    assert call(out) == whole
+    assert out.stat().st_mtime_ns == before
+
+
+class Stops:
+    """Raises in the course of drawing, once half of the inputs may have been decided."""
+
+    def __init__(self, problem: type[BaseException], after: int) -> None:
+        self.problem, self.left = problem, after
+
+    def __call__(self, batch: AnyArray) -> AnyArray:
+        self.left -= 1
+        if self.left < 0:
+            raise self.problem
+        return linear(batch)
+
+
+@pytest.mark.parametrize("problem", [KeyboardInterrupt, RuntimeError])
+def test_an_interrupt_or_an_error_keeps_what_is_decided(tmp_path: Path, problem: type[BaseException]) -> None:
+    out, whole = tmp_path / "decided.parquet", call()
+    watched: list[tuple[int, int]] = []
+    with pytest.raises((KeyboardInterrupt, BucklerError)):
+        decide(
+            spec(),
+            TARGET,
+            as_classifier(Stops(problem, 60), num_classes=4),
+            data(),
+            out,
+            progress=lambda *told: watched.append(told),
+        )
+    kept = {d.certificate.id: d for d in read_decisions(out)}
+    ended = {name: d for name, d in kept.items() if d.decision != "undecided"}
+    assert 0 < len(ended) < len(kept)
+    assert watched[-1][0] == len(ended)
+    assert all(d in whole for d in ended.values())
+    # The votes of inputs under way are there, and what follows is as if nothing had happened.
+    drawn: list[int] = []
+    assert progressing(out, drawn) == whole
+    assert drawn[-1] == sum(d.certificate.n for d in whole) - sum(d.certificate.n for d in kept.values())
+
+
+def progressing(out: Path, drawn: list[int], **changes: Any) -> list[Decided]:
+    classifier = as_classifier(linear, num_classes=4)
+    return decide(spec(**changes), TARGET, classifier, data(), out, progress=lambda _, count: drawn.append(count))
+
+
+def fresh(n: int, exam_n: int) -> list[tuple[object, ...]]:
+    """The same draws through a test of one's own: how each input ended."""
+    engine = Engine(as_classifier(linear, num_classes=4), sigma=0.25, batch_size=64)
+    ids = [str(i) for i in range(40)]
+    with engine.session():
+        labels = engine.votes(X, ids, "selection", 30).argmax(axis=1)
+        test = AnytimeTest(Ladder(TARGET.radii, 0.25, 1e-3, n, exam_n=exam_n), labels, 4)
+        for _ in draw_until_decided(engine, X, ids, test):
+            pass
+    return [ended(test.decided(i, ids[i], 30)) for i in range(40)]
+
+
+def ended(decided: Decided) -> tuple[object, ...]:
+    return decided.certificate, decided.decision, decided.votes, decided.certified_at, decided.by_exam
+
+
+def test_a_larger_budget_goes_on_by_e_values_and_never_takes_the_exam_again(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    first = call(out, n=120)
+    assert any(d.by_exam for d in first)
+    later = call(out, n=800)
+    assert [ended(d) for d in later] == fresh(800, exam_n=120)
+    changed = [(a, b) for a, b in zip(first, later, strict=True) if a != b]
+    assert any(len(b.certified_at) > len(a.certified_at) for a, b in changed)
+    # Whoever passes draw 120 has had its exam there: by_exam does not grow at any other draw.
+    assert all(n == 120 for d in later for n in d.certified_at[len(d.certified_at) - d.by_exam :] if d.by_exam == 1)
+    assert all(d.by_exam == 0 or 120 in d.certified_at for d in later)
+    origin = read_origin(out)
+    assert origin is not None
+    assert (origin["exam_n"], origin["spec"]["n"]) == (120, 800)
+    before = out.read_bytes()
+    assert call(out, n=800) == later
+    assert out.read_bytes() == before
+
+
+def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    call(out, n=120)
+    with pytest.raises(KeyboardInterrupt):
+        call(out, model=Stops(KeyboardInterrupt, 12), n=800)
+    assert "undecided" in {d.decision for d in read_decisions(out)}
+    assert [ended(d) for d in call(out, n=800)] == fresh(800, exam_n=120)
+
+
+class Clock:
+    """Time that passes when the classifier is called."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def model(self, batch: AnyArray) -> AnyArray:
+        self.now += 1.0
+        return linear(batch)
+
+
+def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, out, whole = Clock(), tmp_path / "decided.parquet", call()
+    monkeypatch.setattr(module, "time", clock)
+    classifier = as_classifier(clock.model, num_classes=4)
+    stopped = decide(spec(), TARGET, classifier, data(), out, max_seconds=60.0)
+    assert {"undecided", "hopeless"} <= {d.decision for d in stopped}
+    assert any(d.decision == "undecided" and d.certificate.radius > 0.0 for d in stopped)
+    # Certificates of inputs under way are by e-values alone.
+    assert all(d.by_exam == 0 for d in stopped if d.decision == "undecided")
+    assert read_decisions(out) == stopped
+    assert decide(spec(), TARGET, classifier, data(), out) == whole
+    with pytest.raises(InvalidInput, match="max_seconds"):
+        decide(spec(), TARGET, classifier, data(), out, max_seconds=0.0)
+
+
+def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = decided.DecidedFile.sign
+
+    def spy(self: decided.DecidedFile, name: str) -> None:
+        sizes.append(1)
+        real(self, name)
+
+    monkeypatch.setattr(decided.DecidedFile, "sign", spy)
+    call(tmp_path / "seldom.parquet")
+    seldom = len(sizes)
+    monkeypatch.setattr(module, "HAND_IN_EVERY", 0.0)
+    found = call(tmp_path / "often.parquet")
+    assert len(sizes) - seldom > seldom
+    assert found == call()
+
+
+def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    target = Target(precision=0.2)
+    found = call(out, target=target, n=20_000)
+    assert {"precise"} <= {d.decision for d in found} <= {"precise", "hopeless"}
+    radii = target.ladder(0.25, 20_000).radii
+    for d in found:
+        assert d.certificate.radius == (radii[len(d.certified_at) - 1] if d.certified_at else 0.0)
+    best = {c.id: c for c in certify_counts_at(20_000)}
+    near = [d for d in found if d.decision == "precise"]
+    # Within a fifth of the estimate: the limit of twenty thousand draws is seldom much further.
+    assert np.mean([d.certificate.radius > 0.7 * best[d.certificate.id].radius for d in near]) > 0.9
+    assert np.mean([d.certificate.n for d in near]) < 5_000
+    assert call(out, target=target, n=20_000) == found
+    with pytest.raises(InvalidInput, match="radii do not go with a precision"):
+        Target((0.1,), precision=0.2)
+    with pytest.raises(InvalidInput, match="precision must be below 1"):
+        Target(precision=1.0)
+
+
+def certify_counts_at(n: int) -> list[Certificate]:
+    engine = Engine(as_classifier(linear, num_classes=4), sigma=0.25, batch_size=4096)
+    ids = [str(i) for i in range(40)]
+    with engine.session():
+        first = engine.votes(X, ids, "selection", 30)
+        votes = engine.votes(X, ids, "estimation", n)
+    found = certify_counts(votes, selection=first, sigma=0.25, alpha=1e-3, ids=ids)
+    assert isinstance(found, list)
+    return found
+
+
+def test_the_probability_margin_is_decided_too(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    found = call(out, target=Target(TARGET.radii, margin="probability"))
+    assert {d.certificate.radius_kind for d in found} == {"R1+"}
+    assert {d.certificate.margin_kind for d in found} == {"probability"}
+    assert read_decisions(out) == found
+    quantile = call()
+    # Few votes go to third classes here, so there is little between the two margins.
+    ratio = sum(d.certificate.radius for d in found) / sum(d.certificate.radius for d in quantile)
+    assert 0.7 < ratio < 1.1
+    with pytest.raises(InvalidInput, match="another margin"):
+        call(out)
+
+
+def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    real = write_decisions
+
+    def spy(path: Path, decisions: list[Decided], *rest: Any) -> None:
+        sizes.append(len(decisions))
+        real(path, decisions, *rest)
+
+    monkeypatch.setattr(decided, "write_decisions", spy)
+    monkeypatch.setattr(decided, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(decided, "SAVING_SHARE", 1e9)
+    call(tmp_path / "decided.parquet")
+    assert sizes == sorted(sizes)
+    assert len(sizes) > 20
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"sigma": 0.3}, "sigma: 0.25 in the folder, 0.3 asked for"),
+        ({"n": 700}, "n: 800 in the folder, 700 asked for"),
+        ({"target": Target((0.05, 0.1))}, "another radii"),
+        ({"target": Target((0.05, 0.1, 0.2), alpha=0.01)}, "another alpha"),
+        ({"target": Target((0.05, 0.1, 0.2), certified_class="label"), "n0": 0}, "another spec, class"),
+    ],
+)
+def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict[str, Any], named: str) -> None:
+    out = tmp_path / "decided.parquet"
+    call(out)
+    before = out.read_bytes()
+    with pytest.raises(InvalidInput, match=named):
+        call(out, **change)
+    assert out.read_bytes() == before
+
+
+def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = tmp_path / "decided.parquet"
+    with monkeypatch.context() as patch:
+        patch.setattr("buckler.runs.executors.protocol.environment", lambda _: {"numpy": "0.9"})
+        found = call(out)
+    pq.write_table(pq.read_table(out).slice(0, 20), out)
+    with pytest.raises(StoreError, match=r"another environment: numpy: '0\.9' in the folder"):
+        call(out)
+    classifier = as_classifier(linear, num_classes=4)
+    assert decide(spec(), TARGET, classifier, data(), out, any_environment=True) == found
+    origin = read_origin(out)
+    assert origin is not None
+    assert [entry["environment"]["numpy"] for entry in origin["drawn_by"]] == ["0.9", np.__version__]
+    assert [drawing.drawn_by for drawing in read_drawings(out, 2)] == [0] * 20 + [1] * 20
+    assert call(out) == found
+
+
+def test_certificates_that_are_not_decisions_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    found = call(out)
+    origin = read_origin(out)
+    assert origin is not None
+    write_certificates(out, [d.certificate for d in found], origin)
+    with pytest.raises(InvalidInput, match="decisions must be a Parquet table"):
+        call(out)
+    write_decisions(out, call(target=Target((0.07,))), [Drawing("x", 0)] * 40, origin)
+    with pytest.raises(InvalidInput, match="not of this run"):
+        call(out)
+    out.write_text("something else")
+    with pytest.raises(InvalidInput):
+        call(out)
+    assert out.read_text() == "something else"
+
+
+def test_the_class_is_selected_or_the_label() -> None:
+    selected = call()
+    labelled = call(target=Target(TARGET.radii, certified_class="label"), n0=0)
+    assert {d.certificate.n0 for d in selected} == {30}
+    assert {d.certificate.n0 for d in labelled} == {0}
+    assert [d.label for d in labelled] == LABELS.tolist()
+    with pytest.raises(InvalidInput, match="n0 must be 0"):
+        call(target=Target(TARGET.radii, certified_class="label"))
+    with pytest.raises(InvalidInput, match="n0 must be at least 1"):
+        call(n0=0)
+    with pytest.raises(InvalidInput, match="class must be one of"):
+        Target((0.5,), certified_class="lable")  # type: ignore[arg-type]
+    unlabelled = from_arrays(X)
+    with pytest.raises(InvalidInput, match="needs labels"):
+        decide(spec(n0=0), Target((0.1,), certified_class="label"), as_classifier(linear, num_classes=4), unlabelled)
+
+
+def test_settings_that_do_not_apply_are_named() -> None:
+    good = {"model": "m", "data": "d", "sigma": 0.25}
+    assert settings_to_decide(good, TARGET) == {**good, "n": 100_000}
+    assert settings_to_decide({**good, "n": 5, "n0": 7}, TARGET) == {**good, "n": 5, "n0": 7}
+    labelled = Target((0.1,), certified_class="label")
+    assert settings_to_decide(good, labelled)["n0"] == 0
+    with pytest.raises(InvalidInput, match="n0 is for a class that is selected"):
+        settings_to_decide({**good, "n0": 7}, labelled)
+    for name in FOR_EVIDENCE:
+        with pytest.raises(InvalidInput, match=f"{name} is for evidence"):
+            settings_to_decide({**good, name: 3}, TARGET)
+    # A report writes the whole specification out, and the command beside it must take it.
+    written = tomllib.loads(spec().to_toml())
+    assert settings_to_decide(written, TARGET) == {k: v for k, v in written.items() if k not in FOR_EVIDENCE}
+
+
+def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    call(out, target=Target((0.1,)))
+    result = read_result(out, CertifyOptions())
+    assert result.commands == (
+        f"buckler decide --radii 0.1 --spec spec.toml --margin quantile --alpha 0.001 --class selection --out {out}",
+    )
+    assert result.spec_toml is not None
+    assert settings_to_decide(tomllib.loads(result.spec_toml), Target((0.1,)))["n"] == 800
+
+
+def test_a_report_draws_steps_at_the_radii_that_were_asked_and_knows_the_true_classes(tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    wrong = (LABELS + 1) % 4
+    labels = np.where(np.arange(40) % 4 == 0, wrong, LABELS)
+    found = decide(spec(), TARGET, as_classifier(linear, num_classes=4), from_arrays(X, labels), out)
+    result = read_result(out, CertifyOptions())
+    assert result.asked == TARGET.radii
+    # The class that was tested is not the true one for a fourth of them.
+    assert result.labels is not None
+    assert result.labels.tolist() == labels.tolist() != [d.label for d in found]
+    page = build_page([result], delta=0.001, title="")
+    payload = Parsed(page).payload
+    assert payload["radii"] == ["0.00", "0.05", "0.10", "0.20"]
+    share = np.mean([d.certificate.radius >= 0.1 and d.label == y for d, y in zip(found, labels, strict=True)])
+    assert float(payload["series"][0]["accuracy"][2]) == pytest.approx(share, abs=1e-3)
+    assert float(payload["series"][0]["low"][2]) < share
+
+
+PROGRAM = """
+import sys
+import tomllib
+from buckler.runs.decide import decide
+from buckler.runs.target import Target, settings_to_decide
+from buckler.runs.opening import open_run, read_settings
+target = Target((0.05, 0.1))
+with open_run(settings_to_decide(read_settings("run.toml"), target)) as run:
+    first = decide(run.spec, target, run.executor, run.dataset, "out.parquet")
+    assert decide(run.spec, target, run.executor, run.dataset, "out.parquet") == first
+assert not [name for name in sys.modules if name.startswith("buckler.cli")]
+"""
+
+
+def test_a_program_needs_nothing_of_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "made.py").write_text("def make():\n    return lambda batch: batch.reshape(len(batch), -1)[:, 20:30]\n")
+    (tmp_path / "run.toml").write_text(
+        'model = "made:make"\ndata = "digits"\nsigma = 0.25\nn = 500\nevery = 200\nnum_classes = 10\n'
+    )
+    subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120, cwd=tmp_path)  # noqa: S603
+    assert len(read_decisions(tmp_path / "out.parquet")) == 9

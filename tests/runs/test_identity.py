@@ -1,0 +1,344 @@
+"""A run knows its model: whatever changes an answer is refused, and whatever does not is let through."""
+
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+from torch import nn
+
+from buckler.errors import StoreError
+from buckler.runs.executors import InProcess
+from buckler.runs.identity import Expected, identify
+from buckler.runs.sample import Summary, sample
+from buckler.runs.spec import RunSpec
+from buckler.runs.store.folder import MANIFEST
+from buckler.runs.store.sealed import read_sealed
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import Dataset, from_arrays
+from buckler.sampling.models import resolve_model
+from buckler.sampling.probe import answers_from
+from buckler.sampling.weights import weight_files
+from buckler.types import AnyArray
+
+RNG = np.random.default_rng(0)
+X = RNG.random((12, 1, 4, 4)).astype(np.float32)
+WEIGHTS = RNG.normal(size=(16, 3)).astype(np.float32)
+SPEC = RunSpec(model="m", data="d", sigma=0.25, num_classes=3, n=40, n0=10, shard_inputs=2, batch_size=64)
+
+
+def data() -> Dataset:
+    return from_arrays(X)
+
+
+def linear(batch: AnyArray) -> AnyArray:
+    return batch.reshape(len(batch), -1) @ WEIGHTS
+
+
+def go_on(model: Any, home: Path, shards: int = 1, **options: Any) -> Summary:
+    """Draw a few shards more, so that there is always something left to draw."""
+    return sample(
+        SPEC, as_classifier(model, num_classes=3), data(), home / "run", max_samples=shards * 100, **options
+    )  # fmt: skip
+
+
+def drawn_by(home: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = read_sealed(home / "run" / MANIFEST)["drawn_by"]
+    return found
+
+
+HEAD = "import numpy as np\nimport torch\nBASE = np.sin(np.arange(48.0)).reshape(16, 3).astype('f4')\n"
+FLAT = "b.reshape(len(b), -1)"
+SOURCES = {
+    "a torch net of the module": (
+        "net = torch.nn.Linear(16, 3)\nwith torch.no_grad():\n"
+        "    net.weight.copy_(torch.from_numpy(BASE.T * {w}))\n    net.bias.zero_()\n"
+        f"def model(b):\n    return net(torch.from_numpy({FLAT})).detach().numpy()\n"
+    ),
+    "a tensor of the module": (
+        f"T = torch.from_numpy(BASE * {{w}})\ndef model(b):\n    return (torch.from_numpy({FLAT}) @ T).numpy()\n"
+    ),
+    "an estimator of the module": (
+        "from sklearn.linear_model import LogisticRegression\n"
+        "E = LogisticRegression(C={w}).fit(np.cos(np.arange(480.0)).reshape(30, 16), np.arange(30) % 3)\n"
+        f"def model(b):\n    return E.decision_function({FLAT})\n"
+    ),
+    "a dict of the module": f"D = {{{{'w': BASE * {{w}}}}}}\ndef model(b):\n    return {FLAT} @ D['w']\n",
+    "a list of the module": f"L = [BASE * {{w}}]\ndef model(b):\n    return {FLAT} @ L[0]\n",
+    "a global read in a nested lambda": (
+        f"S = {{w}}\ndef model(b):\n    inner = lambda x: x * np.float32(S)\n    return inner({FLAT} @ BASE)\n"
+    ),
+    "a global read in a comprehension": (
+        f"S = {{w}}\ndef model(b):\n    return sum([{FLAT} @ BASE * np.float32(S) for _ in range(1)])\n"
+    ),
+    "a keyword-only default": f"def model(b, *, s={{w}}):\n    return {FLAT} @ BASE * np.float32(s)\n",
+    "two lambdas on a line": (
+        f"PAIR = [lambda b: {FLAT} @ BASE, lambda b: {FLAT} @ BASE * np.float32(2)]\nmodel = PAIR[{{w}} > 1]\n"
+    ),
+    "a function without source": (
+        "space = {{'BASE': BASE, 'np': np}}\n"
+        f"exec('def model(b): return {FLAT} @ BASE * np.float32({{w}})', space)\nmodel = space['model']\n"
+    ),
+    "a helper method": (
+        "class Model:\n    def helper(self, x):\n        return x * np.float32({w})\n"
+        f"    def __call__(self, b):\n        return self.helper({FLAT} @ BASE)\nmodel = Model()\n"
+    ),
+    "a class attribute": (
+        "class Model:\n    scale = {w}\n"
+        f"    def __call__(self, b):\n        return {FLAT} @ BASE * np.float32(self.scale)\nmodel = Model()\n"
+    ),
+}
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def made(name: str, source: str, w: float = 1.0) -> Any:
+        (tmp_path / f"{name}.py").write_text(source.format(w=w))
+        importlib.invalidate_caches()
+        found = importlib.import_module(name)
+        monkeypatch.delitem(sys.modules, name)
+        return found.model
+
+    return made
+
+
+@pytest.mark.parametrize("where", SOURCES)
+def test_weights_wherever_they_are(where: str, tmp_path: Path, load: Callable[..., Any]) -> None:
+    source = HEAD + SOURCES[where]
+    go_on(load("first_name", source), tmp_path)
+    before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
+    with pytest.raises(StoreError, match=r"another classifier: its logits differ by up to [\d.]+ .* at input '\d+'"):
+        go_on(load("second_name", source, w=1.5), tmp_path)
+    assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
+    # The same from a module of another name, with a comment more.
+    assert go_on(load("third_name", "# a comment\n" + source), tmp_path).samples == 100
+    assert len(drawn_by(tmp_path)) == 1
+
+
+class Net(nn.Module):
+    """Weights in every place that a module has for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 3)
+        self.norm = nn.BatchNorm1d(16)
+        with torch.no_grad():
+            self.linear.weight.copy_(torch.from_numpy(WEIGHTS.T))
+            self.linear.bias.zero_()
+        self.factor = 1.0
+        self.plain = torch.ones(3)
+        self.register_buffer("fleeting", torch.ones(3), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.linear(self.norm(x.flatten(1)))
+        return out * self.factor * self.plain * self.fleeting  # type: ignore[operator]
+
+
+def _replaced_forward(net: Net) -> None:
+    forward = net.forward
+    net.forward = lambda x: forward(x) + x.sum()  # type: ignore[method-assign]
+
+
+CHANGES: dict[str, Callable[[Net], object]] = {
+    "a plain attribute": lambda net: setattr(net, "factor", 1.5),
+    "a tensor attribute": lambda net: net.plain.mul_(1.5),
+    "a buffer that is not saved": lambda net: net.fleeting.mul_(1.5),  # type: ignore[operator]
+    "a hook": lambda net: net.linear.register_forward_hook(lambda _, __, out: out * 1.5),
+    "a replaced forward": _replaced_forward,
+    "a weight": lambda net: net.linear.weight.data.mul_(1.5),
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_torch_modules(what: str, tmp_path: Path) -> None:
+    go_on(Net(), tmp_path)
+    changed = Net()
+    CHANGES[what](changed)
+    with pytest.raises(StoreError, match="another classifier"):
+        go_on(changed, tmp_path)
+    same = Net()
+    assert same.norm.num_batches_tracked is not None
+    same.norm.num_batches_tracked += 7
+    assert go_on(same, tmp_path).samples == 100
+
+
+def test_a_script_and_its_import_are_one(tmp_path: Path, load: Callable[..., Any]) -> None:
+    source = (
+        HEAD + SOURCES["a dict of the module"] + "if __name__ == '__main__':\n"
+        "    from pathlib import Path\n    from tests.runs.test_identity import go_on\n"
+        "    go_on(model, Path(__file__).parent)\n"
+    )
+    model = load("script", source)
+    path = os.pathsep.join([str(Path(__file__).parents[2]), *(p for p in sys.path if p)])
+    script = [sys.executable, str(tmp_path / "script.py")]
+    subprocess.run(script, check=True, env={**os.environ, "PYTHONPATH": path})  # noqa: S603
+    assert go_on(model, tmp_path).inputs_done == 4
+
+
+def test_what_an_object_says_of_itself_does_not_matter(tmp_path: Path) -> None:
+    class Model:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def __repr__(self) -> str:
+            return self.name
+
+        def __call__(self, batch: AnyArray) -> AnyArray:
+            return linear(batch)
+
+    go_on(Model("1.0"), tmp_path)
+    assert go_on(Model("np.float64(1.0)"), tmp_path).samples == 100
+
+
+def onnx_model(path: Path, scale: float, note: str = "") -> Path:
+    nodes = [
+        helper.make_node("Flatten", ["x"], ["flat"], axis=1),
+        helper.make_node("MatMul", ["flat", "w"], ["logits"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "linear",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 1, 4, 4])],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", 3])],
+        [numpy_helper.from_array(WEIGHTS * np.float32(scale), "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9, doc_string=note)
+    onnx.save(model, path, save_as_external_data=True, location=f"{path.stem}.data", size_threshold=0)
+    return path
+
+
+def test_an_onnx_file_and_its_external_data(tmp_path: Path) -> None:
+    path = onnx_model(tmp_path / "net.onnx", 1.0)
+    assert list(weight_files(path)) == ["net.onnx", "net.data"]
+    go_on(path, tmp_path)
+    raw = bytearray((tmp_path / "net.data").read_bytes())
+    whole = bytes(raw)
+    raw[-1] ^= 0x01  # two powers of two in the exponent of the last weight
+    (tmp_path / "net.data").write_bytes(raw)
+    with pytest.raises(StoreError, match=r"'net\.data' is not the file that began it"):
+        go_on(path, tmp_path)
+    (tmp_path / "net.data").write_bytes(whole)
+    # Elsewhere, and without a path that says so, it is the same model.
+    (tmp_path / "moved").mkdir()
+    for name in ("net.onnx", "net.data"):
+        (tmp_path / name).rename(tmp_path / "moved" / name)
+    assert go_on(tmp_path / "moved" / "net.onnx", tmp_path).samples == 100
+    # Another file is refused although it answers alike, unless that is meant.
+    noted = onnx_model(tmp_path / "noted.onnx", 1.0, note="exported again")
+    with pytest.raises(StoreError, match=r"'noted\.onnx' is not the file"):
+        go_on(noted, tmp_path)
+    assert go_on(noted, tmp_path, another_model=True).samples == 100
+    assert drawn_by(tmp_path)[1]["because"] == "another_model"
+    assert drawn_by(tmp_path)[1]["difference"] == 0.0
+
+
+def test_normalisation_and_names_keep_the_files(tmp_path: Path) -> None:
+    path = onnx_model(tmp_path / "net.onnx", 1.0)
+    inside = resolve_model(str(path), architectures={}, mean=[0.5], std=[0.5])
+    assert inside.files == as_classifier(path).files == weight_files(path)
+
+
+def test_rounding_is_told_and_let_in_on_request(tmp_path: Path) -> None:
+    go_on(linear, tmp_path)
+
+    def rounded(batch: AnyArray) -> AnyArray:
+        return linear(batch) * np.float32(1.0 + 1e-5)
+
+    with pytest.raises(StoreError, match=r"differ by up to .*any_environment goes on"):
+        go_on(rounded, tmp_path)
+    summary = go_on(rounded, tmp_path, any_environment=True)
+    assert summary.difference is not None
+    assert 0.0 < summary.difference < 1e-4
+    first, second = drawn_by(tmp_path)
+    assert (second["because"], second["difference"]) == ("any_environment", summary.difference)
+    assert first["classifier"] == second["classifier"]
+    # Both are known now, and neither is asked for a permission again.
+    assert go_on(linear, tmp_path).difference is None
+    assert go_on(rounded, tmp_path).samples == 100
+    assert len(drawn_by(tmp_path)) == 2
+    with pytest.raises(StoreError, match="another classifier"):
+        go_on(lambda b: linear(b) * 1.2, tmp_path, any_environment=True)
+
+
+def test_another_model_joins_on_request_and_is_recorded(tmp_path: Path) -> None:
+    go_on(linear, tmp_path)
+
+    def other(batch: AnyArray) -> AnyArray:
+        return -linear(batch)
+
+    with pytest.raises(StoreError, match="go on all the same with another_model, which is recorded"):
+        go_on(other, tmp_path)
+    assert go_on(other, tmp_path, another_model=True).samples == 100
+    first, second = drawn_by(tmp_path)
+    assert second["because"] == "another_model"
+    assert second["difference"] > 1.0
+    assert second["at_input"] in data().ids
+    seals = [read_sealed(tmp_path / "run" / "shards" / f"{i:06d}.json") for i in (0, 1)]
+    assert [seal["classifier"] for seal in seals] == [first["classifier"], second["classifier"]]
+    # A permission that was not needed leaves no trace.
+    assert go_on(linear, tmp_path, another_model=True).samples == 100
+    assert len(drawn_by(tmp_path)) == 2
+
+
+def test_a_permission_without_draws_leaves_no_trace(tmp_path: Path) -> None:
+    go_on(linear, tmp_path, shards=6)
+    assert go_on(lambda b: -linear(b), tmp_path, another_model=True).samples == 0
+    assert len(drawn_by(tmp_path)) == 1
+
+
+def test_other_classes_and_rows_are_named(tmp_path: Path) -> None:
+    go_on(linear, tmp_path)
+    wide = RunSpec(**{**SPEC.as_dict(), "num_classes": 4})
+    model = as_classifier(lambda b: np.repeat(linear(b), 2, axis=1)[:, :4], num_classes=4)
+    with pytest.raises(StoreError, match="num_classes: 3 in the folder, 4 asked for"):
+        sample(wide, model, data(), tmp_path / "run")
+
+
+def test_a_classifier_that_does_not_repeat_itself(tmp_path: Path) -> None:
+    noise = np.random.default_rng(0)
+
+    def restless(batch: AnyArray) -> AnyArray:
+        return linear(batch) + noise.normal(size=(len(batch), 3))
+
+    go_on(restless, tmp_path)
+    assert drawn_by(tmp_path)[0]["answers"]["repeatable"] is False
+    assert go_on(restless, tmp_path).samples == 100
+    with pytest.raises(StoreError, match="it repeats its answers, and that one did not"):
+        go_on(linear, tmp_path)
+
+
+def test_the_manifest_holds_the_answers_to_the_bit(tmp_path: Path) -> None:
+    go_on(linear, tmp_path)
+    kept = answers_from(drawn_by(tmp_path)[0]["answers"])
+    assert list(kept.inputs) == ["0", "2", "3", "5", "6", "8", "9", "11"]
+    identity, _ = identify(SPEC, InProcess(as_classifier(linear, num_classes=3)), data())
+    assert identity.answers is not None
+    assert identity.answers.logits.tobytes() == kept.logits.tobytes()
+    assert kept.logits.shape == (32, 3)
+    assert not np.array_equal(kept.logits[0], kept.logits[1])
+    for broken in ({}, None, {"shape": [1, 3]}, {**kept.as_dict(), "logits": "!"}, {**kept.as_dict(), "shape": [8, 3]}):
+        with pytest.raises(ValueError, match=r"answers|base64|reshape|Only|padding"):
+            answers_from(broken)
+
+
+def test_every_worker_must_answer_alike() -> None:
+    identity, probe = identify(SPEC, InProcess(as_classifier(linear, num_classes=3)), data())
+    assert identity.answers is not None
+    near = as_classifier(lambda b: linear(b) * np.float32(1.00001), num_classes=3)
+    far = as_classifier(lambda b: linear(b) * 2, num_classes=3)
+    strict, lenient = (Expected(probe, identity.answers, "float32", free) for free in (False, True))
+    strict.check(as_classifier(linear, num_classes=3), 1)
+    lenient.check(near, 1)
+    for expected, worker in ((strict, near), (strict, far), (lenient, far)):
+        with pytest.raises(StoreError, match="different classifiers: logits differ by up to"):
+            expected.check(worker, 1)
