@@ -38,12 +38,14 @@ if which == "art":
     def work(x, n):
         smoothed.certify(x, n=n, batch_size=256)
 else:
-    from buckler.sampling.engine import draw_counts
+    from buckler.sampling.classifiers import as_classifier
+    from buckler.sampling.engine import Engine
     def work(x, n):
         ids = [str(i) for i in range(len(x))]
-        for stream, draws in (("selection", 100), ("estimation", n)):
-            draw_counts(net, x, sigma=0.25, n=draws, num_classes=10, seed=0, stream=stream, input_id=ids,
-                        batch_size=256)
+        engine = Engine(as_classifier(net, num_classes=10), sigma=0.25, batch_size=256)
+        with engine.session():
+            for stream, draws in (("selection", 100), ("estimation", n)):
+                engine.votes(x, ids, stream, draws)
 work(x[:1], 200)
 start, used = time.perf_counter(), time.process_time()
 work(x, n)

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from buckler.runs.opening import ARCHITECTURES
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.models import resolve_model
 from buckler.sampling.probe import INPUTS, Answers, Probe
@@ -41,7 +40,7 @@ def main() -> None:
 
 def ask(probe: Probe, path: Path, device: str, dtype: Dtype) -> Answers:
     """Return the answers of a network run in this way."""
-    return probe.ask(resolve_model(f"resnet110:{path}", architectures=ARCHITECTURES, device=device, dtype=dtype))
+    return probe.ask(resolve_model(f"resnet110:{path}", device=device, dtype=dtype))
 
 
 if __name__ == "__main__":

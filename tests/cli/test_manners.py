@@ -101,6 +101,29 @@ def test_a_place_that_cannot_be_written_is_one_line(
         assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (["certify", "no-such-run"], "--out"),
+        (["certify", "no-such-run"], "--tsv"),
+        (["decide", "--target-radius", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--out"),
+        (["decide", "--target-radius", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--tsv"),
+        (["sweep", "no-such-run"], "--out"),
+        (["sweep", "no-such-run"], "--table"),
+        (["report", "no-such-run"], "--out"),
+    ],
+)
+def test_outputs_are_checked_before_the_work(
+    command: list[str], option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The work itself would fail here, and does not begin."""
+    os.mkfifo(tmp_path / "fifo.md")
+    assert run([*command, option, str(tmp_path / "fifo.md")]) == 2
+    error = capsys.readouterr().err
+    assert f"{option}: cannot write" in error
+    assert "a FIFO" in error
+
+
 def test_outputs_are_plain_files(votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "plots").mkdir()

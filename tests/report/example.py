@@ -7,7 +7,7 @@ import numpy as np
 
 import buckler
 from buckler.evaluate.curves import certified_accuracy, certified_share
-from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee
 from buckler.report.thumbnails import tiles

@@ -11,7 +11,7 @@ import pytest
 from buckler.cli.app import run as command
 from buckler.runs import blocks as cut
 from buckler.runs.blocks import SECONDS, Block, Blocks
-from buckler.runs.sample import Interrupted, Progress, sample
+from buckler.runs.sample import Interrupted, SamplingProgress, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
@@ -117,7 +117,7 @@ def test_what_is_drawn_does_not_depend_on_where_shards_end(tmp_path: Path, monke
 
 
 def test_an_interrupt_says_what_is_kept_and_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(state: Progress) -> None:
+    def stop(state: SamplingProgress) -> None:
         if state.drawn >= 31 * 150 - 100:  # the selection draws of an eleventh group, and no estimation draws
             raise KeyboardInterrupt
 

@@ -210,7 +210,7 @@ def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeyp
     monkeypatch.setattr(decided.DecidedFile, "sign", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(sizes)
-    monkeypatch.setattr(module, "HAND_IN_EVERY", 0.0)
+    monkeypatch.setattr(module, "SEND_EVERY", 0.0)
     found = call(tmp_path / "often.parquet")
     assert len(sizes) - seldom > seldom
     assert found == call()

@@ -24,9 +24,9 @@ from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.shard import encode
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset
-from buckler.sampling.engine import draw_counts, draw_scores
 from buckler.types import AnyArray
 from tests.runs.victim import linear, run, spec
+from tests.sampling.drawing import draw_counts, draw_scores
 
 VICTIM = Path(__file__).with_name("victim.py")
 

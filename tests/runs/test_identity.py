@@ -244,7 +244,7 @@ def test_an_onnx_file_and_its_external_data(tmp_path: Path) -> None:
 
 def test_normalisation_and_names_keep_the_files(tmp_path: Path) -> None:
     path = onnx_model(tmp_path / "net.onnx", 1.0)
-    inside = resolve_model(str(path), architectures={}, mean=[0.5], std=[0.5])
+    inside = resolve_model(str(path), mean=[0.5], std=[0.5])
     assert inside.files == as_classifier(path).files == weight_files(path)
 
 

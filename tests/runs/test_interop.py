@@ -12,7 +12,7 @@ from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.interop import Log, Origin, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_told, radius_of, write_evidence
+from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 
@@ -145,6 +145,21 @@ def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
     assert float(written) == certificates[0].radius
 
 
+@pytest.mark.parametrize("sigma", [1e9, 1e23, 1e299])
+def test_what_is_written_can_be_read_however_large(sigma: float, tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0], [9, 9]], sigma=sigma, label=[0, 0])
+    write_log(tmp_path / "log.tsv", certificates, [0, 0])
+    log = read_log(tmp_path / "log.tsv")
+    assert log.low[0] <= certificates[0].radius <= log.high[0] < float("inf")
+
+
+def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    certificates = certify_counts([[50, 0]], sigma=1e301, label=[0])
+    with pytest.raises(InvalidInput, match=r"below 1e\+300"):
+        write_log(tmp_path / "log.tsv", certificates, [0])
+    assert not (tmp_path / "log.tsv").exists()
+
+
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:
     certificates = certify_counts([[50, 0], [60, 1]], sigma=1.0, label=[0, 0], ids=["a\tb", "7"])
     write_log(tmp_path / "log.tsv", certificates, [0, 1])
@@ -214,7 +229,7 @@ def test_a_log_of_ours_says_how_it_was_made_and_is_read_back(method: str, tmp_pa
     log = read_log(tmp_path / "log.tsv")
     assert log.origins == (Origin(method, "quantile", 0.01, 100, 0.5),)
     assert not fit(log, 0.01, 100, 0.5).fits  # no count of votes gives it by the usual tool
-    told = fit_as_told(log)
+    told = fit_as_stated(log)
     assert (told.method, told.fits) == (method, True)
     write_evidence(log, told, tmp_path / "run", source="log.tsv")
     counts, _, labels = open_evidence(tmp_path / "run").counts()
@@ -249,4 +264,4 @@ def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str,
     lines = ["\t".join((f"{i}\t1\t1\t0.5\t1\t0", *one.values())) for i, one in enumerate(both)]
     (tmp_path / "log.tsv").write_text("\n".join([HEADER.strip() + "\t" + "\t".join(origin), *lines]))
     with pytest.raises(InvalidInput, match=named):
-        fit_as_told(read_log(tmp_path / "log.tsv"))
+        fit_as_stated(read_log(tmp_path / "log.tsv"))

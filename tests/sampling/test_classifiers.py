@@ -18,10 +18,11 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 from buckler.errors import InvalidInput
+from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import Normalized, as_classifier
-from buckler.sampling.engine import draw_counts
 from buckler.sampling.models import call_factory, load_weights, resolve_model
 from buckler.types import AnyArray
+from tests.sampling.drawing import draw_counts
 
 torch.set_num_threads(1)
 
@@ -159,7 +160,7 @@ def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Pa
     model.save_pretrained(tmp_path)
     settings = {"do_normalize": True, "image_mean": [0.5], "image_std": [0.5]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
-    classifier = resolve_model(f"hf:{tmp_path}", architectures={})
+    classifier = resolve_model(f"hf:{tmp_path}")
     assert classifier.num_classes == 5
     x = np.random.default_rng(0).random((3, 1, 8, 8)).astype(np.float32)
     with classifier.session():
@@ -169,23 +170,31 @@ def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Pa
     assert torch.allclose(logits, expected, atol=1e-5)
     assert draw_counts(classifier, x, **DRAW).sum() == 600
     with pytest.raises(InvalidInput, match=r"config\.json"):
-        resolve_model(f"hf:{tmp_path / 'nowhere'}", architectures={})
+        resolve_model(f"hf:{tmp_path / 'nowhere'}")
+    for text, named in (
+        (" " * (1 << 20) + json.dumps(settings), "bytes"),
+        ("[1]", "object"),
+        ('{"do_normalize": true, "image_std": [NaN]}', "NaN"),
+    ):
+        (tmp_path / "preprocessor_config.json").write_text(text)
+        with pytest.raises(InvalidInput, match=named):
+            resolve_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
 def test_an_architecture_with_weights(tmp_path: Path, suffix: str) -> None:
-    module = network(7)
+    module = build("small_conv", 7)
     path = tmp_path / f"weights.{suffix}"
     state = module.state_dict()
     if suffix == "safetensors":
         save_file(state, path)
     else:
         torch.save({"state_dict": {f"module.{k}": v for k, v in state.items()}}, path)
-    classifier = resolve_model(f"small:{path}", architectures={"small": network})
+    classifier = resolve_model(f"small_conv:{path}")
     assert classifier.num_classes == 7
     assert classifier.files == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
     with pytest.raises(InvalidInput, match="do not fit"):
-        resolve_model(f"small:{path}", architectures={"small": network}, num_classes=4)
+        resolve_model(f"small_conv:{path}", num_classes=4)
 
 
 def test_a_pickle_is_refused(tmp_path: Path) -> None:
@@ -200,14 +209,14 @@ def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         "import torch\ndef make():\n    return torch.nn.Linear(4, 2)\ndef broken():\n    raise ValueError('oh')\n"
     )
     monkeypatch.chdir(tmp_path)
-    classifier = resolve_model("my_models_here:make", architectures={}, mean=[0.5], std=[0.5])
+    classifier = resolve_model("my_models_here:make", mean=[0.5], std=[0.5])
     assert classifier.num_classes == 2
     assert str(tmp_path) not in sys.path
     with pytest.raises(InvalidInput, match="oh"):
         call_factory("my_models_here", "broken")
     for bad in ("my_models_here:nothing", "no_such_module_here:f", "nonsense", "a b:c", "resnet1:x", ":", ""):
         with pytest.raises(InvalidInput, match="model"):
-            resolve_model(bad, architectures={"small": network})
+            resolve_model(bad)
 
 
 @pytest.mark.parametrize(

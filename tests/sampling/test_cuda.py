@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
-from buckler.sampling.noise import BLOCK, Address
-from buckler.sampling.plan import Request
+from buckler.sampling.noise import NOISE_BLOCK, Address
 from buckler.types import AnyArray, IntArray
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
@@ -37,7 +37,7 @@ def test_noise_is_a_function_of_its_address() -> None:
     from buckler.sampling.device import CudaNoise
 
     def block(address: Address) -> AnyArray:
-        out = torch.empty((BLOCK, 3, 8, 8), device="cuda")
+        out = torch.empty((NOISE_BLOCK, 3, 8, 8), device="cuda")
         CudaNoise("cuda").fill(out, address, 0)
         return out.cpu().numpy()
 

@@ -9,12 +9,13 @@ import torch
 
 from buckler.errors import ClassifierError, InvalidInput
 from buckler.records import REST
-from buckler.sampling.backend import Keep
+from buckler.sampling.backend import KeptScores
+from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, draw_counts, draw_scores, score_map
-from buckler.sampling.noise import BLOCK, Address, gaussian
-from buckler.sampling.plan import Request
+from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
+from tests.sampling.drawing import draw_counts, draw_scores
 
 torch.set_num_threads(1)
 
@@ -38,7 +39,7 @@ class RowwiseModule(torch.nn.Module):
 def plain_loop(x: AnyArray, name: str, n: int, sigma: float, seed: int = 0) -> IntArray:
     counts = np.zeros(4, dtype=np.int64)
     for draw in range(n):
-        block, low = divmod(draw, BLOCK)
+        block, low = divmod(draw, NOISE_BLOCK)
         noise = gaussian(Address(seed, name, "estimation", block), 1, x.shape, low)
         counts[int(rowwise(x[None] + np.float32(sigma) * noise).argmax())] += 1
     return counts
@@ -110,7 +111,7 @@ def test_kept_columns_and_the_rest(model: Any) -> None:
     columns = np.array([[2, 0, REST], [1, 3, REST], [0, 1, REST], [3, 2, REST], [2, 1, REST]])
     engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
     rows: list[AnyArray] = []
-    keep = Keep(score_map("softmax", None), columns, sums=True)
+    keep = KeptScores(score_map("softmax", None), columns, sums=True)
     with engine.session():
         drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], keep=keep, sink=rows.append)
     kept = np.concatenate(rows).reshape(5, 100, 3)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckler.errors import InvalidInput
-from buckler.sampling.noise import BLOCK, Address, PhiloxNoise, Stream, check_address, content_id, gaussian
-from buckler.sampling.plan import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
+from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
+from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, Stream, check_address, content_id, gaussian
 from buckler.types import AnyArray
 
 SHAPE = (3, 2)
@@ -29,7 +29,7 @@ def drawn(rows: int, order: int = 1) -> dict[tuple[int, int], bytes]:
 def test_the_same_bits_for_every_batch_size_and_order() -> None:
     reference = drawn(1000)
     assert len(reference) == 2200
-    for rows in (1, 7, 64, BLOCK, 1000, 5000):
+    for rows in (1, 7, 64, NOISE_BLOCK, 1000, 5000):
         assert drawn(rows) == reference
     assert drawn(7, order=-1) == drawn(64, order=-1) == reference
 
@@ -48,7 +48,7 @@ def test_every_part_of_the_address_counts(other: Address) -> None:
     here = Address(0, "a", "estimation", 0)
     assert here.key() != other.key()
     assert here.state() != other.state()
-    a, b = gaussian(here, BLOCK, (64,)), gaussian(other, BLOCK, (64,))
+    a, b = gaussian(here, NOISE_BLOCK, (64,)), gaussian(other, NOISE_BLOCK, (64,))
     assert not np.intersect1d(a, b).size > 2  # chance collisions of float32 values alone
     assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.05
 
@@ -61,7 +61,7 @@ def test_blocks_of_a_stream_lie_far_apart_on_the_device() -> None:
 
 
 def test_noise_is_standard_normal() -> None:
-    values = np.concatenate([gaussian(Address(3, "x", "selection", b), BLOCK, (256,)) for b in range(8)]).ravel()
+    values = np.concatenate([gaussian(Address(3, "x", "selection", b), NOISE_BLOCK, (256,)) for b in range(8)]).ravel()
     assert values.dtype == np.float32
     assert abs(float(values.mean())) < 5 / np.sqrt(values.size)
     assert abs(float(values.astype(np.float64).var()) - 1) < 5 * np.sqrt(2 / values.size)

@@ -19,8 +19,8 @@ from buckler.training import gaussian  # noqa: E402
 from buckler.training.accuracy import accuracy_under  # noqa: E402
 from buckler.training.cards import read_card  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
-from buckler.training.descent import Progress  # noqa: E402
-from buckler.training.fitting import checkpoint_path
+from buckler.training.descent import TrainingProgress  # noqa: E402
+from buckler.training.fitting import checkpoint_path  # noqa: E402
 from buckler.training.gaussian import Trained, train  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 from buckler.training.tasks import Classify  # noqa: E402
@@ -84,7 +84,7 @@ def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained, digits: Imag
 
 
 def test_deep_network_trains(few: Images, tmp_path: Path) -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     config = dataclasses.replace(
         CONFIG, architecture="resnet20", epochs=2, batch_size=128, learning_rate=0.05, flip=True
     )
@@ -108,14 +108,14 @@ def test_resnet50_trains_on_larger_images(few: Images, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("stop_after", [1, 2])
 def test_resumed_run_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path: Path, stop_after: int) -> None:
-    def stop(at: Progress) -> None:
+    def stop(at: TrainingProgress) -> None:
         if at.epoch > stop_after:
             raise KeyboardInterrupt
 
     whole = train(SHORT, few, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
         train(SHORT, few, tmp_path / "parts", progress=stop)
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     parts = train(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append)
     assert {p.epoch for p in seen} == set(range(stop_after + 1, 4))
     assert parts.card.sha256 == whole.card.sha256
@@ -131,7 +131,7 @@ def test_same_seed_same_weights_other_seed_others(few: Images, tmp_path: Path) -
 
 
 def test_unfinished_run_is_neither_lost_nor_mixed_up(few: Images, tmp_path: Path) -> None:
-    def stop(at: Progress) -> None:
+    def stop(at: TrainingProgress) -> None:
         if at.epoch > 1:
             raise KeyboardInterrupt
 
@@ -159,7 +159,7 @@ def test_without_safetensors_the_checkpoint_is_exported_later(
         patch.setattr(gaussian, "save_network", missing)
         with pytest.raises(MissingExtra):
             train(SHORT, few, tmp_path / "there")
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     later = train(SHORT, few, tmp_path / "there", resume=True, progress=seen.append)
     assert not seen
     assert later.card.sha256 == train(SHORT, few, tmp_path / "here").card.sha256

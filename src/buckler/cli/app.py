@@ -100,7 +100,7 @@ def run(arguments: list[str] | None = None) -> int:
         print("buckler: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output, head for instance, has seen enough; the flush at exit must not complain either.
+        # The reader of our output closed it, as head does; the flush at exit must not complain either.
         _drop_output()
         return DONE
     except MemoryError as problem:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 import typer
 
+from buckler.cli import options
 from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
@@ -31,31 +32,16 @@ def certify(
         str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
     ] = "exact",
     margin: Annotated[str, typer.Option(help="quantile or probability.")] = "quantile",
-    n: Annotated[
-        int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.", show_default="n drawn")
-    ] = None,
-    certified_class: Annotated[
-        str | None,
-        typer.Option("--class", help="label (the true one) or selection.", show_default="selection if drawn"),
-    ] = None,
-    map: Annotated[  # noqa: A002
-        str | None, typer.Option(help="For stored logits: softmax or sparsemax.", show_default="softmax")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="For stored logits: temperature of the softmax.", show_default="1")
-    ] = None,
+    n: options.FirstDraws = None,
+    certified_class: options.CertifiedClass = None,
+    map: options.Map = None,  # noqa: A002
+    temperature: options.Temperature = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the certificates to this Parquet file.", show_default="none")
     ] = None,
-    tsv: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the field's usual log: idx label predict radius correct time; rounded down.",
-            show_default="none",
-        ),
-    ] = None,
+    tsv: options.Tsv = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.
 
@@ -72,6 +58,7 @@ def certify(
 
       buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
     """
+    options.check_outputs(out=out, tsv=tsv)
     evidence = open_evidence(run)
     with bar(f"certifying {evidence.inputs:,} inputs", quiet=quiet or as_json):
         certificates, labels = certify_evidence(
@@ -86,7 +73,9 @@ def certify(
         )
     drawn = who_drew(evidence)
     if out is not None:
-        contents = contents_hash(pair for s in evidence.read_shards() for pair in zip(s.ids, s.inputs, strict=True))
+        contents = contents_hash(
+            pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)
+        )
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
             "inputs": contents, "drawn": drawn.as_dict(),

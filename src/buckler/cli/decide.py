@@ -12,12 +12,11 @@ import numpy as np
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from buckler.cli import options
 from buckler.cli.certify import as_line, check_tsv
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
 from buckler.cli.interrupts import interruptible
 from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
 from buckler.cli.sample import IN_SPEC
-from buckler.cli.settings import check_given
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
@@ -64,34 +63,20 @@ def decide(
     every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
-    num_classes: Annotated[
-        int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Rows of a batch.", show_default="512, or 2048 on cuda")
-    ] = None,
+    num_classes: options.NumClasses = None,
+    batch_size: options.BatchSize = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep what is decided in this Parquet file.", show_default="nowhere")
     ] = None,
-    tsv: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the field's usual log: idx label predict radius correct time; rounded down.",
-            show_default="none",
-        ),
-    ] = None,
-    any_environment: Annotated[
-        bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
-    ] = False,
-    another_model: Annotated[
-        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
-    ] = False,
-    executor: ExecutorOption = "process",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = None,
+    tsv: options.Tsv = None,
+    any_environment: options.AnyEnvironment = False,
+    another_model: options.AnotherModel = False,
+    executor: options.Executor = "process",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    gpus_per_worker: options.Gpus = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Draw from a model until radii, fixed beforehand, are certified, hopeless or out of budget for each input.
 
@@ -116,7 +101,8 @@ def decide(
         "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
     }  # fmt: skip
     merged = settings_from(spec, given)
-    check_given(merged, "model", "data", "sigma")
+    options.check_outputs(out=out, tsv=tsv)
+    options.check_given(merged, "model", "data", "sigma")
     settings = settings_to_decide(merged, target)
     if any_environment and out is None and executor == "process":
         raise InvalidInput("--any-environment is for --out or workers, and there are neither")

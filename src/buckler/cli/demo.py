@@ -9,6 +9,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from buckler.certify.registry import sound_methods
+from buckler.cli import options
 from buckler.cli.terminal import Console
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
@@ -37,7 +38,7 @@ def demo(
     epochs: Annotated[int, typer.Option(help="Training epochs.")] = 40,
     seed: Annotated[int, typer.Option(help="Seed of the split, the training and the noise.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON lines, one a method.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a small classifier with Gaussian noise on scikit-learn's digits, and certify it with every method.
 
@@ -94,7 +95,7 @@ def demo(
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     if as_json:
         for curve in curves:
-            accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
+            accuracy = {f"{r:g}": a for r, a in zip(curve.thresholds.tolist(), curve.accuracy.tolist(), strict=True)}
             print(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
     if as_json or quiet:
         return

@@ -6,6 +6,7 @@ from typing import Annotated, cast
 
 import typer
 
+from buckler.cli import options
 from buckler.runs.imported import import_log
 from buckler.runs.interop import Rounding
 from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS
@@ -28,7 +29,7 @@ def import_(
         typer.Option(help="How radii were rounded: nearest or down.", show_default="nearest, or down for our own logs"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Read a log of certified radii, find which alpha, n and sigma it fits, and write the votes behind it.
 

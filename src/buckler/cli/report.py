@@ -7,6 +7,7 @@ from typing import Annotated, cast
 
 import typer
 
+from buckler.cli import options
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write, read_text
 from buckler.report.pages import build_page
@@ -28,19 +29,10 @@ def report(
         typer.Option(help="As for buckler certify; may be repeated.", show_default="all for votes"),
     ] = None,
     margin: Annotated[str | None, typer.Option(help="quantile or probability.", show_default="quantile")] = None,
-    n: Annotated[
-        int | None, typer.Option(help="Use the first n draws alone: a checkpoint of the run.", show_default="n drawn")
-    ] = None,
-    certified_class: Annotated[
-        str | None,
-        typer.Option("--class", help="label (the true one) or selection.", show_default="selection if drawn"),
-    ] = None,
-    map: Annotated[  # noqa: A002
-        str | None, typer.Option(help="For stored logits: softmax or sparsemax.", show_default="softmax")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option(help="For stored logits: temperature of the softmax.", show_default="1")
-    ] = None,
+    n: options.FirstDraws = None,
+    certified_class: options.CertifiedClass = None,
+    map: options.Map = None,  # noqa: A002
+    temperature: options.Temperature = None,
     delta: Annotated[float, typer.Option(help="The band holds with probability 1 - delta.")] = 1e-3,
     data: Annotated[
         str | None,
@@ -51,7 +43,7 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="Heading of the page.")] = "Certified robustness",
     as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Write one page about certified runs: curves, every input, settings. It opens from disk, without a network.
 
@@ -65,9 +57,8 @@ def report(
 
       buckler report certificates.parquet
     """
-    if out.is_dir():
-        raise InvalidInput(f"--out must be a file; {str(out)!r} is a folder")
-    options = CertifyOptions(
+    options.check_outputs(out=out)
+    certifying = CertifyOptions(
         alpha=alpha,
         methods=tuple(dict.fromkeys(method or ())),
         margin=cast(MarginKind | None, margin),
@@ -81,10 +72,10 @@ def report(
         "delta": delta, "data": data, "classes": classes, "title": title,
     }  # fmt: skip
     again = ["buckler", "report", *(str(run) for run in runs), "--out", str(out)]
-    again += [part for name in options.methods for part in ("--method", name)]
+    again += [part for name in certifying.methods for part in ("--method", name)]
     again += [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     names = None if classes is None else _class_names(classes)
-    results = [read_result(run, options) for run in runs]
+    results = [read_result(run, certifying) for run in runs]
     if data is not None:
         results = [with_data(result, data) for result in results]
     page = build_page(results, delta=delta, title=title, class_names=names, command=shlex.join(again))

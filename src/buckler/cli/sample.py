@@ -3,18 +3,14 @@
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from buckler.cli.executors import AddressOption, ExecutorOption, GpusOption, WorkersOption
+from buckler.cli import options
 from buckler.cli.interrupts import interruptible
-from buckler.cli.settings import check_given
-from buckler.cli.terminal import Console
+from buckler.cli.waiting import bar
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
@@ -42,9 +38,7 @@ def sample(
     n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
-    num_classes: Annotated[
-        int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
-    ] = None,
+    num_classes: options.NumClasses = None,
     scores: Annotated[
         str | None, typer.Option(help="Scores to keep: none, logits, softmax or sparsemax.", show_default="none")
     ] = None,
@@ -59,9 +53,7 @@ def sample(
     score_dtype: Annotated[
         str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.", show_default="float32")
     ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(help="Rows of a batch.", show_default="512, or 2048 on cuda")
-    ] = None,
+    batch_size: options.BatchSize = None,
     shard_inputs: Annotated[
         int | None, typer.Option(help="Inputs in a shard.", show_default="some seconds of work")
     ] = None,
@@ -103,17 +95,13 @@ def sample(
         int | None, typer.Option(help="Stop before more draws than this; resumable.", show_default="no limit")
     ] = None,
     repair: Annotated[bool, typer.Option("--repair", help="Draw damaged shards again.")] = False,
-    any_environment: Annotated[
-        bool, typer.Option("--any-environment", help="Go on although versions or the device differ.")
-    ] = False,
-    another_model: Annotated[
-        bool, typer.Option("--another-model", help="Go on although the model answers otherwise; it is recorded.")
-    ] = False,
-    executor: ExecutorOption = "process",
-    address: AddressOption = None,
-    workers: WorkersOption = None,
-    gpus_per_worker: GpusOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    any_environment: options.AnyEnvironment = False,
+    another_model: options.AnotherModel = False,
+    executor: options.Executor = "process",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    gpus_per_worker: options.Gpus = None,
+    quiet: options.Quiet = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
     """Sample evidence: votes (and scores) of noisy copies of each input, kept on disk for `buckler certify`.
@@ -137,17 +125,18 @@ def sample(
         "ids": values("ids", ids, str) or None,
     }  # fmt: skip
     settings = settings_from(spec, given)
-    check_given(settings, "model", "data", "sigma", "n")
+    options.check_given(settings, "model", "data", "sigma", "n")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with open_run(settings, where) as (resolved, classifier, dataset), _bar(quiet or as_json) as progress:
+            shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
+            with open_run(settings, where) as (resolved, classifier, dataset), shown as advance:
                 summary = runs.sample(
                     resolved,
                     classifier,
                     dataset,
                     out,
-                    progress=progress,
+                    progress=lambda state: advance(state.done, state.total, state.drawn),
                     max_seconds=max_seconds,
                     max_samples=max_samples,
                     repair=repair,
@@ -161,22 +150,13 @@ def sample(
             _how_to_go_on("interrupted before anything was drawn", out, None)
             raise typer.Exit(INTERRUPTED) from None
     if as_json:
-        print(
-            json.dumps(
-                {
-                    "complete": summary.complete,
-                    "inputs": summary.inputs,
-                    "inputs_done": summary.inputs_done,
-                    "shards": summary.shards,
-                    "samples": summary.samples,
-                    "lost": summary.lost,
-                    "seconds": round(summary.seconds, 3),
-                    "batch_rows": summary.rows,
-                    "largest_difference": summary.difference,
-                    "spec_hash": resolved.hash(),
-                }
-            )
-        )
+        told = {
+            "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
+            "shards": summary.shards, "samples": summary.samples, "lost": summary.lost,
+            "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
+            "largest_difference": summary.difference, "spec_hash": resolved.hash(),
+        }  # fmt: skip
+        print(json.dumps(told))
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
@@ -200,21 +180,3 @@ def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
         kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
     command = shlex.join(["buckler", *sys.argv[1:]])
     print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
-
-
-@contextmanager
-def _bar(quiet: bool) -> Iterator[Callable[[runs.Progress], None]]:
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bar:
-        task = bar.add_task("sampling", total=None, rate="")
-
-        def show(state: runs.Progress) -> None:
-            elapsed = bar.tasks[0].elapsed or 0.0
-            rate = f"{state.drawn / elapsed:,.0f} draws/s" if elapsed > 0 else ""
-            bar.update(task, total=state.total, completed=state.done, rate=rate)
-
-        yield show

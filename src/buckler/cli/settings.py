@@ -1,6 +1,5 @@
 """Settings of any command from a TOML file: a table for each command, a key for each of its options."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +30,6 @@ def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, A
                 raise InvalidInput(f"{command} has no option --{key.replace('_', '-')}, which {path} sets")
             found[command][option.name] = value if option.multiple else _joined(value)
     return found
-
-
-def check_given(settings: Mapping[str, Any], *names: str) -> None:
-    """Refuse settings of a drawing command that lack one of these."""
-    for name in names:
-        if name not in settings:
-            raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 
 
 def _joined(value: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from buckler.certify.budget import split
+from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
 from buckler.cli.waiting import bar
@@ -62,7 +63,7 @@ def sweep(
         str | None, typer.Option("--format", help="With --plots: formats, png,pdf,svg.", show_default="png")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line a cell.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Certify one or more runs in every combination of settings, from their evidence, into one table.
 
@@ -87,6 +88,7 @@ def sweep(
         "runs": runs or None, "n": n, "alpha": alpha, "method": method, "margin": margin, "map": map,
         "temperature": temperature, "class": certified_class, "radii": radii, "baseline": baseline,
     }  # fmt: skip
+    options.check_outputs(out=out, table=table)
     settings = settings_from(spec, given, SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct("radii", settings.get("radii"), float), settings.get("baseline")

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as Bar
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
 from buckler.errors import MissingExtra
@@ -16,7 +16,7 @@ from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
 if TYPE_CHECKING:
-    from buckler.training.descent import Progress
+    from buckler.training.descent import TrainingProgress
 
 
 def train(
@@ -55,7 +55,7 @@ def train(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the card and the place of the weights as JSON.")
     ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Train a network under Gaussian noise; write its float16 weights and a card with its accuracy under noise.
 
@@ -94,10 +94,10 @@ def train(
         TextColumn("{task.fields[at]}"),
     )
     hidden = quiet or as_json or not console.is_terminal
-    with interruptible(), Bar(*columns, console=console, disable=hidden) as bar:
+    with interruptible(), Progress(*columns, console=console, disable=hidden) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
-        def show(at: "Progress") -> None:
+        def show(at: "TrainingProgress") -> None:
             text = f"loss {at.loss:.3f}  rate {at.rate:.4f}  {at.seconds_left:.0f} s left"
             bar.update(task, completed=at.step, total=at.steps, epoch=f"{at.epoch}/{at.epochs}", at=text)
 

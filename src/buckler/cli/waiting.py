@@ -1,21 +1,34 @@
-"""A bar on the terminal while something is counted that has no rate of its own; hidden where there is no terminal."""
+"""A bar on the terminal while something is counted; hidden where there is no terminal."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli.terminal import Console
 
-Advance = Callable[[int, int | None], None]
+
+class Advance(Protocol):
+    """Shows how much is done, of how much, and a count with its rate a second where one is given."""
+
+    def __call__(self, done: int, total: int | None, count: int | None = None, /) -> None:
+        """Show it."""
 
 
 @contextmanager
-def bar(description: str, *, quiet: bool) -> Iterator[Advance]:
-    """Yield a function that is told how much is done, and of how much; before that, only the time is shown."""
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
+    """Yield a function that moves the bar; before its first call only the time is shown."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True)
     hidden = quiet or not console.is_terminal
-    with Progress(*columns, TimeRemainingColumn(), console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task(description, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    times = TimeElapsedColumn(), TimeRemainingColumn()
+    with Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
+        task = progress.add_task(description, total=None, rate="")
+
+        def advance(done: int, total: int | None, count: int | None = None, /) -> None:
+            elapsed = progress.tasks[0].elapsed or 0.0
+            rate = f"{count / elapsed:,.0f} {unit}/s" if count is not None and elapsed > 0 else ""
+            progress.update(task, completed=done, total=total, rate=rate)
+
+        yield advance

@@ -27,10 +27,10 @@ from buckler.types import ArrayLike, BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each radius: observed, and its lower limit that holds for all radii at once."""
+    """Certified accuracy at each threshold of the radius (or margin): observed, and its simultaneous lower limit."""
 
     name: str
-    radii: FloatArray
+    thresholds: FloatArray
     accuracy: FloatArray
     low: FloatArray
     inputs: int
@@ -110,7 +110,7 @@ def margin_accuracy(
 ) -> Curve:
     """Return the share of inputs whose class is ``right`` and whose margin's limit ``low`` reaches each margin.
 
-    The curve of the paper, which draws accuracy against the margin; ``radii`` are margins here. **Guarantee.** Where
+    The curve of the paper, which draws accuracy against the margin. **Guarantee.** Where
     the limits are ``sound``, each at level ``alpha`` and independent across inputs, then with probability at least
     ``1 - delta`` the true margin is at least each value for at least the share ``low`` of the inputs. Otherwise there
     is none, and no band.

@@ -30,11 +30,6 @@ class Verdict(NamedTuple):
         """Whether the misses are compatible with a miss probability of alpha."""
         return self.chance > FALSE_ALARM
 
-    @property
-    def rate(self) -> float:
-        """The share of replicates missed."""
-        return self.misses / self.replicates
-
 
 def simulate_misses(
     bound: Callable[[FloatArray], ArrayLike],

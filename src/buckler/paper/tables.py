@@ -105,11 +105,11 @@ def reproduce_table(table: PrintedTable, library: Library, certified_class: Cert
         n = many.evidence.spec.n
         add(many, find("bonferroni"), n, "CP + Bonferroni, near-truth")
         add(many, ESTIMATES["votes"], n, "margin of the frequencies", ESTIMATE)
-    heat = "" if table.temperature is None else f", temperature {table.temperature:g}"
+    temperature = "" if table.temperature is None else f", temperature {table.temperature:g}"
     which = "first" if table.margin == "probability" else "second"
     caption = (
         f"Table {table.number} of the paper: certified accuracy at the {which} margin, {table.case} case, CIFAR-10, "
-        f"sigma {table.sigma:g}{heat}, alpha {ALPHA:g}, {found[0].evidence.inputs} test images, "
+        f"sigma {table.sigma:g}{temperature}, alpha {ALPHA:g}, {found[0].evidence.inputs} test images, "
         f"{CLASS[certified_class]}."
     )
     selected = certified_class == "selection"

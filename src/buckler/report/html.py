@@ -19,7 +19,7 @@ import numpy as np
 from buckler import __version__
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.curves import Curve
-from buckler.evaluate.radii import Histogram
+from buckler.evaluate.histogram import Histogram
 from buckler.records import Certificate
 from buckler.report.charts import accuracy_chart, histogram_chart, looks, runtime
 from buckler.report.sentences import confidence
@@ -79,8 +79,8 @@ def report_page(
     """
     if not runs or not series:
         raise InvalidInput("a report needs at least one run with certificates; got none")
-    radii = series[0].curve.radii
-    if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in series):
+    radii = series[0].curve.thresholds
+    if radii.size < 2 or any(not np.array_equal(one.curve.thresholds, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
     code = runtime()
     rows = max(len(run.ids) for run in runs)
@@ -136,11 +136,11 @@ def _render(
     labelled = all(run.labels is not None for run in runs)
     value = "certified accuracy" if labelled else "certified share"
     curve = series[0].curve
-    step = max(1, (len(curve.radii) - 1) // (POINTS_IN_WORDS - 1))
+    step = max(1, (len(curve.thresholds) - 1) // (POINTS_IN_WORDS - 1))
     payload = _payload(runs, series, class_names, sheet, fit)
     edges = series[0].histogram.edges
     payload["charts"] = {
-        "accuracy": accuracy_chart(look, value, float(curve.radii[-1])),
+        "accuracy": accuracy_chart(look, value, float(curve.thresholds[-1])),
         "histogram": histogram_chart(float(edges[1] - edges[0])),
     }
     templates = files("buckler.report") / "templates"
@@ -199,7 +199,7 @@ def _payload(
     for run in runs:
         starts.append(seen if sheet is not None and run.tiles else None)
         seen += len(run.tiles or ())
-    radii = series[0].curve.radii
+    radii = series[0].curve.thresholds
     decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
     return {
         "classes": None if class_names is None else list(class_names),

@@ -7,7 +7,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_curve, false_certificates
-from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import RunPage, Series, report_page
 from buckler.report.sentences import guarantee, series_names
 from buckler.report.thumbnails import tiles

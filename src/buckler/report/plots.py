@@ -67,7 +67,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
             for place, curves, which in zip(axes[:, k], pair, ("first", "second"), strict=True):
                 _draw(place, curves, looks)
                 place.set(xlabel=f"{which} margin")
-                place.set_xlim(0.0, float(max(curve.radii[-1] for curve in curves)))
+                place.set_xlim(0.0, float(max(curve.thresholds[-1] for curve in curves)))
             axes[0, k].set_title(name)
         for row in axes:
             row[0].set_ylabel("certified accuracy")
@@ -86,8 +86,10 @@ def _draw(axes: Any, curves: Sequence[Curve], looks: dict[str, tuple[str, str]])
     for curve in curves:
         colour, dash = looks[curve.name]
         # Steps, each at the accuracy of its right end: a slope between two radii would show more than is certified.
-        axes.plot(curve.radii, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
-        axes.fill_between(curve.radii, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0)
+        axes.plot(curve.thresholds, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
+        axes.fill_between(
+            curve.thresholds, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0
+        )
     axes.set(ylim=(0.0, 1.02), xlim=(0.0, None))
 
 

@@ -43,7 +43,7 @@ FINE = 400
 
 
 SHOWN = (0.0, 0.5, 1.0, 2.0, 3.0)
-"""Radii that are shown unless told, in units of the smallest sigma."""
+"""Radii that are shown by default, in units of the smallest sigma."""
 
 
 def sweep_table(
@@ -64,7 +64,7 @@ def sweep_table(
             base = curves[twins[i]]
             pairs = zip(base.accuracy.tolist(), curve.accuracy.tolist(), strict=True)
             rows.append((*names[:-1], f"  gain over {base.name}", "", *(gain(a, b) for a, b in pairs)))
-    header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].radii))
+    header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].thresholds))
     return TextTable(header, tuple(rows), _caption(cells, axes, what), names=len(axes))
 
 
@@ -83,7 +83,7 @@ def sweep_records(
             "inputs": curve.inputs,
             "abstained": curve.abstained,
         }
-        at = [f"{radius:g}" for radius in curve.radii.tolist()]
+        at = [f"{radius:g}" for radius in curve.thresholds.tolist()]
         record["accuracy"] = dict(zip(at, curve.accuracy.tolist(), strict=True))
         if i in twins:
             pairs = zip(curves[twins[i]].accuracy.tolist(), curve.accuracy.tolist(), strict=True)

@@ -55,10 +55,10 @@ def accuracy_rows(curves: Sequence[Curve], *, baseline: Curve | None = None, sym
 
     Accuracies are rounded down; gains are those of the accuracies themselves, not of the rounded ones.
     """
-    header = ("method", "abstained", *(f"{symbol}={radius:g}" for radius in curves[0].radii))
+    header = ("method", "abstained", *(f"{symbol}={radius:g}" for radius in curves[0].thresholds))
     rows: list[tuple[str, ...]] = []
     for curve in curves:
-        if len(curve.radii) != len(curves[0].radii) or (curve.radii != curves[0].radii).any():
+        if len(curve.thresholds) != len(curves[0].thresholds) or (curve.thresholds != curves[0].thresholds).any():
             raise InvalidInput("curves must share their radii")
         rows.append((curve.name, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
         if baseline is not None and curve is not baseline:
@@ -74,7 +74,7 @@ def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
 
 
 def to_rich(table: TextTable, title: str = "") -> Table:
-    """Return a table for the terminal; brackets in names are shown, not obeyed."""
+    """Return a table for the terminal; brackets in names are text, not markup."""
     caption = Text(table.caption, "table.caption") if table.caption else None
     made = Table(title=Text(title, "table.title") if title else None, caption=caption)
     for i, name in enumerate(table.header):

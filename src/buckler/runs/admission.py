@@ -1,9 +1,9 @@
 """Whether a run may go on with the classifier, environment and data at hand, and who has drawn for it.
 
 In the environment that gave them, a classifier's answers must come again to the bit; in another, on request, nearly.
-Under ``drawn_by`` the manifest lists whoever drew for the run: first the one that began it, then those that were let in
-later, with the request that let them in and how far their answers lay from the nearest known ones. Seals name the
-classifier and the environment too, so that a lost manifest does not make the shards anyone else's.
+Under ``drawn_by`` the manifest lists the classifiers and environments that drew for the run: first the one that began
+it, then those admitted later, with the request that admitted them and how far their answers were from the nearest known
+ones. Seals name the classifier and the environment too, in case the manifest is lost.
 """
 
 from collections.abc import Mapping

@@ -147,7 +147,7 @@ def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found
             made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
         else:
             made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
-    return _Found(made, labels, tuple(name for one in held for name in one.inputs))
+    return _Found(made, labels, tuple(name for one in held for name in one.input_hashes))
 
 
 def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:

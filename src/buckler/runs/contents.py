@@ -8,7 +8,7 @@ from buckler.errors import InvalidInput
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import Float32Array, content_id
 
-BLOCK = 128
+AT_ONCE = 128
 """Inputs in memory at once."""
 
 
@@ -24,13 +24,13 @@ def found_again(
     if missing is not None:
         raise InvalidInput(f"data must hold every input of {str(where)!r}; it has no {missing!r}")
     chosen = [places[name] for name in ids]
-    for start in range(0, len(chosen), BLOCK):
-        part = chosen[start : start + BLOCK]
+    for start in range(0, len(chosen), AT_ONCE):
+        part = chosen[start : start + AT_ONCE]
         if part == list(range(part[0], part[0] + len(part))):
-            block = list(dataset.load(part[0], part[0] + len(part)))
+            inputs = list(dataset.load(part[0], part[0] + len(part)))
         else:
-            block = [dataset.load(place, place + 1)[0] for place in part]
-        for i, x in enumerate(block, start):
+            inputs = [dataset.load(place, place + 1)[0] for place in part]
+        for i, x in enumerate(inputs, start):
             if contents is not None and contents[i] and content_id(x) != contents[i]:
                 raise InvalidInput(f"data is not what was certified in {str(where)!r}: {ids[i]!r} has other values")
             yield x

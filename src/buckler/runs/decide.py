@@ -19,7 +19,7 @@ from buckler.errors import InvalidInput, check_label, check_positive
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
 from buckler.runs.decided import DecidedFile
-from buckler.runs.executors import Desk, Executor, Step, as_executor
+from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
@@ -39,8 +39,8 @@ BATCHES_AT_ONCE = 4
 FEWEST = 64
 """Inputs of a block at least, for the same reason: each wants sixteen draws or more at a time."""
 
-HAND_IN_EVERY = 10.0
-"""Seconds after which the votes of inputs under way are handed in again: what a lost worker can cost."""
+SEND_EVERY = 10.0
+"""Seconds after which the votes of inputs under way are sent again: what a lost worker can cost."""
 
 
 class _OutOfTimeError(Exception):
@@ -65,36 +65,36 @@ class DecideInputs:
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that decides a block: each decision is handed in when it is made, others as they stand."""
+        """Yield the step that decides a block: each decision is sent when it is made, others as they stand."""
         if self.expected is not None:
             self.expected.check(classifier, threads)
         spec, engine = self.spec, make_engine(self.spec, classifier, threads)
         ladder = self.target.ladder(spec.sigma, spec.n, self.exam_n)
 
-        def step(begun: Begun, desk: Desk) -> None:
+        def step(begun: Begun, context: StepContext) -> None:
             block = begun.block
             test = AnytimeTest(ladder, self._classes(engine, begun), spec.num_classes)
             for row, before in enumerate(begun.before):
                 if before is not None:
                     test.restore(row, before)
 
-            def hand_in(rows: IntArray) -> None:
+            def send(rows: IntArray) -> None:
                 for row in rows.tolist():
                     if test.n[row]:
-                        desk.hand_in(test.decided(row, block.ids[row], spec.n0))
+                        context.send_result(test.decided(row, block.ids[row], spec.n0))
 
-            hand_in(np.setdiff1d(np.arange(len(block.ids)), test.undecided))
-            handed = time.monotonic()
+            send(np.setdiff1d(np.arange(len(block.ids)), test.undecided))
+            sent = time.monotonic()
             try:
                 with closing(draw_until_decided(engine, block.x, block.ids, test)) as rounds:
                     for done in rounds:
-                        hand_in(done.finished)
-                        if time.monotonic() - handed > HAND_IN_EVERY:
-                            hand_in(test.undecided)
-                            handed = time.monotonic()
-                        desk.tick(done.drawn)
+                        send(done.finished)
+                        if time.monotonic() - sent > SEND_EVERY:
+                            send(test.undecided)
+                            sent = time.monotonic()
+                        context.tick(done.drawn)
             finally:
-                hand_in(test.undecided)
+                send(test.undecided)
 
         with engine.session():
             yield step
@@ -194,7 +194,7 @@ def decide(
     tell(0)
     work = DecideInputs(spec, target, exam_n, expected_of(identity, probe, spec, any_environment))
     try:
-        executor.run(work, range(-(-len(left) // size)), fetch, Path(), tick=tick, done=keep)
+        executor.run(Job(work, range(-(-len(left) // size)), fetch, Path(), tick, keep))
     except _OutOfTimeError:
         pass
     finally:

@@ -90,13 +90,19 @@ class Grid:
         methods = [_usable(method) for method in self.method]
         made = [
             Cell(
-                n=k, alpha=alpha, method=method.name, margin=margin, certified_class=chosen, map=kind, temperature=heat
+                n=k,
+                alpha=alpha,
+                method=method.name,
+                margin=margin,
+                certified_class=chosen,
+                map=kind,
+                temperature=temperature,
             )
             for n, alpha, margin in product(draws, self.alpha, self.margin)
             for method in methods
             # What was not asked for by number stops where the scores do; a cell that comes twice is one.
             for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]
-            for kind, heat in self._maps(spec, method)
+            for kind, temperature in self._maps(spec, method)
         ]
         for cell in made:
             _check_draws(cell, spec)
@@ -115,9 +121,9 @@ class Grid:
                     f"map and temperature can be chosen for stored logits; this run holds {spec.scores} scores"
                 )
             return [(spec.scores, spec.temperature)]
-        heats: tuple[float | None, ...] = self.temperature or (None,)
+        temperatures: tuple[float | None, ...] = self.temperature or (None,)
         maps: tuple[SimplexMap, ...] = self.map or ("softmax",)
-        return [(kind, heat) for kind in maps for heat in (heats if kind == "softmax" else (None,))]
+        return [(kind, value) for kind in maps for value in (temperatures if kind == "softmax" else (None,))]
 
 
 def _usable(name: str) -> Method:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import StoreError
-from buckler.runs.executors import Description, Executor, Step, describe
+from buckler.runs.executors import Description, Executor, Job, Step, describe
 from buckler.runs.spec import RunSpec
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
@@ -89,7 +89,7 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
     part = dataset.select(ids=[dataset.ids[i] for i in places])
     probe = Probe(part.ids, part.load(0, len(part)), spec.sigma, spec.num_classes, spec.seed, spec.batch_size)
     heard: list[tuple[Answers, Description]] = []
-    executor.run(_Ask(probe), [0], lambda _: None, Path(), tick=lambda _: None, done=lambda _, said: heard.append(said))
+    executor.run(Job(_Ask(probe), [0], lambda _: None, Path(), lambda _: None, lambda _, said: heard.append(said)))
     answers, runs = heard[0]
     return Identity(answers.hash, names_hash(dataset), runs.environment, answers, runs.files), probe
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.runs.interop import Log, Rounding, read_log
-from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, Fit, find_fits, fit, fit_as_told, write_evidence
+from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, Fit, find_fits, fit, fit_as_stated, write_evidence
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +90,7 @@ def import_log(
     if not log.certified.any():
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
     if log.origins:
-        claim = fit_as_told(log)
+        claim = fit_as_stated(log)
         for name, claimed in (("alpha", alpha), ("n", n), ("sigma", sigma)):
             if claimed not in {None, getattr(claim, name)}:
                 raise InvalidInput(f"{name} must be {getattr(claim, name):g}, as the log says; got {claimed:g}")
@@ -111,7 +111,7 @@ def import_log(
 def _how_badly(log: Log, alpha: float | None, n: int | None, sigma: float | None) -> str:
     if sigma is None and not log.origins:
         return "; sigma was not given"
-    tried = fit_as_told(log) if log.origins else fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or 1.0)
+    tried = fit_as_stated(log) if log.origins else fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or 1.0)
     return (
         f": at alpha {tried.alpha:g}, n {tried.n}, sigma {tried.sigma:g} no count of votes gives {tried.misfits} of "
         f"its {int(log.certified.sum())} radii (perhaps not made from Clopper-Pearson limits, or rounded down)"

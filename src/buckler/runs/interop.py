@@ -2,7 +2,7 @@
 
 Abstentions have class -1 and radius 0. The tools of the field print a radius with three significant digits, rounded to
 nearest, so half of what they print is more than was certified; what is written here is rounded down. Five more columns,
-``method margin alpha n sigma``, say how each radius was made: whoever reads columns by name need not know of them.
+``method margin alpha n sigma``, say how each radius was made; tools that read columns by name pass them over.
 """
 
 from collections.abc import Sequence
@@ -28,8 +28,8 @@ DECIMALS = 6
 LARGEST_LOG = 64 << 20
 """Bytes of a log, at most: a million lines."""
 
-LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 9, 10**6
-"""In the units of the input, and of any data set: beyond these a line is damaged or a joke."""
+LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 300, 10**6
+"""A line beyond these is damaged: the ends of a rounded radius must still be finite numbers."""
 
 Rounding = Literal["nearest", "down"]
 
@@ -68,7 +68,7 @@ class Log:
 def read_log(path: Path, rounding: Rounding | None = None) -> Log:
     """Return the lines of a log whose radii were rounded in the given way, to digits that are read off the file.
 
-    Unless told, radii were rounded down in a log that says how they were made, which is one of ours, else to nearest.
+    By default, radii were rounded down in a log that says how they were made, which is one of ours, else to nearest.
     """
     if rounding is not None:
         check_choice("rounding", rounding, get_args(Rounding))
@@ -113,9 +113,8 @@ def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int,
             raise ValueError
     except (ValueError, ArithmeticError, IndexError):
         raise InvalidInput(
-            f"line {number} of the log must hold a name, a label, a class or -1, and a radius of at least 0, "
-            f"below {LARGEST_CLASS:,} and {LARGEST_RADIUS:,}; "
-            f"got {show(line)}"
+            f"line {number} of the log must hold a name, a label and a class or -1, below {LARGEST_CLASS:,}, and a "
+            f"radius from 0 to below {LARGEST_RADIUS:.0e}; got {show(line)}"
         ) from None
     return row
 
@@ -143,8 +142,10 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
     lines = ["\t".join((*COLUMNS, *ORIGIN_COLUMNS))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
-        radius = rounded_down(certificate.radius, DECIMALS)
         name = certificate.id if numbered else str(i)
+        if certificate.radius >= LARGEST_RADIUS:
+            raise InvalidInput(f"the radii of a log must be below {LARGEST_RADIUS:.0e}; got {certificate.radius:g}")
+        radius = rounded_down(certificate.radius, DECIMALS)
         made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n, certificate.sigma)
         cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made)
         lines.append("\t".join(map(str, cells)))

@@ -16,19 +16,7 @@ from buckler.runs.executors import Executor, open_executor
 from buckler.runs.spec import RunSpec, from_dict, read_toml_file
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
-from buckler.sampling.models import Architecture, resolve_model
-
-
-def _build(name: str, num_classes: int) -> Any:
-    from buckler.sampling.architectures import build
-
-    return build(name, num_classes)
-
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    name: partial(_build, name) for name in ("resnet110", "resnet50", "resnet20", "small_conv")
-}
-"""The built-in networks by name; torch is loaded only when one is built."""
+from buckler.sampling.models import resolve_model
 
 ON_CUDA = {"batch_size": 2048, "noise": "cuda"}
 """Settings that are filled in where the classifier runs on cuda, and these are not given."""
@@ -77,7 +65,6 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
     """Return the classifier of a draft; in a worker too, so nothing but these plain values travels."""
     return resolve_model(
         draft.model,
-        architectures=ARCHITECTURES,
         num_classes=num_classes,
         mean=draft.mean,
         std=draft.std,

@@ -12,7 +12,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Sources:
     """Environments and classifiers, each with the number of inputs that it drew."""
 
     environments: Mapping[Pairs, int]
@@ -56,7 +56,7 @@ class Drawn:
         return ", ".join(f"{value} ({k:,} input{'s' * (k > 1)})" for value, k in values.items())
 
 
-def who_drew(evidence: Evidence) -> Drawn:
+def who_drew(evidence: Evidence) -> Sources:
     """Return who drew for a run; what the seals of an earlier version leave out is taken from the manifest."""
     environments: Counter[Pairs] = Counter()
     classifiers: Counter[str] = Counter()
@@ -64,23 +64,23 @@ def who_drew(evidence: Evidence) -> Drawn:
         count = part["count"] if isinstance(part.get("count"), int) else 0
         environments[pairs_of(part.get("environment", evidence.manifest["environment"]))] += count
         classifiers[str(part.get("classifier", evidence.manifest["owner"]["classifier"]))] += count
-    return Drawn(environments, classifiers)
+    return Sources(environments, classifiers)
 
 
-def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Drawn:
+def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Sources:
     """Return who drew the decisions of a file."""
     environments = Counter(pairs_of(known[drawing.drawn_by]["environment"]) for drawing in drawings)
-    return Drawn(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings))
+    return Sources(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings))
 
 
-def drawn_from(origin: Mapping[str, Any]) -> Drawn | None:
+def drawn_from(origin: Mapping[str, Any]) -> Sources | None:
     """Return who drew the run behind a file of certificates, where its record says so."""
     found = origin.get("drawn")
     try:
         if not isinstance(found, dict):
             return None
         environments = {pairs_of(entry["environment"]): int(entry["count"]) for entry in found["environments"]}
-        return Drawn(environments, {str(k): int(v) for k, v in found["classifiers"].items()})
+        return Sources(environments, {str(k): int(v) for k, v in found["classifiers"].items()})
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # a record of someone else's
 

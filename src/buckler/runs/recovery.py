@@ -13,7 +13,7 @@ than where one rival holds all other votes.
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
-from buckler.types import ArrayLike, BoolArray, DiscreteMethod, FloatArray, IntArray
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
 DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
@@ -50,7 +50,7 @@ class Fit:
     sigma: float
     misfits: int
     largest: float
-    method: DiscreteMethod = "top_class"
+    method: str = "top_class"
 
     @property
     def fits(self) -> bool:
@@ -63,13 +63,13 @@ def radius_of(
     n: int,
     alpha: float,
     sigma: float,
-    method: DiscreteMethod = "top_class",
+    method: str = "top_class",
     *,
     against: Literal["one", "none"] = "one",
 ) -> FloatArray:
     """Return the radius that a method finds for ``k`` votes of ``n``; where it is negative, a tool abstains.
 
-    The method is the usual tool's unless told. The other votes are all of ``one`` rival, or of ``none``: so scattered
+    The method is the usual tool's by default. The other votes are all of ``one`` rival, or of ``none``: so scattered
     that no rival has any, the best case of a method that looks at the runner-up.
 
     >>> radius_of([100_000, 60_000], 100_000, 0.001, 0.5).round(3)
@@ -86,7 +86,7 @@ def fewest_votes(
     n: int,
     alpha: float,
     sigma: float,
-    method: DiscreteMethod = "top_class",
+    method: str = "top_class",
     *,
     against: Literal["one", "none"] = "one",
 ) -> tuple[IntArray, BoolArray]:
@@ -107,7 +107,7 @@ def fewest_votes(
     return enough[back], possible[back]
 
 
-def fit(log: Log, alpha: float, n: int, sigma: float, method: DiscreteMethod = "top_class") -> Fit:
+def fit(log: Log, alpha: float, n: int, sigma: float, method: str = "top_class") -> Fit:
     """Return how a log agrees with (alpha, n, sigma), and a method if it is not the usual tool's."""
     check_alpha(alpha)
     check_whole("n", n, 1, 10**9)
@@ -120,7 +120,7 @@ def fit(log: Log, alpha: float, n: int, sigma: float, method: DiscreteMethod = "
     return Fit(alpha, n, sigma, int((~possible & log.certified).sum()), largest, method)
 
 
-def fit_as_told(log: Log) -> Fit:
+def fit_as_stated(log: Log) -> Fit:
     """Return how a log agrees with what it says itself, or say why the votes behind it cannot be recovered."""
     if len(log.origins) != 1:
         raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")
@@ -131,7 +131,7 @@ def fit_as_told(log: Log) -> Fit:
             f"the log must be of votes and the quantile margin for its votes to be recovered; it says that it was made "
             f"by {told.method!r} from the {told.margin} margin"
         )
-    return fit(log, told.alpha, told.n, told.sigma, cast(DiscreteMethod, told.method))
+    return fit(log, told.alpha, told.n, told.sigma, told.method)
 
 
 def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None) -> list[Fit]:

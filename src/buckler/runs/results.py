@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +54,8 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     drawn = who_drew(evidence)
     methods = options.methods or tuple(method.name for method in sound_methods())
-    made = certify_by_each(
-        evidence,
-        methods,
-        alpha=1e-3 if options.alpha is None else options.alpha,
-        margin=options.margin or "quantile",
-        n=options.n,
-        certified_class=options.certified_class,
-        map=options.map,
-        temperature=options.temperature,
-    )
+    given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
+    made = certify_by_each(evidence, methods, **given)
     return Result(
         path=path,
         groups=tuple(Certified(str(path), tuple(group), made.labels) for group in made.certificates),
@@ -80,8 +72,8 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
 
 
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:
-    for name in ("alpha", "margin", "n", "certified_class", "map", "temperature"):
-        if getattr(options, name) is not None:
+    for name, value in asdict(options).items():
+        if name != "methods" and value is not None:
             called = name.removeprefix("certified_")
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     certificates, labels = read_labelled(path)

@@ -20,18 +20,18 @@ from buckler.records import REST
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
 from buckler.runs.contents import found_again
-from buckler.runs.executors import Desk, Executor, Step, as_executor, describe
+from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor, describe
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import Writer, open_writer
-from buckler.sampling.backend import Keep
+from buckler.sampling.backend import KeptScores
+from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import Stream, content_id
-from buckler.sampling.plan import Request
 from buckler.types import FloatArray, IntArray
 
 ScoreMap = Callable[[Any], Any]
@@ -67,7 +67,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SamplingProgress:
     """Where a run stands: draws there and in all, and those made by this call."""
 
     done: int
@@ -85,7 +85,7 @@ def sample(
     dataset: Dataset,
     folder: str | Path,
     *,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[SamplingProgress], None] | None = None,
     finished: Callable[[int, Shard], None] | None = None,
     max_seconds: float | None = None,
     max_samples: int | None = None,
@@ -139,7 +139,7 @@ def sample(
             nonlocal drawn
             drawn += count
             if progress is not None:
-                progress(Progress(min(there * each + drawn, len(dataset) * each), len(dataset) * each, drawn))
+                progress(SamplingProgress(min(there * each + drawn, len(dataset) * each), len(dataset) * each, drawn))
             if max_seconds is not None and time.monotonic() - started > max_seconds:
                 raise _OutOfTimeError
 
@@ -163,7 +163,7 @@ def sample(
         work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
         try:
             with suppress(_OutOfTimeError):
-                executor.run(work, iter(blocks), blocks.load, writer.desk, tick=tick, done=done)
+                executor.run(Job(work, blocks, blocks.load, writer.step_folder, tick, done))
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
@@ -174,7 +174,7 @@ def check_drawn(writer: Writer, dataset: Dataset) -> None:
     labels = None if dataset.labels is None else dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
     for place in writer.done:
         drawn = writer.read(place)
-        for _ in found_again(dataset, drawn.ids, drawn.inputs, writer.root):
+        for _ in found_again(dataset, drawn.ids, drawn.input_hashes, writer.root):
             pass
         now = None if labels is None else [labels[name] for name in drawn.ids]
         if now != (None if drawn.labels is None else drawn.labels.tolist()):
@@ -182,7 +182,7 @@ def check_drawn(writer: Writer, dataset: Dataset) -> None:
 
 
 def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
-    """Return the engine that a specification describes; ``threads`` make noise, as many as processors unless told."""
+    """Return the engine that a specification describes; ``threads`` make noise, as many as processors by default."""
     return Engine(
         classifier,
         sigma=spec.sigma,
@@ -215,16 +215,16 @@ class DrawBlocks:
         here = describe(classifier).environment
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
-            yield lambda block, desk: replace(draw_block(engine, self.spec, block, desk), environment=here)
+            yield lambda block, context: replace(draw_block(engine, self.spec, block, context), environment=here)
 
 
-def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard:
-    """Return a block's votes, its scores already in a file on the desk; groups of inputs share batches."""
+def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext) -> Shard:
+    """Return a block's votes, its scores already in a file of the context's folder; groups of inputs share batches."""
     started = time.monotonic()
     make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
     groups = block.groups(spec.drawn_together)
     columns = None if make is None else np.concatenate([_columns(engine, spec, group, make) for group in groups])
-    scores = None if make is None else ScoreWriter(desk.folder / block.score_file, block.ids, spec)
+    scores = None if make is None else ScoreWriter(context.folder / block.score_file, block.ids, spec)
 
     def draw(stream: Stream, n: int, kept: int, checkpoints: Sequence[int]) -> IntArray:
         if scores is not None:
@@ -234,13 +234,13 @@ def draw_block(engine: Engine, spec: RunSpec, block: Block, desk: Desk) -> Shard
         for group in groups:
             rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
             chosen = columns[rows] if columns is not None and REST in columns else None
-            keep = None if make is None else Keep(make, chosen)
+            keep = None if make is None else KeptScores(make, chosen)
             for start, stop, what in ((0, kept, keep), (kept, n, None)):
                 if start < stop:
                     requests = [Request(i, start, stop) for i in range(len(group.ids))]
                     votes[rows] += engine.draw(
                         group.x, group.ids, stream, requests,
-                        checkpoints=checkpoints, keep=what, sink=sink, progress=desk.tick,
+                        checkpoints=checkpoints, keep=what, sink=sink, progress=context.tick,
                     ).counts  # fmt: skip
         return votes.cumsum(axis=1)
 
@@ -259,7 +259,7 @@ def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> Int
     if spec.runner_ups is None:
         return np.tile(np.arange(spec.num_classes, dtype=np.int64), (len(ids), 1))
     requests = [Request(i, 0, spec.n0) for i in range(len(ids))]
-    sums = engine.draw(group.x, ids, "selection", requests, keep=Keep(make, rows=False, sums=True)).sums
+    sums = engine.draw(group.x, ids, "selection", requests, keep=KeptScores(make, rows=False, sums=True)).sums
     none = np.zeros((len(ids), spec.num_classes))
     return choose_columns(none if sums is None else sums, group.labels, spec.runner_ups)
 

@@ -43,7 +43,7 @@ def geometric(n: int) -> tuple[int, ...]:
     >>> geometric(1000)
     (10, 20, 50, 100, 200, 500, 1000)
     """
-    steps = [head * 10**power for power in range(1, 19) for head in (1, 2, 5)]
+    steps = [digit * 10**power for power in range(1, 19) for digit in (1, 2, 5)]
     return (*(step for step in steps if step < n), n)
 
 
@@ -225,10 +225,12 @@ def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
     return found
 
 
-def difference(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> str:
+def difference(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], where: tuple[str, str] = ("in the folder", "asked for")
+) -> str:
     """Return the fields in which two specifications differ, for people: ``n: 1000 in the folder, 2000 asked for``."""
     keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]
-    return "; ".join(f"{k}: {show(ours.get(k))} in the folder, {show(theirs.get(k))} asked for" for k in keys)
+    return "; ".join(f"{k}: {show(ours.get(k))} {where[0]}, {show(theirs.get(k))} {where[1]}" for k in keys)
 
 
 def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:

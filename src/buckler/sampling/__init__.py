@@ -6,8 +6,8 @@
 - ``architectures.build(name, num_classes)``: the reference networks, so that a name and a file of weights are a model.
 - ``datasets.open_dataset(name)``: inputs with stable ids, from arrays (``arrays``), folders of ``images`` or digits.
 - ``noise``: (seed, input id, stream, block) -> Gaussian noise, whatever the batch size or order.
-- ``plan``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.
-- ``engine.draw_counts(model, x, sigma=, n=, seed=, stream=, input_id=)`` and ``draw_scores``; ``Engine`` for runs. It
+- ``batches``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.
+- ``engine.Engine(classifier, sigma=, seed=)``: ``votes(x, ids, stream, n)`` and ``scores``, inside ``session()``. It
   drives a ``backend``: NumPy on the host, or a torch ``device``.
 - ``adaptive.draw_until_decided(engine, x, ids, decider)``: round after round, until the decider has seen enough.
 - ``probe.Probe(...).ask(classifier)``: what a classifier answers to a small fixed batch, by which it is known again.

@@ -20,7 +20,7 @@ _UNREADABLE = (
     tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _LARGE, _UNFOLDS = 1 << 28, 100
-"""A file may unfold to this many bytes, or to this many times its own size: more is not data but a trap."""
+"""A file may decompress to this many bytes, or to this many times its own size; more is refused as a zip bomb."""
 
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
 

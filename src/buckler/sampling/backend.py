@@ -14,14 +14,14 @@ import numpy as np
 
 from buckler.errors import ClassifierError
 from buckler.records import REST
+from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import BLOCK, Address, Float32Array, PhiloxNoise
-from buckler.sampling.plan import Batch, inputs_of, size
+from buckler.sampling.noise import NOISE_BLOCK, Address, Float32Array, PhiloxNoise
 from buckler.types import AnyArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
+class KeptScores:
     """Which scores to bring back, and how to make them: all columns, or those named for each input and the rest."""
 
     score: Callable[[Any], Any]
@@ -42,7 +42,7 @@ class Backend(Protocol):
     rows: int
     """The most rows of a batch now; the engine halves it when memory runs out."""
 
-    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs, one address each, and an empty tally of ``slots`` places."""
         ...
 
@@ -87,7 +87,7 @@ class HostBackend:
         self._m = num_classes
         self._copies = NoisyCopies(sigma, workers)
 
-    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs and an empty tally."""
         self._x, self._addresses, self._keep = x, addresses, keep
         self._votes = np.zeros(slots, dtype=np.int64)
@@ -161,7 +161,7 @@ class NoisyCopies:
             rows = out[row : row + len(piece)]
             row += len(piece)
             address = addresses[piece.input].at(piece.block)
-            if len(piece) == BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
+            if len(piece) == NOISE_BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
                 whole.append((rows, address, x[piece.input]))
             else:
                 # A block that goes on in the next batch keeps its generator open, so this is not for threads.

@@ -42,35 +42,39 @@ class Classifier(Protocol):
         ...
 
 
-class CallableClassifier:
-    """Any callable from a float32 NumPy batch to logits."""
+class _OnHost:
+    """What classifiers of NumPy arrays have in common."""
 
     backend: Literal["numpy", "torch"] = "numpy"
     device = "cpu"
 
-    def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
-        """Wrap ``call``."""
+    def __init__(self, num_classes: int | None = None) -> None:
         self.num_classes = num_classes
         self.files: Mapping[str, str] = {}
-        self._call = call
-
-    def __call__(self, batch: AnyArray, /) -> Any:
-        """Return what the callable returns."""
-        return self._call(batch)
 
     def session(self) -> AbstractContextManager[None]:
         """Return a context that does nothing."""
         return nullcontext()
 
 
-class EstimatorClassifier:
+class CallableClassifier(_OnHost):
+    """Any callable from a float32 NumPy batch to logits."""
+
+    def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
+        """Wrap ``call``."""
+        super().__init__(num_classes)
+        self._call = call
+
+    def __call__(self, batch: AnyArray, /) -> Any:
+        """Return what the callable returns."""
+        return self._call(batch)
+
+
+class EstimatorClassifier(_OnHost):
     """A fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
 
     Inputs of any shape are flattened to the rows that scikit-learn expects. Class k is the k-th of ``classes_``.
     """
-
-    backend: Literal["numpy", "torch"] = "numpy"
-    device = "cpu"
 
     def __init__(self, estimator: Any) -> None:
         """Wrap a fitted estimator."""
@@ -78,8 +82,7 @@ class EstimatorClassifier:
             raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
         if not hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function"):
             raise InvalidInput(f"model must have predict_proba or decision_function; got {show(estimator)}")
-        self.num_classes: int | None = len(estimator.classes_)
-        self.files: Mapping[str, str] = {}
+        super().__init__(len(estimator.classes_))
         self._estimator = estimator
 
     def __call__(self, batch: AnyArray, /) -> AnyArray:
@@ -92,16 +95,9 @@ class EstimatorClassifier:
         values = np.asarray(self._estimator.decision_function(rows))
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values
 
-    def session(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
-        return nullcontext()
 
-
-class OnnxClassifier:
+class OnnxClassifier(_OnHost):
     """An ONNX file with one input, run by onnxruntime; its first output is taken as logits."""
-
-    backend: Literal["numpy", "torch"] = "numpy"
-    device = "cpu"
 
     def __init__(self, path: str | Path, threads: int | None = None) -> None:
         """Load the file on the CPU, with ``threads`` threads or as many as onnxruntime likes."""
@@ -119,22 +115,18 @@ class OnnxClassifier:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as problem:
             raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
-        self.files: Mapping[str, str] = weight_files(Path(path))
         inputs = self._session.get_inputs()
         if len(inputs) != 1 or inputs[0].type not in {"tensor(float)", "tensor(double)", "tensor(float16)"}:
             raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
         self._input = inputs[0].name
         self._type = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(inputs[0].type, np.float16)
         last = self._session.get_outputs()[0].shape
-        self.num_classes: int | None = last[-1] if last and isinstance(last[-1], int) else None
+        super().__init__(last[-1] if last and isinstance(last[-1], int) else None)
+        self.files = weight_files(Path(path))
 
     def __call__(self, batch: AnyArray, /) -> AnyArray:
         """Return the first output."""
         return np.asarray(self._session.run(None, {self._input: batch.astype(self._type, copy=False)})[0])
-
-    def session(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
-        return nullcontext()
 
 
 class _NormalizedCallable:

@@ -14,7 +14,7 @@ import numpy as np
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import check_value_range
-from buckler.types import IntArray
+from buckler.types import FloatArray, IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]
 
@@ -104,21 +104,18 @@ def open_dataset(
         _refuse("labels", labels, "arrays; these data bring their own")
         if (low, high) != (0.0, 1.0):
             raise InvalidInput(f"value_range is for arrays, and images lie in [0, 1]; got {low:g}, {high:g}")
-    if str(name) == "digits":
+    if not path.is_dir() or (path / "test_batch.bin").is_file():
         _refuse("resize", resize, "folders of images")
         _refuse("crop", crop, "folders of images")
+    if str(name) == "digits":
         return digits()
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        _refuse("resize", resize, "folders of images")
-        _refuse("crop", crop, "folders of images")
         return arrays.open_array(path, labels=labels, low=low, high=high)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
-        _refuse("resize", resize, "folders of images")
-        _refuse("crop", crop, "folders of images")
         return arrays.open_cifar10(path)
     if (path / "test_batch").is_file():
         raise InvalidInput(
@@ -134,16 +131,20 @@ def _refuse(name: str, value: object, what: str) -> None:
         raise InvalidInput(f"{name} is for {what}; got {show(value)}")
 
 
-def digits() -> Dataset:
-    """Return scikit-learn's 1,797 handwritten digits, 1 x 8 x 8, scaled to [0, 1]."""
+def bundled_digits() -> tuple[FloatArray, IntArray]:
+    """Return scikit-learn's 1,797 handwritten digits ``[inputs, 8, 8]``, from 0 to 16, and their classes."""
     try:
         from sklearn.datasets import load_digits
     except ImportError:
         raise MissingExtra("scikit-learn", "demo") from None
     bunch = load_digits()
-    x = np.ascontiguousarray(bunch.images[:, None] / 16.0, dtype=np.float32)
-    labels = np.asarray(bunch.target, dtype=np.int64)
-    return from_arrays(x, labels)
+    return np.asarray(bunch.images, dtype=np.float64), np.asarray(bunch.target, dtype=np.int64)
+
+
+def digits() -> Dataset:
+    """Return the bundled digits, 1 x 8 x 8, scaled to [0, 1]."""
+    images, labels = bundled_digits()
+    return from_arrays(np.ascontiguousarray(images[:, None] / 16.0, dtype=np.float32), labels)
 
 
 def from_arrays(

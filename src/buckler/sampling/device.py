@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from buckler.errors import InvalidInput
-from buckler.sampling.backend import Keep, NoisyCopies, check_shape
+from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
+from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import BLOCK, Address, Float32Array, NoiseKind
-from buckler.sampling.plan import Batch, inputs_of, size
+from buckler.sampling.noise import NOISE_BLOCK, Address, Float32Array, NoiseKind
 from buckler.types import FloatArray, IntArray
 
 
@@ -33,11 +33,11 @@ class CudaNoise:
 
     def fill(self, out: torch.Tensor, address: Address, low: int) -> None:
         """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
-        if low == 0 and len(out) == BLOCK:
+        if low == 0 and len(out) == NOISE_BLOCK:
             self._draw(out, address)
             return
         if address != self._open:
-            self._block = torch.empty((BLOCK, *out.shape[1:]), device=out.device)
+            self._block = torch.empty((NOISE_BLOCK, *out.shape[1:]), device=out.device)
             self._draw(self._block, address)
             self._open = address
         out.copy_(self._block[low : low + len(out)])
@@ -75,7 +75,7 @@ class TorchBackend:
         self._on_host = NoisyCopies(sigma, workers)
         self.rows = 1
 
-    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: Keep | None) -> None:
+    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs and an empty tally."""
         self._host_x, self._addresses, self._keep = x, addresses, keep
         self._x = torch.from_numpy(x).to(self._device) if self._on_device is not None else torch.empty(0)

@@ -1,8 +1,7 @@
 """Noisy copies through the classifier, votes counted, scores kept: the one loop that everything else calls.
 
-``draw_counts`` and ``draw_scores`` are the doors for inputs in memory; ``Engine`` is what a run uses. Batches are
-filled across inputs. Which draws share a batch follows from the request alone, so the same request on the same kind of
-hardware gives the same bytes.
+Batches are filled across inputs. Which draws share a batch follows from the request alone, so the same request on the
+same kind of hardware gives the same bytes.
 
 When a device runs out of memory the batch is halved and drawing goes on: the noise is the same, but kernels may round
 differently for another batch shape, so ``Engine.rows`` tells what was used and a run writes it down.
@@ -25,25 +24,24 @@ from buckler.errors import (
     check_whole,
     show,
 )
-from buckler.sampling.backend import Backend, HostBackend, Keep
-from buckler.sampling.classifiers import Classifier, as_classifier
+from buckler.sampling.backend import Backend, HostBackend, KeptScores
+from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
+from buckler.sampling.classifiers import Classifier
 from buckler.sampling.noise import Float32Array, NoiseKind, Stream, check_address
-from buckler.sampling.plan import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
 
 BATCH_SIZE = 512
-"""Rows of a batch unless told: small networks on a CPU like it; a large device wants a few thousand."""
+"""Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
 
 GROUP = 16
 """Batches between two waits for the device."""
 
-Progress = Callable[[int], None]
 Sink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class Tally:
     """Votes ``counts[input, segment, class]`` and, where asked for, sums of scores ``sums[input, class]``."""
 
     counts: IntArray
@@ -51,7 +49,7 @@ class Drawn:
 
 
 class Engine:
-    """Draws for one classifier at one sigma and seed."""
+    """Draws for one classifier at one sigma and seed; call it inside ``session()``."""
 
     def __init__(
         self,
@@ -111,10 +109,10 @@ class Engine:
         requests: Iterable[Request],
         *,
         checkpoints: Sequence[int] = (2**62,),
-        keep: Keep | None = None,
+        keep: KeptScores | None = None,
         sink: Sink | None = None,
-        progress: Progress | None = None,
-    ) -> Drawn:
+        progress: Callable[[int], None] | None = None,
+    ) -> Tally:
         """Return the votes of the requested draws, segment by segment between the checkpoints.
 
         Scores go to ``sink`` in the order of the requests, a group of batches at a time, so memory does not grow with
@@ -141,17 +139,30 @@ class Engine:
         if progress is not None and done:
             progress(done)
         votes, sums = self._backend.tally()
-        return Drawn(votes.reshape(len(inputs), segments, m), sums)
+        return Tally(votes.reshape(len(inputs), segments, m), sums)
 
     def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
-        """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input."""
+        """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input.
+
+        The noise is a function of (seed, id, stream) and the index of the draw, so votes of ``n`` draws and of the next
+        ``n`` add up to those of ``2 n``.
+
+        >>> def sign(batch):  # class 1 where the mean is above zero
+        ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
+        >>> from buckler.sampling.classifiers import as_classifier
+        >>> engine = Engine(as_classifier(sign, num_classes=2), sigma=1.0)
+        >>> engine.votes([[0.5, 0.5]], ["a"], "estimation", 1000)
+        array([[257, 743]])
+        """
+        n, start = check_whole("n", n, 1), check_whole("start", start, 0)
         return self.draw(x, ids, stream, [Request(i, start, start + n) for i in range(len(ids))]).counts[:, 0]
 
     def scores(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap) -> FloatArray:
         """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of draws ``0, ..., n - 1``."""
+        n = check_whole("n", n, 1)
         rows: list[Float32Array] = []
         requests = [Request(i, 0, n) for i in range(len(ids))]
-        self.draw(x, ids, stream, requests, keep=Keep(make), sink=rows.append)
+        self.draw(x, ids, stream, requests, keep=KeptScores(make), sink=rows.append)
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
@@ -179,8 +190,8 @@ class Engine:
                 f"the classifier returned a NaN or infinite logit for input {ids[worst]!r} ({int(bad[worst])} draws)"
             )
         if sink is not None:
-            for block in rows:
-                sink(block)
+            for part in rows:
+                sink(part)
 
     def _blame(self, part: Batch, ids: Sequence[str], problem: Exception) -> ClassifierError:
         """Return the error that names the input: each input of the failed batch is tried alone."""
@@ -217,68 +228,3 @@ def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
     if temperature is not None:
         check_positive("temperature", temperature)
     return partial(to_simplex, map=name, temperature=temperature)
-
-
-def _one_or_many(x: ArrayLike, input_id: str | Sequence[str]) -> tuple[FloatArray, Sequence[str], bool]:
-    one = isinstance(input_id, str)
-    inputs = check_float_array("x", x)
-    return (inputs[None] if one else inputs), ([input_id] if isinstance(input_id, str) else list(input_id)), one
-
-
-def draw_counts(
-    classifier: Any,
-    x: ArrayLike,
-    *,
-    sigma: float,
-    n: int,
-    num_classes: int | None = None,
-    seed: int,
-    stream: Stream,
-    input_id: str | Sequence[str],
-    start: int = 0,
-    batch_size: int = BATCH_SIZE,
-) -> IntArray:
-    """Return the votes of draws ``start, ..., start + n - 1``: ``[m]`` for one input with one id, else ``[inputs, m]``.
-
-    The noise is a function of (seed, id, stream) and the index of the draw, so counts of ``n`` draws and of the next
-    ``n`` add up to those of ``2 n``.
-
-    >>> def sign(batch):  # class 1 where the mean is above zero
-    ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
-    >>> draw_counts(sign, [0.5, 0.5], sigma=1.0, n=1000, num_classes=2, seed=0, stream="estimation", input_id="a")
-    array([257, 743])
-    """
-    inputs, ids, one = _one_or_many(x, input_id)
-    n, start = check_whole("n", n, 1), check_whole("start", start, 0)
-    made = as_classifier(classifier, num_classes=num_classes)
-    engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
-    with engine.session():
-        counts = engine.votes(inputs, ids, stream, n, start)
-    return np.asarray(counts[0] if one else counts)
-
-
-def draw_scores(
-    classifier: Any,
-    x: ArrayLike,
-    *,
-    sigma: float,
-    n: int,
-    num_classes: int | None = None,
-    seed: int,
-    stream: Stream,
-    input_id: str | Sequence[str],
-    map: SimplexMap = "softmax",  # noqa: A002
-    temperature: float | None = None,
-    batch_size: int = BATCH_SIZE,
-) -> FloatArray:
-    """Return simplex scores in draw order: ``[n, m]`` for one input with one id, else ``[inputs, n, m]``.
-
-    The same draws as ``draw_counts`` makes with the same seed, id and stream.
-    """
-    inputs, ids, one = _one_or_many(x, input_id)
-    n = check_whole("n", n, 1)
-    made = as_classifier(classifier, num_classes=num_classes)
-    engine = Engine(made, sigma=sigma, num_classes=num_classes, seed=seed, batch_size=batch_size)
-    with engine.session():
-        scores = engine.scores(inputs, ids, stream, n, score_map(map, temperature))
-    return np.asarray(scores[0] if one else scores)

@@ -2,14 +2,13 @@
 
 - ``package.module:factory``: a function of the user's own that returns the model, called without arguments.
 - ``file.onnx``: run by onnxruntime.
-- ``resnet110:weights.safetensors``: a built-in architecture and its weights; the caller brings the architectures.
+- ``resnet110:weights.safetensors``: a built-in architecture and its weights.
 - ``hf:FOLDER``: a transformers image classifier saved in a local folder; its normalisation is put inside.
 
 Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neither can run a program.
 """
 
 import importlib
-import json
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +16,20 @@ from pathlib import Path
 from typing import Any, cast
 
 from buckler.errors import InvalidInput, MissingExtra, show
+from buckler.files import parse_json, read_text
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier
 from buckler.sampling.weights import weight_files
 
-Architecture = Callable[[int], Any]
+ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "small_conv")
+"""The names in ``sampling.architectures``, which loads torch."""
+
+LARGEST_PREPROCESSOR = 1 << 20
+"""Bytes of a preprocessor's settings, at most."""
 
 
 def resolve_model(
     name: str,
     *,
-    architectures: Mapping[str, Architecture],
     num_classes: int | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
@@ -48,16 +51,14 @@ def resolve_model(
         files = weight_files(Path(tail))
         if mean is None or std is None:
             mean, std = own or (None, None)
-    elif colon and head in architectures:
-        model = load_architecture(architectures[head], Path(tail), num_classes)
+    elif colon and head in ARCHITECTURES:
+        model = load_architecture(head, Path(tail), num_classes)
         files = weight_files(Path(tail))
     elif colon and all(part.isidentifier() for part in head.split(".")) and tail.isidentifier():
         model = call_factory(head, tail)
     else:
-        known = ", ".join(f"{a}:WEIGHTS" for a in architectures)
-        raise InvalidInput(
-            f"model must be package.module:factory, FILE.onnx, hf:FOLDER{', ' if known else ''}{known}; got {name!r}"
-        )
+        known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURES)
+        raise InvalidInput(f"model must be package.module:factory, FILE.onnx, hf:FOLDER, {known}; got {name!r}")
     if mean is not None and std is not None:
         if isinstance(model, str):
             model = as_classifier(model)
@@ -137,13 +138,15 @@ def load_weights(path: Path) -> dict[str, Any]:
     return {str(key).removeprefix("module."): value for key, value in loaded.items()}
 
 
-def load_architecture(architecture: Architecture, path: Path, num_classes: int | None = None) -> Any:
+def load_architecture(architecture: str, path: Path, num_classes: int | None = None) -> Any:
     """Return a built-in network with its weights; the classes are counted on its last matrix."""
     weights = load_weights(path)
     matrices = [value for value in weights.values() if value.dim() == 2]
     if not matrices:
         raise InvalidInput(f"weights {str(path)!r} must hold a last linear layer; got none")
-    module = architecture(int(matrices[-1].shape[0]) if num_classes is None else num_classes)
+    from buckler.sampling.architectures import build
+
+    module = build(architecture, int(matrices[-1].shape[0]) if num_classes is None else num_classes)
     try:
         module.load_state_dict(weights)
     except RuntimeError as problem:
@@ -165,7 +168,9 @@ def load_transformers(folder: Path) -> tuple[Any, tuple[list[float], list[float]
             str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True
         )
         preprocessor = folder / "preprocessor_config.json"
-        settings = json.loads(preprocessor.read_text(encoding="utf-8")) if preprocessor.is_file() else {}
+        settings = parse_json(read_text(preprocessor, LARGEST_PREPROCESSOR)) if preprocessor.exists() else {}
+        if not isinstance(settings, dict):
+            raise ValueError(f"{preprocessor.name} must hold an object")
     except Exception as problem:
         text = " ".join(str(problem).split())
         raise InvalidInput(f"hf:{folder} cannot be loaded: {show(text, 200)}") from problem

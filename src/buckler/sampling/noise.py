@@ -1,9 +1,9 @@
 """(seed, input id, stream, block) -> Gaussian noise, whatever the batch size, the order or the worker.
 
-The draws of an input form two endless streams, ``selection`` and ``estimation``, each cut into blocks of ``BLOCK``
-draws. A block has an address, and its noise is a function of that address alone: the address is hashed into the key of
-a counter-based generator (Philox), so no state is carried from one block to the next, two addresses never share noise
-and a block drawn again is the same block.
+The draws of an input form two endless streams, ``selection`` and ``estimation``, each cut into blocks of
+``NOISE_BLOCK`` draws. A block has an address, and its noise is a function of that address alone: the address is hashed
+into the key of a counter-based generator (Philox), so no state is carried from one block to the next, two addresses
+never share noise and a block drawn again is the same block.
 
 Two kinds of generator exist, and their values differ, so the kind is part of a run's specification:
 
@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
 
-BLOCK = 128
-"""Draws in a block. Part of the addressing: another value would be another noise."""
+NOISE_BLOCK = 128
+"""Draws in a block of noise. Part of the addressing: another value would be another noise."""
 
 Stream = Literal["selection", "estimation"]
 NoiseKind = Literal["philox", "cuda"]

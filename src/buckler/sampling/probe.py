@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from buckler.sampling.backend import Keep
+from buckler.sampling.backend import KeptScores
+from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.noise import Float32Array, content_id
-from buckler.sampling.plan import Request
 
 INPUTS = 8
 """Inputs that are asked about, at most: spread evenly from the first to the last."""
@@ -124,7 +124,7 @@ class Probe:
             for _ in range(times):
                 rows: list[Float32Array] = []
                 # Selection draws like any other; they decide nothing here.
-                engine.draw(self.x, self.ids, "selection", requests, keep=Keep(_as_it_is), sink=rows.append)
+                engine.draw(self.x, self.ids, "selection", requests, keep=KeptScores(_as_it_is), sink=rows.append)
                 heard.append(np.concatenate(rows).astype(np.float32))
         inputs = {name: content_id(row) for name, row in zip(self.ids, self.x, strict=True)}
         return Answers(inputs, heard[0], all(np.array_equal(heard[0], again) for again in heard[1:]))

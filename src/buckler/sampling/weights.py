@@ -1,19 +1,14 @@
 """The files that a model was loaded from, by the hash of their content."""
 
-import hashlib
 from pathlib import Path
+
+from buckler.files import checksum
 
 _LOCATION = b"\n\x08location\x12"
 """How an ONNX file (a protocol buffer) begins to name a file of weights beside it: the key, then the value's tag."""
 
 _IN_A_FOLDER = {".json", ".safetensors"}
 """What is read from a folder of transformers."""
-
-
-def file_hash(path: Path) -> str:
-    """Return the SHA-256 of a file's content."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def weight_files(path: Path) -> dict[str, str]:
@@ -25,7 +20,7 @@ def weight_files(path: Path) -> dict[str, str]:
         found = sorted(p for p in path.iterdir() if p.suffix in _IN_A_FOLDER and p.is_file())
     else:
         found = [path, *(_external(path) if path.suffix == ".onnx" else [])]
-    return {p.relative_to(path if path.is_dir() else path.parent).as_posix(): file_hash(p) for p in found}
+    return {p.relative_to(path if path.is_dir() else path.parent).as_posix(): checksum(p) for p in found}
 
 
 def _external(path: Path) -> list[Path]:

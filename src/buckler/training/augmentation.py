@@ -43,9 +43,9 @@ def noisy(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
 
 
 def split(images: Tensor, lam: float, generator: torch.Generator) -> Tensor:
-    """Return uint8 ``[batch, height, width, 3]`` under splitting noise on the 8-bit grid, ``[batch, 3, height, width]``.
+    """Return uint8 ``[batch, height, width, 3]`` under splitting noise, as ``[batch, 3, height, width]`` in [0, 1].
 
-    Each value x in [0, 1] meets an offset s, uniform on the ``2 lam 255`` numbers ``(j + 1/2)/255`` below ``2 lam``, and
+    Each value x in [0, 1] meets an offset s, uniform on the ``510 lam`` numbers ``(j + 1/2)/255`` below ``2 lam``, and
     becomes ``(min(s, 1) + 1[x > s]) / 2``, the middle of the part of [0, 1] that the offset leaves (Levine and Feizi,
     *Improved, deterministic smoothing for l1 certified robustness*, ICML 2021), for ``lam >= 1/2``.
     """

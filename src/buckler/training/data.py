@@ -11,8 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_label, show
+from buckler.errors import InvalidInput, check_label, show
 from buckler.files import checksum
+from buckler.sampling.datasets import bundled_digits
 from buckler.types import AnyArray, IntArray
 
 PARTS = ("x_train", "y_train", "x_test", "y_test")
@@ -104,14 +105,9 @@ def _images(name: str, source: str, arrays: Mapping[str, AnyArray], sha256: str)
 
 
 def _digits() -> Images:
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingExtra("scikit-learn", "demo") from None
-    bundle = load_digits()
-    grey = np.rint(bundle.images * (255.0 / 16.0)).astype(np.uint8)
+    images, labels = bundled_digits()
+    grey = np.rint(images * (255.0 / 16.0)).astype(np.uint8)
     colour = np.repeat(np.kron(grey, np.ones((1, 4, 4), dtype=np.uint8))[..., None], 3, axis=3)
-    labels = bundle.target.astype(np.int64)
     last = np.arange(len(labels)) % 5 == 4
     arrays = {"x_train": colour[~last], "y_train": labels[~last], "x_test": colour[last], "y_test": labels[last]}
     return _images("digits", "scikit-learn load_digits, enlarged to 32x32", arrays, digest(arrays))

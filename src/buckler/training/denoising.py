@@ -10,7 +10,7 @@ from torch import Tensor
 from buckler.sampling.architectures import Network
 from buckler.training.accuracy import accuracy_under
 from buckler.training.data import Images
-from buckler.training.descent import Progress
+from buckler.training.descent import TrainingProgress
 from buckler.training.fitting import checkpoint_path, fit
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import Classify, Denoise
@@ -39,7 +39,7 @@ def train_denoiser(
     out: Path,
     *,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> TrainedDenoiser:
     """Train a U-Net by the recipe and write its float16 weights to ``out``; the classifier stays as it is."""
     with torch.random.fork_rng(devices=[]):

@@ -24,7 +24,7 @@ REPORT_EVERY = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """Where a run stands: ``step`` of ``steps`` in all, and the mean ``loss`` since the last report."""
 
     epoch: int
@@ -63,7 +63,7 @@ class Descent:
         self.average = WeightAverage(network)
         self.epoch, self.seconds = 0, 0.0
 
-    def run_epoch(self, forward: nn.Module, report: Callable[[Progress], None] | None = None) -> None:
+    def run_epoch(self, forward: nn.Module, report: Callable[[TrainingProgress], None] | None = None) -> None:
         """Pass once over the images; ``forward`` is the network or its compiled form."""
         config, steps = self.config, self.config.epochs * self.epoch_steps
         self.network.train()
@@ -89,7 +89,7 @@ class Descent:
                 left = (time.perf_counter() - start) / count * (steps - step)
                 if report is not None:
                     rate = config.rate(step - 1, steps)
-                    report(Progress(self.epoch + 1, config.epochs, step, steps, mean, rate, left))
+                    report(TrainingProgress(self.epoch + 1, config.epochs, step, steps, mean, rate, left))
                 loss_sum, since = torch.zeros_like(loss_sum), 0
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 

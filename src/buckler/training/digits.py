@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_float_array, check_label, check_real, check_whole
+from buckler.sampling.datasets import bundled_digits
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -31,17 +32,14 @@ class Split:
 
 def digits_split(test: int = 500, seed: int = 0) -> tuple[Split, Split]:
     """Return scikit-learn's bundled 1,797 digits as a training and a test split of ``test`` images."""
-    try:
-        from sklearn.datasets import load_digits
-    except ImportError:
-        raise MissingExtra("scikit-learn", "demo") from None
-    images, classes = load_digits(return_X_y=True)
+    images, classes = bundled_digits()
     check_whole("test", test, 1, len(images) - 1)
     order = np.random.default_rng(seed).permutation(len(images))
     held, rest = np.sort(order[:test]), np.sort(order[test:])
 
     def part(places: IntArray) -> Split:
-        return Split(images[places] / 16.0, classes[places].astype(np.int64), tuple(f"digit-{i}" for i in places))
+        inputs = images[places].reshape(len(places), -1) / 16.0
+        return Split(inputs, classes[places], tuple(f"digit-{i}" for i in places))
 
     return part(rest), part(held)
 

@@ -9,7 +9,7 @@ from torch import nn
 from buckler.errors import InvalidInput
 from buckler.training.checkpoints import load_checkpoint, save_checkpoint
 from buckler.training.data import Images
-from buckler.training.descent import Descent, Progress
+from buckler.training.descent import Descent, TrainingProgress
 from buckler.training.devices import choose_device, may_compile, place, tuned
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import Task
@@ -29,7 +29,7 @@ def fit(
     out: Path,
     *,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Descent:
     """Return the finished descent, its network holding the averaged weights, rounded to float16.
 

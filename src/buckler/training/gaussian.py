@@ -18,7 +18,7 @@ from buckler.training.accuracy import accuracy_under
 from buckler.training.averaging import recompute_statistics
 from buckler.training.cards import Card, write_card
 from buckler.training.data import Images
-from buckler.training.descent import Progress
+from buckler.training.descent import TrainingProgress
 from buckler.training.devices import STATISTICS, describe
 from buckler.training.fitting import checkpoint_path, fit
 from buckler.training.recipe import TrainingConfig
@@ -45,7 +45,7 @@ def train(
     out: Path,
     *,
     resume: bool = False,
-    progress: Callable[[Progress], None] | None = None,
+    progress: Callable[[TrainingProgress], None] | None = None,
 ) -> Trained:
     """Train a network by the recipe, measure it, and write its float16 weights and its card to ``out``.
 

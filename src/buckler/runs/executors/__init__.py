@@ -1,7 +1,7 @@
 """Where the work of a run is done: in this process, or by workers on a Ray cluster.
 
 A run is cut into numbered blocks; what a block gives is a function of its number, so it can be done anywhere, twice,
-and in any order. An ``Executor`` holds the classifier, does the blocks that it is given and hands in their results in
+and in any order. An ``Executor`` holds the classifier, does the blocks that it is given and returns their results to
 the process that asked, which alone reads the data and writes the files.
 """
 
@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from buckler.errors import InvalidInput
 from buckler.runs.executors.cluster import OnRay as OnRay
 from buckler.runs.executors.protocol import Description as Description
-from buckler.runs.executors.protocol import Desk as Desk
 from buckler.runs.executors.protocol import Executor as Executor
 from buckler.runs.executors.protocol import InProcess as InProcess
+from buckler.runs.executors.protocol import Job as Job
 from buckler.runs.executors.protocol import Load as Load
 from buckler.runs.executors.protocol import Step as Step
+from buckler.runs.executors.protocol import StepContext as StepContext
 from buckler.runs.executors.protocol import Work as Work
 from buckler.runs.executors.protocol import describe as describe
 from buckler.sampling.classifiers import Classifier

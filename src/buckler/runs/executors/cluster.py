@@ -9,7 +9,6 @@ import tempfile
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +16,7 @@ from typing import Any
 
 from buckler.errors import InvalidInput, StoreError, WorkerLost, check_whole
 from buckler.runs.executors.connection import check_node, connect
-from buckler.runs.executors.protocol import Description, Desk, Load, Work, describe
+from buckler.runs.executors.protocol import Description, Job, Load, StepContext, Work, describe
 from buckler.runs.spec import difference
 from buckler.runs.store.sealed import writing
 
@@ -27,23 +26,25 @@ AHEAD = 2
 TRIES = 5
 """Times that a block may be lost with its worker before it is taken to be the cause."""
 
-NEWS_EVERY = 0.5
+REPORT_EVERY = 0.5
 """Seconds between two reports of a worker on the block under way."""
 
 PIECE = 16 << 20
 """Bytes of a file that travel at once."""
 
+WORKERS = ("at one worker", "at another")
+
 
 class _Worker:
-    """The actor: one classifier, loaded once. Results handed in early wait in a tray until they are asked for."""
+    """The actor: one classifier, loaded once. Results sent before the end of a block wait here."""
 
     def __init__(self, load: Load, home: str) -> None:
         self._load, self._stack = load, ExitStack()
         if Path(home).is_dir():
             os.chdir(home)  # relative names of models mean what they mean where the command was typed
-        self._lock, self._draws, self._tray = threading.Lock(), 0, list[Any]()
+        self._lock, self._draws, self._early_results = threading.Lock(), 0, list[Any]()
 
-    def hello(self) -> Description:
+    def load_classifier(self) -> Description:
         self._classifier = self._load()
         return describe(self._classifier)
 
@@ -55,15 +56,15 @@ class _Worker:
         import ray
 
         with tempfile.TemporaryDirectory(prefix="buckler-") as name:
-            last = self._step(item, Desk(Path(name), self._count, self._keep))
+            last = self._step(item, StepContext(Path(name), self._count, self._keep))
             files = []
             for path in sorted(Path(name).iterdir()):
                 with path.open("rb") as file:
                     files.append((path.name, [ray.put(piece) for piece in iter(lambda: file.read(PIECE), b"")]))
         return (*self._take(), last, files)
 
-    def news(self) -> tuple[int, list[Any]]:
-        time.sleep(NEWS_EVERY)
+    def report(self) -> tuple[int, list[Any]]:
+        time.sleep(REPORT_EVERY)
         return self._take()
 
     def _count(self, draws: int) -> None:
@@ -72,12 +73,12 @@ class _Worker:
 
     def _keep(self, result: Any) -> None:
         with self._lock:
-            self._tray.append(result)
+            self._early_results.append(result)
 
     def _take(self) -> tuple[int, list[Any]]:
         with self._lock:
-            draws, self._draws, tray, self._tray = self._draws, 0, self._tray, []
-        return draws, tray
+            draws, self._draws, early, self._early_results = self._draws, 0, self._early_results, []
+        return draws, early
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +118,7 @@ class OnRay:
             num_cpus=1 if gpus_per_worker == 0.0 else 0,
             num_gpus=gpus_per_worker,
             max_restarts=0,
-            concurrency_groups={"news": 1},
+            concurrency_groups={"report": 1},
             runtime_env={"env_vars": variables},
         )(_Worker)
         for _ in range(self.width):
@@ -126,21 +127,12 @@ class OnRay:
     def describe(self) -> Description:
         """Return what the first worker runs, once it is here."""
         while self._seen is None:
-            self._listen(lambda _: None, lambda *_: None, Path(), deque())
+            self._listen(None, deque())
         return self._seen
 
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """Hand out the blocks until all are done; those of a lost worker go to the next that is free."""
-        left, again = iter(blocks), deque[int]()
+        left, again = iter(job.blocks), deque[int]()
         self._tries: Counter[int] = Counter()
         more = True
         while more or again or any(member.blocks for member in self._members):
@@ -150,9 +142,9 @@ class OnRay:
                     if block is None:
                         more = False
                         break
-                    self._hand_out(member, work, block, fetch(block))
+                    self._hand_out(member, job.work, block, job.fetch(block))
             if more or again or any(member.blocks for member in self._members):
-                self._listen(tick, done, folder, again)
+                self._listen(job, again)
 
     def close(self) -> None:
         """Kill the workers, whatever they do, and leave the cluster."""
@@ -164,68 +156,60 @@ class OnRay:
     def _call_in(self) -> None:
         member = _Member(self._actor.remote(self._load, str(Path.cwd())))
         self._members.append(member)
-        self._waiting[member.actor.hello.remote()] = (member, "hello", -1)
+        self._waiting[member.actor.load_classifier.remote()] = (member, "load", -1)
 
     def _hand_out(self, member: _Member, work: Work, block: int, item: Any) -> None:
         if member.work is not work:
             member.work = work
             self._waiting[member.actor.begin.remote(work)] = (member, "begin", -1)
-        if not any(who is member and what == "news" for who, what, _ in self._waiting.values()):
-            self._ask_for_news(member)
+        if not any(who is member and what == "report" for who, what, _ in self._waiting.values()):
+            self._ask_for_report(member)
         member.blocks.append(block)
         self._waiting[member.actor.run.remote(item)] = (member, "run", block)
 
-    def _ask_for_news(self, member: _Member) -> None:
-        self._waiting[member.actor.news.options(concurrency_group="news").remote()] = (member, "news", -1)
+    def _ask_for_report(self, member: _Member) -> None:
+        self._waiting[member.actor.report.options(concurrency_group="report").remote()] = (member, "report", -1)
 
-    def _listen(
-        self, tick: Callable[[int], None], done: Callable[[int, Any], None], folder: Path, again: deque[int]
-    ) -> None:
+    def _listen(self, job: Job | None, again: deque[int]) -> None:
         """Wait a second at most for whatever comes first, and take it in."""
         ready, _ = self._ray.wait(list(self._waiting), timeout=1.0)
-        tick(0)
+        if job is not None:
+            job.tick(0)
         if not ready:
             check_node(self._ray, self._node)
         for reference in ready:
             member, what, block = self._waiting.pop(reference)
             try:
-                self._take_in(member, what, block, self._ray.get(reference), tick, done, folder)
+                self._take_in(member, what, block, self._ray.get(reference), job)
             except self._ray.exceptions.RayTaskError as problem:
                 raise problem.cause or problem from None
             except self._ray.exceptions.RayError as problem:
                 self._replace(member, what, again, problem)
 
-    def _take_in(
-        self,
-        member: _Member,
-        what: str,
-        block: int,
-        came: Any,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-        folder: Path,
-    ) -> None:
-        if what == "hello":
+    def _take_in(self, member: _Member, what: str, block: int, came: Any, job: Job | None) -> None:
+        if what == "load":
             self._compare(came)
             member.here, self._lost_on_the_way = True, 0
-        elif what == "news":
+        if job is None:
+            return
+        if what == "report":
             draws, early = came
-            tick(draws)
+            job.tick(draws)
             for result in early:
-                done(block, result)
+                job.done(block, result)
             if member.blocks:
-                self._ask_for_news(member)
+                self._ask_for_report(member)
         elif what == "run":
             draws, early, last, files = came
             for name, pieces in files:
-                path = folder / Path(name).name
+                path = job.folder / Path(name).name
                 with writing(f"write {str(path)!r}"), path.open("wb") as file:
                     for piece in pieces:
                         file.write(self._ray.get(piece))
             member.blocks.remove(block)
-            tick(draws)
+            job.tick(draws)
             for result in [*early, *([] if last is None else [last])]:
-                done(block, result)
+                job.done(block, result)
 
     def _replace(self, member: _Member, what: str, again: deque[int], problem: Exception) -> None:
         """Forget a worker that is gone, take its blocks back and call another in."""
@@ -233,12 +217,12 @@ class OnRay:
         self._members.remove(member)
         self._ray.kill(member.actor)
         again.extend(member.blocks)
-        if what == "hello":
+        if what == "load":
             self._lost_on_the_way += 1
         elif member.blocks:
             self._tries[member.blocks[0]] += 1
         if self._lost_on_the_way >= TRIES or (member.blocks and self._tries[member.blocks[0]] >= TRIES):
-            where = "before it was ready" if what == "hello" else f"at block {member.blocks[0]}"
+            where = "before it was ready" if what == "load" else f"at block {member.blocks[0]}"
             reason = " ".join(str(problem).split())[:300]
             raise WorkerLost(f"a worker was lost {TRIES} times {where}: {reason}")
         self._call_in()
@@ -247,11 +231,8 @@ class OnRay:
         """Refuse a worker whose files, libraries or device are not those of the first; answers are compared at work."""
         seen = self._seen = self._seen or came
         if (came.files, came.num_classes) != (seen.files, seen.num_classes):
-            changes = difference(
-                {**seen.files, "classes": seen.num_classes}, {**came.files, "classes": came.num_classes}
-            )
-            changes = changes.replace("in the folder", "at one worker").replace("asked for", "at another")
-            raise StoreError(f"the workers run different classifiers: {changes}")
+            first, second = ({**worker.files, "classes": worker.num_classes} for worker in (seen, came))
+            raise StoreError(f"the workers run different classifiers: {difference(first, second, WORKERS)}")
         if came.environment != seen.environment and not self._any_environment:
-            changes = difference(seen.environment, came.environment).replace("in the folder", "at one worker")
-            raise StoreError(f"the workers differ: {changes.replace('asked for', 'at another')} (--any-environment)")
+            changes = difference(seen.environment, came.environment, WORKERS)
+            raise StoreError(f"the workers differ: {changes} (any_environment goes on all the same)")

@@ -23,16 +23,16 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Desk:
-    """What a step works at: a folder for its files, a counter of draws, and a tray for results that are ready early."""
+class StepContext:
+    """What a step is given: a folder for its files, a counter of draws, and a way to send results before its end."""
 
     folder: Path
     tick: Callable[[int], None]
-    hand_in: Callable[[Any], None]
+    send_result: Callable[[Any], None]
 
 
-Step = Callable[[Any, Desk], Any]
-"""Does one block: what it needs, and a desk -> its last result, or None. Its files are in place when that arrives."""
+Step = Callable[[Any, StepContext], Any]
+"""Does one block: its data and a context -> its last result, or None. Its files are in place when that arrives."""
 
 
 class Work(Protocol):
@@ -41,6 +41,24 @@ class Work(Protocol):
     def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
         """Make ready once for each worker, with that many threads for noise, or as many as there are processors."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Blocks to be done, and where their results go.
+
+    ``fetch`` returns what a block needs, and is called when it is handed out. ``done`` is called with each result as it
+    comes, and with its block's number (-1 for results before the end of a block). The files that a step writes are in
+    ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once a second where
+    that can be; what it raises ends the job.
+    """
+
+    work: Work
+    blocks: Iterable[int]
+    fetch: Callable[[int], Any]
+    folder: Path
+    tick: Callable[[int], None]
+    done: Callable[[int, Any], None]
 
 
 class Executor(Protocol):
@@ -53,22 +71,8 @@ class Executor(Protocol):
         """Return what the workers run."""
         ...
 
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
-        """Do the blocks, calling ``done`` with each result as it comes, and with its block's number (early ones: -1).
-
-        ``fetch`` returns what a block needs, and is called when it is handed out. The files that a step leaves on its
-        desk lie in ``folder`` when its last result arrives. ``tick`` is called with the draws made since, at least once
-        a second where that can be; what it raises ends the run.
-        """
+    def run(self, job: Job) -> None:
+        """Do the blocks of a job, in any order."""
         ...
 
     def close(self) -> None:
@@ -94,22 +98,14 @@ class InProcess:
         """Return what is run."""
         return describe(self._classifier)
 
-    def run(
-        self,
-        work: Work,
-        blocks: Iterable[int],
-        fetch: Callable[[int], Any],
-        folder: Path,
-        *,
-        tick: Callable[[int], None],
-        done: Callable[[int, Any], None],
-    ) -> None:
+    def run(self, job: Job) -> None:
         """Do the blocks in order."""
-        with work.begin(self._classifier, None) as step:
-            for block in blocks:
-                last = step(fetch(block), Desk(folder, tick, lambda result: done(-1, result)))
+        context = StepContext(job.folder, job.tick, lambda result: job.done(-1, result))
+        with job.work.begin(self._classifier, None) as step:
+            for block in job.blocks:
+                last = step(job.fetch(block), context)
                 if last is not None:
-                    done(block, last)
+                    job.done(block, last)
 
     def close(self) -> None:
         """Nothing to let go of."""

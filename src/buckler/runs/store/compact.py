@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import StoreError
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import read_shard
@@ -27,7 +26,7 @@ from buckler.types import IntArray
 LARGEST = 1 << 30
 """Bytes of a merged shard, at most: its votes in memory, where they are held at once, and its scores on disk."""
 
-TOLD = ("version", "classifier", "environment", "rows")
+KEPT_FIELDS = ("version", "classifier", "environment", "rows")
 """What the seal of a merged shard keeps of each part's seal."""
 
 
@@ -42,10 +41,7 @@ class Compacted:
 def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
     """Merge the shards of a run, finished or not, where they lie side by side; every file is checked before."""
     root = Path(root)
-    if not (root / folder.MANIFEST).is_file():
-        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
-    if (root / folder.SHARDS).is_symlink():
-        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    folder.check_run(root)
     with locked(root):
         manifest, spec = folder.read_manifest(root)
         owner, inputs = manifest["owner"], manifest["inputs"]
@@ -85,8 +81,8 @@ def _merge(writer: Writer, group: Sequence[Place], owner: Mapping[str, Any]) -> 
     if content.columns is not None:
         place = folder.place_of(first, group[-1].stop, spec, writer.inputs)
         _merge_scores(root, spec, group, ScoreWriter(temporary(place.path(root, "scores")), content.ids, spec))
-    told = [part for place in group for part in folder.parts_of(root, place, TOLD)]
-    return writer.append(first, content, _coalesced(told))
+    parts = [part for place in group for part in folder.parts_of(root, place, KEPT_FIELDS)]
+    return writer.append(first, content, _coalesced(parts))
 
 
 def _joined(shards: Sequence[Shard]) -> Shard:
@@ -97,7 +93,7 @@ def _joined(shards: Sequence[Shard]) -> Shard:
     return Shard(
         ids=tuple(name for shard in shards for name in shard.ids),
         labels=join("labels"),
-        inputs=tuple(name for shard in shards for name in shard.inputs),
+        input_hashes=tuple(name for shard in shards for name in shard.input_hashes),
         selection=join("selection"),
         counts=np.concatenate([shard.counts for shard in shards]),
         columns=join("columns"),

@@ -77,7 +77,7 @@ class Evidence:
             scores = None if shard.columns is None else self._scores(place)
             for i, name in enumerate(shard.ids):
                 label = None if shard.labels is None else int(shard.labels[i])
-                total.update(json.dumps([place.first + i, name, label, shard.inputs[i]]).encode())
+                total.update(json.dumps([place.first + i, name, label, shard.input_hashes[i]]).encode())
                 for values in (shard.selection, shard.counts, shard.columns):
                     total.update(b"-" if values is None else values[i].tobytes())
                 for stream in ("selection", "estimation") if scores is not None else ():
@@ -89,7 +89,7 @@ class Evidence:
         return ScoreFile(place.path(self.root, "scores"), self.spec, place.stop - place.first)
 
     def checkpoint(self, n: int | None) -> int:
-        """Return the place of the first ``n`` draws, all unless told, among the checkpoints of the votes."""
+        """Return the place of the first ``n`` draws, all by default, among the checkpoints of the votes."""
         points = self.spec.checkpoints
         wanted = self.spec.n if n is None else check_whole("n", n, 1)
         if wanted not in points:
@@ -97,7 +97,7 @@ class Evidence:
         return points.index(wanted)
 
     def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
-        """Return the votes of the first ``n`` draws (all unless told), of the selection, and the labels where known."""
+        """Return the votes of the first ``n`` draws (all by default), of the selection, and the labels where known."""
         place = self.checkpoint(n)
         names: list[str] = []
         votes, chosen, labels = [], [], []
@@ -154,16 +154,17 @@ class Evidence:
         kept = self.spec.kept_draws
         draws = kept if n is None else check_whole("n", n, 1, kept)
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
-        heat = temperature if kind == "logits" else self.spec.temperature
+        if kind != "logits":
+            temperature = self.spec.temperature
         rows = self._scores(place)
         for i, name in enumerate(content.ids):
             label = None if content.labels is None else int(content.labels[i])
             made = [
-                Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, heat)
+                Scores((name,), values[None], content.columns[i][None], self.spec.num_classes, chosen, temperature)
                 for stream, size in (("estimation", draws), ("selection", self.spec.n0))
                 if size and content.columns is not None
                 for part in [_as_double(rows.of(stream, i, size))]
-                for values in [to_simplex(part, chosen, heat) if kind == "logits" else part]
+                for values in [to_simplex(part, chosen, temperature) if kind == "logits" else part]
             ]
             yield made[0], made[1] if self.spec.n0 else None, label
 
@@ -182,10 +183,7 @@ def read_shard(root: Path, place: Place, spec: RunSpec, owner: Mapping[str, Any]
 def open_evidence(root: str | Path) -> Evidence:
     """Return the evidence in a folder; a run that is not finished is read as far as it got."""
     root = Path(root)
-    if not (root / folder.MANIFEST).is_file():
-        raise StoreError(f"{str(root)!r} is not a run: it has no {folder.MANIFEST}")
-    if (root / folder.SHARDS).is_symlink():
-        raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+    folder.check_run(root)
     manifest, spec = folder.read_manifest(root)
     count, _, overlapping = folder.sort_out(folder.places(root, spec, manifest["inputs"])[0])
     if overlapping:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import DamagedEvidence, InvalidInput
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError
 from buckler.files import checksum, sync_folder
 from buckler.runs.spec import FIELDS, RunSpec, from_dict, hash_of
 from buckler.runs.store.sealed import TEMPORARY, newer, read_sealed, writing
@@ -83,6 +83,19 @@ def sort_out(found: Iterable[Place]) -> tuple[list[Place], list[Place], list[Pla
 def measure(path: Path) -> dict[str, Any]:
     """Return the size and checksum of a file, as a seal states them."""
     return {"bytes": path.stat().st_size, "sha256": checksum(path)}
+
+
+def check_run(root: Path) -> None:
+    """Refuse a folder that is not a run, or whose shards are somewhere else."""
+    if not (root / MANIFEST).is_file():
+        raise StoreError(f"{str(root)!r} is not a run: it has no {MANIFEST}")
+    check_own_shards(root)
+
+
+def check_own_shards(root: Path) -> None:
+    """Refuse a link in the place of the folder of shards."""
+    if (root / SHARDS).is_symlink():
+        raise StoreError(f"{str(root / SHARDS)!r} must be a folder of its own, not a link")
 
 
 def read_manifest(root: Path) -> tuple[dict[str, Any], RunSpec]:

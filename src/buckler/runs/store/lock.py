@@ -33,7 +33,7 @@ def locked(root: Path) -> Iterator[None]:
             ) from None
     note = root / HOLDER
     try:
-        # A note that cannot be written is missed by no one but a second writer, who is refused without it.
+        # Without the note a second writer is still refused, only without a name.
         with suppress(OSError):
             note.unlink(missing_ok=True)
             with note.open("x", encoding="utf-8") as file:
@@ -47,7 +47,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def _holder(root: Path) -> str:
-    """Return who says to hold a folder, in brackets; nothing where nobody does."""
+    """Return who says to hold a folder, in brackets; empty if there is no note."""
     try:
         if (root / HOLDER).is_symlink() or not (root / HOLDER).is_file():
             return ""

@@ -24,13 +24,14 @@ LONGEST_NAME = 8192
 class Shard:
     """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
 
-    ``rows`` is the size of the batches that were used; ``seconds`` is how long drawing took, and is not kept;
-    ``environment`` is the one it was drawn in, where that is known, and goes into the seal.
+    ``input_hashes`` are hashes of the inputs' values; ``rows`` is the size of the batches that were used; ``seconds``
+    is how long drawing took, and is not kept; ``environment`` is the one it was drawn in, where that is known, and goes
+    into the seal.
     """
 
     ids: tuple[str, ...]
     labels: IntArray | None
-    inputs: tuple[str, ...]
+    input_hashes: tuple[str, ...]
     selection: IntArray | None
     counts: IntArray
     columns: IntArray | None
@@ -52,7 +53,7 @@ def encode(content: Shard, spec: RunSpec) -> pa.Table:
         {
             "id": pa.array(content.ids, pa.string()).take(pa.array(which)),
             "label": pa.nulls(inputs * step, pa.int64()) if content.labels is None else pa.array(content.labels[which]),
-            "input": pa.array(content.inputs, pa.string()).take(pa.array(which)),
+            "input": pa.array(content.input_hashes, pa.string()).take(pa.array(which)),
             "stream": pa.array(streams * inputs, pa.string()),
             "n": pa.array(np.tile(np.asarray(points, dtype=np.int64), inputs)),
             "counts": _lists(votes),
@@ -81,12 +82,12 @@ def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
         # Votes that do not add up were not drawn; a certificate must not be made of them.
         if (votes < 0).any() or (votes.sum(axis=2) != sizes).any():
             raise ValueError("votes that do not add up to their number of draws")
-        head = table.take(pa.array(np.arange(0, table.num_rows, step)))
-        labels, columns = head["label"], head["columns"].to_pylist()
+        firsts = table.take(pa.array(np.arange(0, table.num_rows, step)))
+        labels, columns = firsts["label"], firsts["columns"].to_pylist()
         return Shard(
-            ids=tuple(head["id"].to_pylist()),
+            ids=tuple(firsts["id"].to_pylist()),
             labels=None if labels.null_count else labels.to_numpy().astype(np.int64),
-            inputs=tuple(head["input"].to_pylist()),
+            input_hashes=tuple(firsts["input"].to_pylist()),
             selection=votes[:, 0] if spec.n0 else None,
             counts=votes[:, -points:],
             columns=None if columns[0] is None else np.asarray(columns, dtype=np.int64),

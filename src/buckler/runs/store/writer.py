@@ -37,8 +37,8 @@ class Writer:
         self._manifest, self.inputs = manifest, int(manifest["inputs"])
 
     @property
-    def desk(self) -> Path:
-        """The folder in which a ``ScoreWriter`` leaves its file for ``append``."""
+    def step_folder(self) -> Path:
+        """The folder in which a step writes its files, before ``append`` gives them their names."""
         return self.root / folder.SHARDS
 
     @property
@@ -109,8 +109,7 @@ def open_writer(
         if root.exists() and not (root / folder.MANIFEST).exists() and _foreign(root):
             raise StoreError(f"{str(root)!r} is neither empty nor a run: it holds {_foreign(root)!r}")
         (root / folder.SHARDS).mkdir(parents=True, exist_ok=True)
-        if (root / folder.SHARDS).is_symlink():
-            raise StoreError(f"{str(root / folder.SHARDS)!r} must be a folder of its own, not a link")
+        folder.check_own_shards(root)
     with locked(root):
         path = root / folder.MANIFEST
         found: tuple[dict[str, Any], RunSpec] | None = None
@@ -193,7 +192,7 @@ def check_shards(
         if not repair:
             more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
             first = next(iter(damaged.values()))
-            raise DamagedEvidence(f"{first}{more}; --repair draws what is damaged again, and nothing else")
+            raise DamagedEvidence(f"{first}{more}; repair draws what is damaged again, and nothing else")
         for name in damaged:
             folder.remove_shard(root, name)
     for place in inside:

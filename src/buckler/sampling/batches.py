@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckler.sampling.noise import BLOCK
+from buckler.sampling.noise import NOISE_BLOCK
 from buckler.types import IntArray
 
 
@@ -39,7 +39,7 @@ class Piece:
     @property
     def first(self) -> int:
         """The index, within the stream, of the first draw."""
-        return self.block * BLOCK + self.low
+        return self.block * NOISE_BLOCK + self.low
 
     def cut(self, rows: int) -> tuple["Piece", "Piece"]:
         """Return the first ``rows`` draws and the others."""
@@ -55,8 +55,8 @@ def pieces(requests: Iterable[Request]) -> Iterator[Piece]:
     for request in requests:
         draw = request.start
         while draw < request.stop:
-            block, low = divmod(draw, BLOCK)
-            high = min(BLOCK, low + request.stop - draw)
+            block, low = divmod(draw, NOISE_BLOCK)
+            high = min(NOISE_BLOCK, low + request.stop - draw)
             yield Piece(request.input, block, low, high)
             draw += high - low
 
@@ -72,8 +72,8 @@ def batches(parts: Iterable[Piece], rows: int) -> Iterator[Batch]:
     for part in parts:
         rest = part
         while len(rest) >= room:
-            head, rest = rest.cut(room)
-            yield (*batch, head)
+            fitting, rest = rest.cut(room)
+            yield (*batch, fitting)
             batch, room = [], rows
         if len(rest):
             batch.append(rest)

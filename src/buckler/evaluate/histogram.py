@@ -31,10 +31,10 @@ def round_grid(top: float, cells: int) -> FloatArray:
     rough = check_positive("top", top) / check_whole("cells", cells, 1)
     power = floor(log10(rough))
     # The quotient may round to just above a whole step, which is no reason to take a step five times as long.
-    head = next(h for h in (1, 2, 5, 10) if h >= rough / 10.0**power * (1.0 - 1e-9))
-    count = floor(top / (head * 10.0**power)) + 1
+    digit = next(d for d in (1, 2, 5, 10) if d >= rough / 10.0**power * (1.0 - 1e-9))
+    count = floor(top / (digit * 10.0**power)) + 1
     # Rounding makes the grid the decimal numbers that are shown, not their neighbours.
-    return np.array([round(i * head * 10.0**power, max(0, ceil(-power))) for i in range(count + 1)])
+    return np.array([round(i * digit * 10.0**power, max(0, ceil(-power))) for i in range(count + 1)])
 
 
 def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | None, edges: ArrayLike) -> Histogram:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import buckler
-from buckler.evaluate.radii import radius_histogram, round_grid
+from buckler.evaluate.histogram import radius_histogram, round_grid
 
 
 @given(st.floats(1e-6, 1e4), st.integers(1, 300))
