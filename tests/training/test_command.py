@@ -44,6 +44,7 @@ def test_weights_and_card_are_written(tmp_path: Path, app: typer.Typer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["digits"], "exactly one of --sigma and --lam must be given"),
         (["cifar10", "--sigma", "0.25"], "data must be the path of the cifar10 images"),
         ([*QUICK, "--arch", "vgg"], "architecture must be one of"),
         ([*QUICK, "--sigma", "-1"], "sigma must be at least 0"),

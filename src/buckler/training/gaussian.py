@@ -4,39 +4,27 @@ The base classifier of randomized smoothing sees images with noise, so it is tra
 and Kolter, *Certified adversarial robustness via randomized smoothing*, ICML 2019, section 3.3).
 """
 
-import platform
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from buckler import __version__
 from buckler.sampling.architectures import Network, build
 from buckler.training.accuracy import accuracy_under
 from buckler.training.averaging import recompute_statistics
-from buckler.training.cards import Card, write_card
+from buckler.training.cards import ClassifierCard
 from buckler.training.data import Images
 from buckler.training.descent import TrainingProgress
-from buckler.training.devices import STATISTICS, describe
-from buckler.training.fitting import checkpoint_path, fit
+from buckler.training.devices import STATISTICS
+from buckler.training.fitting import fit
+from buckler.training.outcome import Trained, save_outcome
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import Classify
-from buckler.training.weights import round_to_half, save_network
+from buckler.training.weights import round_to_half
 
 STATISTICS_BATCHES = 100
 """Batches over which the batch normalisation of the averaged network is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Trained:
-    """What a finished run leaves: three files, and what the card says."""
-
-    weights: Path
-    card_json: Path
-    card_markdown: Path
-    card: Card
 
 
 def train(
@@ -46,7 +34,7 @@ def train(
     *,
     resume: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
-) -> Trained:
+) -> Trained[ClassifierCard]:
     """Train a network by the recipe, measure it, and write its float16 weights and its card to ``out``.
 
     A checkpoint is written there after every epoch and removed at the end. With ``resume`` the run goes on from the
@@ -62,41 +50,8 @@ def train(
     accuracy, clean = (
         accuracy_under(tried.inputs, network, *test, seed=config.seed, device=device) for tried in (task, Classify(0.0))
     )
-
-    weights = out / f"{config.stem(images.name)}.safetensors"
-    sha256 = save_network(
-        weights, network, architecture=config.architecture, num_classes=images.num_classes, sigma=config.sigma
-    )
-    card = Card(
-        weights=weights.name,
-        sha256=sha256,
-        architecture=config.architecture,
-        parameters=sum(p.numel() for p in network.parameters()),
-        num_classes=images.num_classes,
-        height=images.x_train.shape[1],
-        width=images.x_train.shape[2],
-        sigma=config.sigma,
-        accuracy=accuracy,
-        clean_accuracy=clean,
-        data=images.name,
-        data_source=images.source,
-        data_sha256=images.sha256,
-        train_inputs=len(images.x_train),
-        test_inputs=len(images.x_test),
-        recipe=config.choices(),
-        command=config.command(images.name, None if images.name == "digits" else images.source),
-        seconds=round(descent.seconds, 1),
-        device=describe(device),
-        versions={
-            "buckler": __version__,
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-    )
-    card_json, card_markdown = write_card(out, card)
-    checkpoint_path(config, images.name, out).unlink(missing_ok=True)
-    return Trained(weights, card_json, card_markdown, card)
+    own = {"num_classes": images.num_classes, "lam": config.lam, "accuracy": accuracy, "clean_accuracy": clean}
+    return save_outcome(descent, images, out, ClassifierCard, **own)
 
 
 def _initial(config: TrainingConfig, images: Images) -> Network:

@@ -94,5 +94,5 @@ class UNet(nn.Module):
                 y = functional.interpolate(y, scale_factor=2.0, mode="nearest")
             for block in stage:  # type: ignore[attr-defined]
                 y = block(torch.cat([y, kept.pop()], dim=1), told)
-        change = self.last(y)
+        change: Tensor = self.last(y)
         return MEAN + centred * (DEVIATION**2 / total) + change.float() * (s * DEVIATION / total.sqrt())
