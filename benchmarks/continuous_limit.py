@@ -23,7 +23,7 @@ from buckler.runs.store.evidence import open_evidence
 from buckler.types import Combine, FloatArray, Limit
 
 ALPHA = 1e-3
-GRID = 48
+GRID = 192
 """Candidate means between 1/2 and the truth: left sums over them bound the integral from above."""
 
 RIVALS = 2
