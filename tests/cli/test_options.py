@@ -13,6 +13,7 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,9 @@ CALLS = {
     "call:ray": "buckler.runs.executors.OnRay",
     "call:sample": "buckler.runs.sample.sample",
     "call:decide": "buckler.runs.decide.decide",
-    "call:train": "buckler.training.gaussian.train",
+    "call:train": "buckler.training.gaussian.train buckler.training.denoising.train_denoiser",
 }
-"""Calls that stand for work which is not done here."""
+"""Calls that stand for work which is not done here; where there are two, the command makes one of them."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,7 @@ TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
 LOGITS = "--method pairwise/hoeffding"
 MADE = "=report c.parquet"
+DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
 
 TABLE: dict[str, dict[str, Row]] = {
     "": {
@@ -301,15 +303,34 @@ TABLE: dict[str, dict[str, Row]] = {
     },
     "compact": {"--json": Row("--json")},
     "train": {
-        "--sigma": Row("--sigma 0.5", "call:train"),
+        "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
+        "--lam": Row(
+            "--lam 2", "call:train", base="train digits --lam 2.5",
+            refused=("--lam 2", "=train digits --lam 0.3", f"={DENOISER.replace('--sigma', '--lam')}"),
+        ),
         "--data": Row("--data images.npz", "call:train"),
         "--out": Row("--out elsewhere", "call:train"),
-        "--arch": Row("--arch resnet20", "call:train"),
+        "--arch": Row("--arch resnet20", "call:train", refused=("--arch unet", f"={DENOISER} --arch resnet20")),
+        "--denoiser": Row(
+            "--denoiser --smallest-sigma 0.1 --classifier clean.safetensors", "call:train",
+            base="train digits --sigma 1", refused=("--denoiser",),
+        ),
+        "--smallest-sigma": Row(
+            "--smallest-sigma 0.2", "call:train", base=DENOISER,
+            refused=("--smallest-sigma 0.1", f"={DENOISER} --smallest-sigma 2"),
+        ),
+        "--classifier": Row(
+            "--classifier other.safetensors", "call:train", base=DENOISER,
+            refused=("--classifier clean.safetensors", f"={DENOISER} --classifier nowhere.safetensors"),
+        ),
+        "--recognition": Row("--recognition 0", "call:train", base=DENOISER, refused=("--recognition 0",)),
         "--epochs": Row("--epochs 3", "call:train"),
         "--batch-size": Row("--batch-size 32", "call:train"),
         "--lr": Row("--lr 0.1", "call:train"),
         "--weight-decay": Row("--weight-decay 0.1", "call:train"),
-        "--label-smoothing": Row("--label-smoothing 0.1", "call:train"),
+        "--label-smoothing": Row(
+            "--label-smoothing 0.1", "call:train", refused=(f"={DENOISER} --label-smoothing 0",)
+        ),
         "--flip": Row("--flip", "call:train"),
         "--seed": Row("--seed 7", "call:train"),
         "--device": Row("--device cpu", "call:train"),
@@ -394,6 +415,10 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "loose.toml").write_text("[audit]\nalpha = 0.1\n")
     (home / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
     (home / "few.txt").write_text("zero\none\n")
+    for name in ("clean", "other"):
+        (home / f"{name}.safetensors").write_text(
+            name
+        )  # known by its checksum; the call that would read it is not made
     rng = np.random.default_rng(0)
     x = rng.random((6, 1, 8, 8)).astype(np.float32)
     np.save(home / "floats.npy", x)
@@ -451,8 +476,8 @@ class Watch:
         before = {path.relative_to(home) for path in home.rglob("*")}
         calls: list[str] = []
 
-        def record(*arguments: Any, **options: Any) -> Any:
-            calls.append(re.sub(r" at 0x[0-9a-f]+", "", repr((arguments, sorted(options.items())))))
+        def record(name: str, *arguments: Any, **options: Any) -> Any:
+            calls.append(re.sub(r" at 0x[0-9a-f]+", "", repr((name, arguments, sorted(options.items())))))
             raise CalledError
 
         out, err = io.StringIO(), io.StringIO()
@@ -462,7 +487,8 @@ class Watch:
             patch.setenv("NO_COLOR", "1")
             patch.syspath_prepend(str(self._things))
             if part in CALLS:
-                patch.setattr(CALLS[part], record)
+                for name in CALLS[part].split():
+                    patch.setattr(name, partial(record, name))
             code = run(shlex.split(line))
         assert bool(calls) == (part in CALLS and code == command_line.BUG), err.getvalue()
         files = [path for path in sorted(home.rglob("*")) if path.is_file() and path.relative_to(home) not in before]

@@ -9,16 +9,26 @@ torch = pytest.importorskip("torch")
 
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.sampling.architectures import ARCHITECTURES, build, resnet_cifar  # noqa: E402
+from buckler.sampling.models import ARCHITECTURES as MODEL_NAMES  # noqa: E402
 
 torch.set_num_threads(1)
 
 
 @pytest.mark.parametrize(
     ("name", "num_classes", "parameters"),
-    [("resnet20", 10, 269_722), ("resnet110", 10, 1_727_962), ("resnet50", 1000, 25_557_032)],
+    [
+        ("resnet20", 10, 269_722),
+        ("resnet20x3", 10, 2_412_730),
+        ("resnet110", 10, 1_727_962),
+        ("resnet50", 1000, 25_557_032),
+    ],
 )
 def test_number_of_parameters(name: str, num_classes: int, parameters: int) -> None:
     assert sum(p.numel() for p in build(name, num_classes).parameters()) == parameters
+
+
+def test_every_network_is_a_model_by_name() -> None:
+    assert sorted(MODEL_NAMES) == sorted(ARCHITECTURES)
 
 
 @pytest.mark.parametrize("name", sorted(ARCHITECTURES))

@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from buckler.training.augmentation import crop_and_flip, noisy  # noqa: E402
+from buckler.training.augmentation import crop_and_flip, noisy, split  # noqa: E402
 from buckler.training.averaging import WeightAverage, recompute_statistics  # noqa: E402
 
 
@@ -43,6 +43,23 @@ def test_noise_is_gaussian_of_sigma_and_not_clipped() -> None:
     assert float(x.std()) == pytest.approx(0.5, abs=0.02)
     assert float(x.max()) > 2.0
     torch.testing.assert_close(noisy(images, 0.0, generator()), torch.ones(100, 3, 8, 8))
+
+
+@pytest.mark.parametrize("lam", [0.5, 1.0, 2.5])
+def test_splitting_noise_is_its_formula_at_every_offset(lam: float) -> None:
+    """Each pixel value meets each offset: what is drawn is among the formula's answers, all of them, evenly."""
+    steps, repeats = round(510 * lam), 400
+    offsets = (np.arange(steps) + 0.5) / 255.0
+    for value in (0, 1, 100, 254, 255):
+        images = torch.full((repeats, steps, 1, 3), value, dtype=torch.uint8)
+        drawn = split(images, lam, generator())
+        assert drawn.shape == (repeats, 3, steps, 1)
+        formula = (np.minimum(offsets, 1.0) + (value / 255.0 > offsets)) / 2.0
+        expected, each = np.unique(np.round(formula, 6), return_counts=True)
+        found, counts = np.unique(np.round(drawn.double().numpy(), 6), return_counts=True)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        wanted = each * 3 * repeats  # of each offset 1200 draws, deviation 35
+        assert (np.abs(counts - wanted) < 8 * np.sqrt(wanted)).all()
 
 
 def test_average_follows_constant_weights_and_statistics_are_plain_means() -> None:

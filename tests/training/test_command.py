@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from buckler.errors import InvalidInput
 from buckler.files import checksum
-from buckler.training import gaussian
+from buckler.training import fitting, gaussian
 from buckler.training.cards import read_card
 from buckler.training.checkpoints import save_checkpoint
 
@@ -44,6 +44,7 @@ def test_weights_and_card_are_written(tmp_path: Path, app: typer.Typer) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["digits"], "exactly one of --sigma and --lam must be given"),
         (["cifar10", "--sigma", "0.25"], "data must be the path of the cifar10 images"),
         ([*QUICK, "--arch", "vgg"], "architecture must be one of"),
         ([*QUICK, "--sigma", "-1"], "sigma must be at least 0"),
@@ -65,7 +66,7 @@ def test_interrupted_run_says_how_to_go_on_and_does(
 
     command = [*QUICK, "--epochs", "2", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(gaussian, "save_checkpoint", save_and_stop)
+        patch.setattr(fitting, "save_checkpoint", save_and_stop)
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 3
     assert f"--resume goes on from {tmp_path}" in result.stderr

@@ -15,13 +15,16 @@ pytest.importorskip("sklearn")
 from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
-from buckler.training import gaussian  # noqa: E402
-from buckler.training.accuracy import noisy_accuracy  # noqa: E402
-from buckler.training.cards import read_card  # noqa: E402
+from buckler.training import outcome  # noqa: E402
+from buckler.training.accuracy import accuracy_under  # noqa: E402
+from buckler.training.cards import ClassifierCard, read_card  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import TrainingProgress  # noqa: E402
-from buckler.training.gaussian import Trained, checkpoint_path, train  # noqa: E402
+from buckler.training.fitting import checkpoint_path  # noqa: E402
+from buckler.training.gaussian import train  # noqa: E402
+from buckler.training.outcome import Trained  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
+from buckler.training.tasks import Classify  # noqa: E402
 from buckler.training.weights import load_network  # noqa: E402
 
 torch.set_num_threads(1)
@@ -49,7 +52,7 @@ def few(digits: Images) -> Images:
 
 
 @pytest.fixture(scope="module")
-def trained(digits: Images, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+def trained(digits: Images, tmp_path_factory: pytest.TempPathFactory) -> Trained[ClassifierCard]:
     return train(CONFIG, digits, tmp_path_factory.mktemp("models"))
 
 
@@ -58,12 +61,12 @@ def tensors(path: Path) -> dict[str, Any]:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
-def test_learns_under_noise(trained: Trained) -> None:
+def test_learns_under_noise(trained: Trained[ClassifierCard]) -> None:
     assert trained.card.accuracy > 0.85
     assert trained.card.parameters == 24_346
 
 
-def test_weights_are_half_and_the_card_knows_them(trained: Trained, digits: Images) -> None:
+def test_weights_are_half_and_the_card_knows_them(trained: Trained[ClassifierCard], digits: Images) -> None:
     assert {str(t.dtype) for t in tensors(trained.weights).values()} == {"torch.float16", "torch.int64"}
     assert trained.card.sha256 == hashlib.sha256(trained.weights.read_bytes()).hexdigest()
     assert read_card(trained.card_json) == trained.card
@@ -73,12 +76,26 @@ def test_weights_are_half_and_the_card_knows_them(trained: Trained, digits: Imag
     assert sorted(p.suffix for p in trained.weights.parent.iterdir()) == [".json", ".md", ".safetensors"]
 
 
-def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained, digits: Images) -> None:
+def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained[ClassifierCard], digits: Images) -> None:
     network = load_network(trained.weights)
     test = torch.from_numpy(digits.x_test), torch.from_numpy(digits.y_test)
     for sigma, told in ((0.25, trained.card.accuracy), (0.0, trained.card.clean_accuracy)):
-        found = noisy_accuracy(network, *test, sigma=sigma, seed=0, device=torch.device("cpu"))
+        found = accuracy_under(Classify(sigma).inputs, network, *test, seed=0, device=torch.device("cpu"))
         assert found == pytest.approx(told, abs=1 / len(digits.x_test))  # one image may sit on the fence
+
+
+def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
+    card = train(dataclasses.replace(CONFIG, sigma=0.0, lam=1.0, epochs=8), digits, tmp_path).card
+    assert card.accuracy > 0.3  # three times what guessing gives
+    assert card.lam == 1.0
+    network = load_network(tmp_path / card.weights)
+    test = torch.from_numpy(digits.x_test), torch.from_numpy(digits.y_test)
+    found = accuracy_under(Classify(0.0, 1.0).inputs, network, *test, seed=0, device=torch.device("cpu"))
+    assert found == pytest.approx(card.accuracy, abs=1 / len(digits.x_test))
+    assert "--lam 1 " in card.command
+    words = (tmp_path / "digits-small_conv-splitting1.00.md").read_text(encoding="utf-8")
+    assert "splitting, lam = 1.0" in words
+    assert "Gaussian" not in words
 
 
 def test_deep_network_trains(few: Images, tmp_path: Path) -> None:
@@ -154,7 +171,7 @@ def test_without_safetensors_the_checkpoint_is_exported_later(
         raise MissingExtra("safetensors", "torch")
 
     with monkeypatch.context() as patch:
-        patch.setattr(gaussian, "save_network", missing)
+        patch.setattr(outcome, "save_network", missing)
         with pytest.raises(MissingExtra):
             train(SHORT, few, tmp_path / "there")
     seen: list[TrainingProgress] = []

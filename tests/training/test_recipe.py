@@ -7,6 +7,10 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.training.recipe import TrainingConfig
 
+DENOISER: dict[str, Any] = {
+    "sigma": 1.0, "smallest_sigma": 0.1, "architecture": "unet", "classifier": "0" * 64, "recognition": 0.1
+}  # fmt: skip
+
 
 @pytest.mark.parametrize("warmup", [0.0, 0.2, 0.5])
 def test_rate_rises_to_its_highest_and_falls_towards_zero(warmup: float) -> None:
@@ -30,6 +34,18 @@ def test_names_and_command() -> None:
     )
 
 
+def test_command_of_other_noise_and_of_a_denoiser() -> None:
+    assert " --sigma 0 --arch " in TrainingConfig(sigma=0.0).command("cifar10", None)
+    split = TrainingConfig(sigma=0.0, lam=2.5).command("cifar10", None)
+    assert split.startswith("buckler train cifar10 --lam 2.5 --arch resnet110 ")
+    assert TrainingConfig(**DENOISER).command("cifar10", "c.npz", "clean.safetensors") == (
+        "buckler train cifar10 --data c.npz --sigma 1 --denoiser --smallest-sigma 0.1 --classifier clean.safetensors "
+        "--recognition 0.1 --epochs 30 --batch-size 256 --lr 0.2 --weight-decay 0.0005 --flip --seed 0"
+    )
+    assert TrainingConfig(**DENOISER).choices().keys().isdisjoint({"momentum", "label_smoothing", "lam"})
+    assert "recognition" not in TrainingConfig(sigma=0.25).choices()
+
+
 def test_choices_leave_out_where_it_is_computed() -> None:
     assert TrainingConfig(sigma=0.25, device="cpu").choices() == TrainingConfig(sigma=0.25, compile=True).choices()
 
@@ -46,6 +62,19 @@ def test_choices_leave_out_where_it_is_computed() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing must be in"),
         ({"momentum": 0.0}, "momentum must be above 0"),
         ({"seed": -1}, "seed must be a whole number from 0"),
+        ({"lam": 2.5}, "sigma must be 0 with splitting noise"),
+        ({"sigma": 0.0, "lam": 0.4}, "lam must be at least 1/2"),
+        ({"sigma": 0.0, "lam": 0.7001}, "510 lam a whole number"),
+        ({"smallest_sigma": 0.1}, "smallest_sigma belongs to a denoiser"),
+        ({"classifier": "0"}, "classifier belongs to a denoiser"),
+        ({"recognition": 0.0}, "recognition belongs to a denoiser"),
+        ({"architecture": "unet"}, "a denoiser needs it"),
+        (DENOISER | {"smallest_sigma": 1.0}, "smallest_sigma must lie between 0 and sigma"),
+        (DENOISER | {"smallest_sigma": 0.0}, "smallest_sigma must lie between 0 and sigma"),
+        (DENOISER | {"recognition": -0.1}, "recognition must be at least 0"),
+        (DENOISER | {"label_smoothing": 0.1}, "label_smoothing belongs to a classifier"),
+        (DENOISER | {"momentum": 0.8}, "momentum belongs to a classifier"),
+        (DENOISER | {"lam": 2.5}, "sigma must be 0"),
     ],
 )
 def test_refuses(change: dict[str, Any], message: str) -> None:

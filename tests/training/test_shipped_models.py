@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from buckler.files import checksum  # noqa: E402
-from buckler.training.cards import read_card  # noqa: E402
-from buckler.training.weights import load_network  # noqa: E402
+from buckler.training.augmentation import noisy, split  # noqa: E402
+from buckler.training.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
+from buckler.training.recipe import TrainingConfig  # noqa: E402
+from buckler.training.weights import load_denoiser, load_network  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 CARDS = sorted(MODELS.glob("*.json"))
@@ -19,33 +22,60 @@ IMAGES = os.environ.get("BUCKLER_CIFAR10_TEST")
 
 
 def test_there_is_one_for_every_sigma() -> None:
-    cards = [read_card(path) for path in CARDS]
+    cards = [card for card in map(read_card, CARDS) if isinstance(card, ClassifierCard) and card.sigma > 0.0]
     assert {card.sigma: card.accuracy >= REQUIRED[card.sigma] for card in cards} == dict.fromkeys(REQUIRED, True)
+
+
+def test_there_are_seven_and_no_weights_without_a_card() -> None:
+    assert len(CARDS) == 7
+    assert sorted(read_card(path).weights for path in CARDS) == sorted(p.name for p in MODELS.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_page_and_command_are_those_of_the_card(path: Path) -> None:
+    card = read_card(path)
+    assert page(card) == path.with_suffix(".md").read_text(encoding="utf-8")
+    behind = card.classifier if isinstance(card, DenoiserCard) else None
+    config = TrainingConfig(**card.recipe)
+    assert card.command == config.command(card.data, card.data_source, behind)
+    assert path.stem == config.stem(card.data)
 
 
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_weights_match_their_card(path: Path) -> None:
     card = read_card(path)
     assert checksum(MODELS / card.weights) == card.sha256
-    assert card.sha256 in path.with_suffix(".md").read_text(encoding="utf-8")
     torch.set_num_threads(1)
-    network = load_network(MODELS / card.weights)
+    grey = torch.full((1, 3, card.height, card.width), 0.5)
+    network: Any
+    told: tuple[float, ...]
+    if isinstance(card, DenoiserCard):
+        assert checksum(MODELS / card.classifier) == card.classifier_sha256
+        network, told, shape = load_denoiser(MODELS / card.weights), (card.sigma,), grey.shape
+    else:
+        network, told, shape = load_network(MODELS / card.weights), (), (1, card.num_classes)
     assert sum(p.numel() for p in network.parameters()) == card.parameters
     with torch.no_grad():
-        logits = network(torch.full((1, 3, card.height, card.width), 0.5))
-    assert logits.shape == (1, card.num_classes)
-    assert torch.isfinite(logits).all()
+        answer = network(grey, *told)
+    assert answer.shape == shape
+    assert torch.isfinite(answer).all()
 
 
 @pytest.mark.skipif(IMAGES is None, reason="needs BUCKLER_CIFAR10_TEST, an .npz of CIFAR-10 test images (x, y)")
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_accuracy_is_near_the_card(path: Path) -> None:
-    """On 100 real images, one draw each: within five standard errors of what the card says."""
+    """On 100 real images, one draw each under the card's noise: within five standard errors of what it says."""
     card = read_card(path)
     data = np.load(str(IMAGES), allow_pickle=False)
-    x = torch.from_numpy(data["x"][:100]).permute(0, 3, 1, 2).float() / 255.0
-    generator = torch.Generator().manual_seed(0)
+    images, generator = torch.from_numpy(data["x"][:100]), torch.Generator().manual_seed(0)
     with torch.no_grad():
-        noisy = x + card.sigma * torch.randn(x.shape, generator=generator)
-        right = load_network(MODELS / card.weights)(noisy).argmax(1).numpy() == data["y"][:100]
-    assert abs(float(right.mean()) - card.accuracy) < 5.0 * float(np.sqrt(card.accuracy * (1 - card.accuracy) / 100))
+        if isinstance(card, DenoiserCard):
+            told = card.accuracy["0.5"]
+            x = load_denoiser(MODELS / card.weights)(noisy(images, 0.5, generator), 0.5)
+            logits = load_network(MODELS / card.classifier)(x)
+        else:
+            told, lam = card.accuracy, card.lam
+            x = noisy(images, card.sigma, generator) if lam is None else split(images, lam, generator)
+            logits = load_network(MODELS / card.weights)(x)
+    right = logits.argmax(1).numpy() == data["y"][:100]
+    assert abs(float(right.mean()) - told) < 5.0 * float(np.sqrt(told * (1 - told) / 100))

@@ -1,9 +1,9 @@
-"""``buckler train``: a network trained under Gaussian noise, with its card."""
+"""``buckler train``: a network trained under noise, or a denoiser, with its card."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -11,17 +11,32 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
-from buckler.errors import MissingExtra
+from buckler.errors import InvalidInput, MissingExtra, show
+from buckler.files import checksum
 from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
 if TYPE_CHECKING:
+    from buckler.training.cards import ClassifierCard, DenoiserCard
     from buckler.training.descent import TrainingProgress
+    from buckler.training.outcome import Trained
+
+DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}
+"""What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
 
 
 def train(
     data_set: Annotated[str, typer.Argument(help="Name of the data set; 'digits' needs no --data.")],
-    sigma: Annotated[float, typer.Option(help="Standard deviation of the noise, for images in [0, 1].")],
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            help="Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", show_default="see --lam"
+        ),
+    ] = None,
+    lam: Annotated[
+        float | None,
+        typer.Option(help="Splitting noise with offsets below 2 lam, in the place of --sigma.", show_default="none"),
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -31,15 +46,45 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the weights, the card and the checkpoint.")] = Path("models"),
     arch: Annotated[
-        str, typer.Option(help="small_conv, resnet20, resnet110 (32x32) or resnet50 (224x224).")
-    ] = "resnet110",
+        str | None,
+        typer.Option(
+            help="small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", show_default="resnet110"
+        ),
+    ] = None,
+    denoiser: Annotated[
+        bool, typer.Option("--denoiser", help="Train a U-Net that takes noise up to --sigma out of images.")
+    ] = False,
+    smallest_sigma: Annotated[
+        float | None, typer.Option(help="Of a denoiser: the smallest deviation it learns.", show_default="none")
+    ] = None,
+    classifier: Annotated[
+        Path | None,
+        typer.Option(help="Of a denoiser: weights of the classifier behind it, which judges it.", show_default="none"),
+    ] = None,
+    recognition: Annotated[
+        float | None,
+        typer.Option(help="Of a denoiser: weight of the classifier's loss.", show_default=f"{DENOISER['recognition']}"),
+    ] = None,
     epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
     batch_size: Annotated[int, typer.Option(help="Images in one step.")] = 256,
-    lr: Annotated[float, typer.Option(help="Highest learning rate of the cycle.")] = 0.2,
+    lr: Annotated[
+        float | None,
+        typer.Option(
+            help="Highest learning rate of the cycle.",
+            show_default=f"0.2, {DENOISER['learning_rate']} for a denoiser",
+        ),
+    ] = None,
     weight_decay: Annotated[
-        float, typer.Option(help="Decay of the convolutions' and the last layer's weights.")
-    ] = 5e-4,
-    label_smoothing: Annotated[float, typer.Option(help="Share of each label spread over all classes.")] = 0.0,
+        float | None,
+        typer.Option(
+            help="Decay of the convolutions' and the last layer's weights.",
+            show_default=f"0.0005, {DENOISER['weight_decay']} for a denoiser",
+        ),
+    ] = None,
+    label_smoothing: Annotated[
+        float | None,
+        typer.Option(help="Of a classifier: share of each label spread over all classes.", show_default="0"),
+    ] = None,
     flip: Annotated[
         bool | None,
         typer.Option("--flip/--no-flip", help="Mirror half of the images.", show_default="but for digits"),
@@ -57,29 +102,51 @@ def train(
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a network under Gaussian noise; write its float16 weights and a card with its accuracy under noise.
+    """Train a network under noise, or a denoiser; write its float16 weights and a card with its accuracy under noise.
 
     Examples:
 
       buckler train digits --sigma 0.25 --arch small_conv --epochs 5
 
       buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda --out models/
+
+      buckler train cifar10 --data cifar10.npz --lam 2.5 --epochs 60
+
+      buckler train cifar10 --data cifar10.npz --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors
     """
+    if (sigma is None) == (lam is None):
+        raise InvalidInput("exactly one of --sigma and --lam must be given")
+    for name, value in (("arch", arch), ("lam", lam), ("label-smoothing", label_smoothing)):
+        if denoiser and value is not None:
+            raise InvalidInput(f"--{name} must not be given with --denoiser; got {show(value)}")
+    if arch == "unet":
+        raise InvalidInput("--arch must be a classifier's; a U-Net is trained by --denoiser")
+    if classifier is not None and not classifier.is_file():
+        raise InvalidInput(f"--classifier must be a .safetensors file; nothing is at {classifier}")
+    given = {
+        "architecture": arch,
+        "lam": lam,
+        "smallest_sigma": smallest_sigma,
+        "classifier": None if classifier is None else checksum(classifier),
+        "recognition": recognition,
+        "learning_rate": lr,
+        "weight_decay": weight_decay,
+        "label_smoothing": label_smoothing,
+    }
+    choices = {name: value for name, value in given.items() if value is not None}
     config = TrainingConfig(
-        sigma=sigma,
-        architecture=arch,
+        **((DENOISER if denoiser else {}) | choices),
+        sigma=sigma or 0.0,
         epochs=epochs,
         batch_size=batch_size,
-        learning_rate=lr,
-        weight_decay=weight_decay,
-        label_smoothing=label_smoothing,
         flip=data_set != "digits" if flip is None else flip,
         seed=seed,
         device=device,
         compile=compile,
     )
     try:
-        from buckler.training import gaussian
+        from buckler.training import denoising, gaussian
+        from buckler.training.fitting import checkpoint_path
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -96,15 +163,19 @@ def train(
     with interruptible(), Progress(*columns, console=console, disable=hidden) as bar:
         task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
 
-        def show(at: "TrainingProgress") -> None:
+        def report(at: "TrainingProgress") -> None:
             text = f"loss {at.loss:.3f}  rate {at.rate:.4f}  {at.seconds_left:.0f} s left"
             bar.update(task, completed=at.step, total=at.steps, epoch=f"{at.epoch}/{at.epochs}", at=text)
 
         try:
-            trained = gaussian.train(config, images, out, resume=resume, progress=show)
+            trained: Trained[ClassifierCard] | Trained[DenoiserCard]
+            if classifier is None:
+                trained = gaussian.train(config, images, out, resume=resume, progress=report)
+            else:
+                trained = denoising.train_denoiser(config, images, classifier, out, resume=resume, progress=report)
         except KeyboardInterrupt:
             bar.stop()
-            kept = gaussian.checkpoint_path(config, images.name, out)
+            kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"
             console.print(f"interrupted; {hint}", highlight=False, soft_wrap=True)
             raise typer.Exit(3) from None
@@ -113,5 +184,5 @@ def train(
         print(json.dumps({"weights": str(trained.weights), "card": asdict(card)}))
     if as_json or quiet:
         return
-    console.print(f"accuracy {card.accuracy:.2%} under noise, {card.clean_accuracy:.2%} without", highlight=False)
+    console.print(card.summary(), highlight=False, soft_wrap=True)
     typer.echo(trained.weights)

@@ -107,16 +107,16 @@ class Network(nn.Module):
         return logits
 
 
-def resnet_cifar(depth: int, num_classes: int) -> Network:
+def resnet_cifar(depth: int, num_classes: int, widen: int = 1) -> Network:
     """Return the residual network for 32x32 images with ``depth`` = 6k + 2 layers; 110 has 1.73 million parameters."""
     depth = check_whole("depth", depth, 8)
     if depth % 6 != 2:
         raise InvalidInput(f"depth must be 6k + 2, such as 20, 56 or 110; got {depth}")
-    layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
-    width_in = 16
-    for width in (16, 32, 64):
+    width_in = 16 * widen
+    layers: list[nn.Module] = [nn.Conv2d(3, width_in, 3, padding=1, bias=False), nn.BatchNorm2d(width_in), nn.ReLU()]
+    for width in (16 * widen, 32 * widen, 64 * widen):
         for block in range(depth // 6):
-            layers.append(BasicBlock(width_in, width, stride=2 if block == 0 and width > 16 else 1))
+            layers.append(BasicBlock(width_in, width, stride=2 if block == 0 and width > 16 * widen else 1))
             width_in = width
     return Network(nn.Sequential(*layers), width_in, num_classes)
 
@@ -149,6 +149,7 @@ ARCHITECTURES: Mapping[str, Callable[[int], Network]] = MappingProxyType(
     {
         "small_conv": small_conv,
         "resnet20": partial(resnet_cifar, 20),
+        "resnet20x3": partial(resnet_cifar, 20, widen=3),
         "resnet110": partial(resnet_cifar, 110),
         "resnet50": resnet50,
     }

@@ -18,9 +18,9 @@ from typing import Any, cast
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.files import parse_json, read_text
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier
-from buckler.sampling.weights import weight_files
+from buckler.sampling.weights import named_architecture, weight_files
 
-ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "small_conv")
+ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
 """The names in ``sampling.architectures``, which loads torch."""
 
 LARGEST_PREPROCESSOR = 1 << 20
@@ -141,6 +141,9 @@ def load_weights(path: Path) -> dict[str, Any]:
 def load_architecture(architecture: str, path: Path, num_classes: int | None = None) -> Any:
     """Return a built-in network with its weights; the classes are counted on its last matrix."""
     weights = load_weights(path)
+    named = named_architecture(path) if path.suffix == ".safetensors" else None
+    if named not in {None, architecture}:
+        raise InvalidInput(f"weights {str(path)!r} must be those of {architecture}; the file says {show(named)}")
     matrices = [value for value in weights.values() if value.dim() == 2]
     if not matrices:
         raise InvalidInput(f"weights {str(path)!r} must hold a last linear layer; got none")

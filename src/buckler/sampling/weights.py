@@ -1,8 +1,11 @@
-"""The files that a model was loaded from, by the hash of their content."""
+"""The files that a model was loaded from: the hash of their content, and which network they name."""
 
 from pathlib import Path
 
-from buckler.files import checksum
+from buckler.files import checksum, parse_json
+
+HEADER = "buckler"
+"""The entry of a safetensors file's metadata that says, as JSON, which network the weights belong to."""
 
 _LOCATION = b"\n\x08location\x12"
 """How an ONNX file (a protocol buffer) begins to name a file of weights beside it: the key, then the value's tag."""
@@ -21,6 +24,18 @@ def weight_files(path: Path) -> dict[str, str]:
     else:
         found = [path, *(_external(path) if path.suffix == ".onnx" else [])]
     return {p.relative_to(path if path.is_dir() else path.parent).as_posix(): checksum(p) for p in found}
+
+
+def named_architecture(path: Path) -> str | None:
+    """Return the architecture that a safetensors file written by this package names, ``None`` where none is named."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="np") as file:
+        text = (file.metadata() or {}).get(HEADER, "")
+    try:
+        return str(parse_json(text)["architecture"])
+    except (ValueError, TypeError, KeyError):
+        return None
 
 
 def _external(path: Path) -> list[Path]:

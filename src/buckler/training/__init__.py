@@ -1,13 +1,15 @@
-"""Training data -> a classifier fit to be smoothed: Gaussian noise is added to every training input.
+"""Training data -> a classifier fit to be smoothed: noise is added to every training input; or a denoiser before one.
 
 - ``digits.train_digits(inputs, labels, sigma=, seed=)``: the small classifier of the demo; scikit-learn, no torch.
 - ``gaussian.train(config, images, out, resume=, progress=)``: a reference network; writes weights and their card.
+- ``denoising.train_denoiser(config, images, classifier, out, ...)``: a denoiser before a classifier.
 - ``recipe.TrainingConfig(sigma=, architecture=, ...)``: every choice that decides the weights.
 - ``data.read_images(name, path)``: the images, from one file, a folder, or the bundled digits.
-- ``weights.load_network(path)``: the network in a weights file, ready to be smoothed.
+- ``weights.load_network(path)``, ``weights.load_denoiser(path)``: the classifier or denoiser in a weights file.
 
-Behind ``train``: ``descent`` (the steps), ``augmentation`` (batches made on the device), ``averaging`` (the running
-average of the weights), ``checkpoints``, ``devices``, ``accuracy``, ``cards``.
+Behind both: ``tasks`` (what is to be learnt), ``fitting`` (the run), ``outcome`` (what it leaves), ``descent`` (the
+steps), ``augmentation`` (batches made on the device), ``averaging`` (the running average of the weights), ``unet``,
+``checkpoints``, ``devices``, ``accuracy``, ``cards``.
 
 Importing this room loads no torch; the modules that need it do. May import: the root modules and ``sampling``.
 """

@@ -4,8 +4,10 @@ Written twice, for a program (``.json``) and for a person (``.md``). Knows no to
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from buckler.errors import InvalidInput
@@ -16,18 +18,17 @@ LARGEST_CARD = 1 << 20
 
 PAGE = """# {title}
 
-A classifier trained under Gaussian noise, to be certified by randomized smoothing at sigma = {sigma}.
+{about}
 
 | | |
 |---|---|
 | weights | `{weights}`, float16 safetensors, sha256 `{sha256}` |
-| input | colour images in [0, 1], `[batch, 3, {height}, {width}]`; standardisation is inside the network |
-| architecture | {architecture}, {parameters:,} parameters, {num_classes} classes |
+| input | {input} |
+| architecture | {architecture}, {parameters:,} parameters{classes} |
 | data | {data}, `{data_source}`, sha256 `{data_sha256}` |
 | images | {train_inputs:,} for training, {test_inputs:,} for the test |
-| noise | Gaussian, sigma = {sigma}, drawn anew for every image in every epoch |
-| accuracy under noise | **{accuracy:.2%}** of the test set, one draw for each image at sigma = {sigma} |
-| accuracy without noise | {clean_accuracy:.2%} |
+| noise | {noise} |
+{accuracies}
 | training time | {seconds:.0f} s on {device} |
 | versions | {versions} |
 
@@ -36,30 +37,39 @@ here: an accuracy under noise is an estimate of the base classifier, not a bound
 
 ## Recipe
 
-Stochastic gradient descent with Nesterov momentum; the learning rate rises in a straight line over the warm-up, then
-falls along half a cosine. Images are shifted by up to an eighth of their size and, with flip, mirrored at random. The
-weights are a running average over the last steps, with the statistics of batch normalisation measured anew for it.
+{method}
 
 {recipe}
 
     {command}
 """
 
+INPUT = "colour images in [0, 1], `[batch, 3, {height}, {width}]`"
 
-@dataclass(frozen=True, slots=True)
+DESCENT = """\
+Stochastic gradient descent with Nesterov momentum; the learning rate rises in a straight line over the warm-up, then
+falls along half a cosine. Images are shifted by up to an eighth of their size and, with flip, mirrored at random. The
+weights are a running average over the last steps, with the statistics of batch normalisation measured anew for it."""
+
+DENOISING = """\
+AdamW; the learning rate rises in a straight line over the warm-up, then falls along half a cosine. Images are shifted
+by up to an eighth of their size and, with flip, mirrored at random. The loss is the squared error relative to that of
+the noise, plus recognition times the cross entropy of the classifier, whose weights are left as they are. The weights
+are a running average over the last steps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """Everything that is said of a network."""
+    """What is said of any network."""
 
+    kind: str
     weights: str
     sha256: str
     architecture: str
     parameters: int
-    num_classes: int
     height: int
     width: int
     sigma: float
-    accuracy: float
-    clean_accuracy: float
     data: str
     data_source: str
     data_sha256: str
@@ -72,24 +82,107 @@ class Card:
     versions: dict[str, str]
 
 
-def write_card(folder: Path, card: Card) -> tuple[Path, Path]:
-    """Write the card as JSON and as Markdown beside the weights; return both paths."""
-    stem = Path(card.weights).stem
-    fields = asdict(card)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierCard(Card):
+    """A classifier, trained under Gaussian noise (``sigma``), splitting noise (``lam``) or none (sigma 0)."""
+
+    kind: str = "classifier"
+    num_classes: int
+    accuracy: float
+    clean_accuracy: float
+    lam: float | None = None
+
+    def summary(self) -> str:
+        """Return the accuracies in a line."""
+        if self.lam is None and self.sigma == 0.0:
+            return f"accuracy {self.accuracy:.2%}"
+        return f"accuracy {self.accuracy:.2%} under noise, {self.clean_accuracy:.2%} without"
+
+    def words(self) -> dict[str, str]:
+        """Return the parts of the page that depend on the noise."""
+        if self.lam is None and self.sigma == 0.0:
+            about = "A classifier trained without noise: one to stand behind a denoiser, not to be smoothed as it is."
+            noise, accuracies = "none", f"| accuracy | **{self.accuracy:.2%}** of the test set |"
+        else:
+            law, size = (
+                ("Gaussian", f"sigma = {self.sigma}") if self.lam is None else ("splitting", f"lam = {self.lam}")
+            )
+            about = f"A classifier trained under {law} noise, to be certified by randomized smoothing at {size}."
+            noise = f"{law}, {size}, drawn anew for every image in every epoch"
+            accuracies = (
+                f"| accuracy under noise | **{self.accuracy:.2%}** of the test set, "
+                f"one draw for each image at {size} |\n"
+                f"| accuracy without noise | {self.clean_accuracy:.2%} |"
+            )
+        seen = INPUT.format(height=self.height, width=self.width) + "; standardisation is inside the network"
+        classes = f", {self.num_classes} classes"
+        parts = {"about": about, "noise": noise, "accuracies": accuracies, "input": seen}
+        return parts | {"classes": classes, "method": DESCENT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenoiserCard(Card):
+    """A denoiser, and the ``accuracy`` of the classifier in the file ``classifier`` behind it, by sigma."""
+
+    kind: str = "denoiser"
+    smallest_sigma: float
+    classifier: str
+    classifier_sha256: str
+    accuracy: dict[str, float]
+
+    def summary(self) -> str:
+        """Return the accuracies in a line."""
+        shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
+        return f"accuracy of {self.classifier} behind it: {shares}"
+
+    def words(self) -> dict[str, str]:
+        """Return the parts of the page that a denoiser's has of its own."""
+        rows = [f"| classifier behind it | `{self.classifier}`, sha256 `{self.classifier_sha256}` |"]
+        rows += [
+            f"| its accuracy at sigma = {sigma} | **{share:.2%}** of the test set, one draw for each image |"
+            for sigma, share in self.accuracy.items()
+        ]
+        reach = f"{self.smallest_sigma} to {self.sigma}"
+        return {
+            "about": f"A denoiser: it takes Gaussian noise of a known sigma, from {reach}, out of images.",
+            "input": INPUT.format(height=self.height, width=self.width) + " with noise, and its sigma",
+            "noise": f"Gaussian, sigma from {reach} (its logarithm uniform), drawn anew for every image in every epoch",
+            "accuracies": "\n".join(rows),
+            "classes": "",
+            "method": DENOISING,
+        }
+
+
+def page(card: ClassifierCard | DenoiserCard) -> str:
+    """Return the card for a person, as Markdown."""
     recipe = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items())
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    page = PAGE.format(**(fields | {"title": stem, "recipe": recipe, "versions": versions}))
-    texts = {folder / f"{stem}.json": json.dumps(fields, indent=2) + "\n", folder / f"{stem}.md": page}
-    for path, text in texts.items():
+    own = {"title": Path(card.weights).stem, "recipe": recipe, "versions": versions}
+    return PAGE.format(**(asdict(card) | card.words() | own))
+
+
+def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> tuple[Path, Path]:
+    """Write the card as JSON and as Markdown beside the weights; return both paths."""
+    stem = Path(card.weights).stem
+    text = json.dumps(asdict(card), indent=2) + "\n"
+    texts = {folder / f"{stem}.json": text, folder / f"{stem}.md": page(card)}
+    for path, content in texts.items():
         with atomic_write(path) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.write_text(content, encoding="utf-8")
     first, second = texts
     return first, second
 
 
-def read_card(path: Path) -> Card:
-    """Return the card in a ``.json`` file."""
+def read_card(path: Path) -> ClassifierCard | DenoiserCard:
+    """Return the card in a ``.json`` file; one that names no kind is a classifier's."""
     try:
-        return Card(**parse_json(read_text(path, LARGEST_CARD)))
-    except (OSError, ValueError, TypeError):
+        fields = parse_json(read_text(path, LARGEST_CARD))
+        return KINDS[fields.get("kind", "classifier")](**fields)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
         raise InvalidInput(f"path must be a network's card (.json); {path} is not readable as one") from None
+
+
+KINDS: Mapping[str, type[ClassifierCard] | type[DenoiserCard]] = MappingProxyType(
+    {"classifier": ClassifierCard, "denoiser": DenoiserCard}
+)
+"""Kind -> card."""

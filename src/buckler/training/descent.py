@@ -1,4 +1,4 @@
-"""Stochastic gradient descent under Gaussian noise: the state of a run, and one epoch of it.
+"""Stochastic gradient descent under noise: the state of a run, and one epoch of it.
 
 On a GPU the arithmetic is bfloat16 under autocast with float32 weights. The host reads the loss every fifty steps and
 otherwise never waits for the device.
@@ -11,14 +11,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from buckler.errors import BucklerError
-from buckler.training.augmentation import crop_and_flip, noisy
+from buckler.training.augmentation import crop_and_flip
 from buckler.training.averaging import EVERY, WeightAverage
 from buckler.training.checkpoints import Checkpoint
 from buckler.training.devices import stream
 from buckler.training.recipe import TrainingConfig
+from buckler.training.tasks import Task
 
 REPORT_EVERY = 50
 
@@ -42,22 +42,24 @@ class Descent:
     ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
     """
 
-    def __init__(self, config: TrainingConfig, network: nn.Module, images: Tensor, labels: Tensor) -> None:
+    def __init__(self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor) -> None:
         """Start from the network's present weights."""
-        self.config, self.network, self.images, self.labels = config, network, images, labels
+        self.config, self.task, self.network, self.images, self.labels = config, task, network, images, labels
         self.device = next(network.parameters()).device
         self.batch = min(config.batch_size, len(images))
         self.epoch_steps = len(images) // self.batch
         # Decaying a scale or a bias only weakens the network: what decay regulates is the size of the convolutions.
         decayed = [p for p in network.parameters() if p.ndim > 1]
         kept = [p for p in network.parameters() if p.ndim <= 1]
-        self.optimiser = torch.optim.SGD(
-            [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}],
-            lr=config.learning_rate,
-            momentum=config.momentum,
-            nesterov=True,
-            fused=self.device.type == "cuda",
-        )
+        groups = [{"params": decayed, "weight_decay": config.weight_decay}, {"params": kept, "weight_decay": 0.0}]
+        fused = self.device.type == "cuda"
+        self.optimiser: torch.optim.Optimizer
+        if config.denoises:
+            self.optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, fused=fused)
+        else:
+            self.optimiser = torch.optim.SGD(
+                groups, lr=config.learning_rate, momentum=config.momentum, nesterov=True, fused=fused
+            )
         self.average = WeightAverage(network)
         self.epoch, self.seconds = 0, 0.0
 
@@ -67,12 +69,12 @@ class Descent:
         self.network.train()
         loss_sum = torch.zeros((), device=self.device)
         start, since = time.perf_counter(), 0
-        for count, (x, y) in enumerate(self.batches(self.epoch), start=1):
+        for count, (inputs, images, labels) in enumerate(self.batches(self.epoch), start=1):
             step = self.epoch * self.epoch_steps + count
             for group in self.optimiser.param_groups:
                 group["lr"] = config.rate(step - 1, steps)
             with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda"):
-                loss = functional.cross_entropy(forward(x), y, label_smoothing=config.label_smoothing)
+                loss = self.task.loss(forward, inputs, images, labels)
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
@@ -91,15 +93,14 @@ class Descent:
                 loss_sum, since = torch.zeros_like(loss_sum), 0
         self.epoch, self.seconds = self.epoch + 1, self.seconds + time.perf_counter() - start
 
-    def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield noisy images and labels of random full batches; the draws depend on the seed and ``number`` alone."""
+    def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
+        """Yield the network's inputs, images and labels of random full batches, drawn from the seed and ``number``."""
         home, seed = self.images.device, self.config.seed
         order = torch.randperm(len(self.images), generator=stream(home, seed, number, 0), device=home)
         draws = stream(self.device, seed, number, 1)
         for index in torch.split(order[: self.epoch_steps * self.batch], self.batch)[:limit]:
-            x = self.images[index].to(self.device, non_blocking=True)
-            y = self.labels[index].to(self.device, non_blocking=True)
-            yield noisy(crop_and_flip(x, draws, flip=self.config.flip), self.config.sigma, draws), y
+            x = crop_and_flip(self.images[index].to(self.device, non_blocking=True), draws, flip=self.config.flip)
+            yield self.task.inputs(x, draws), x, self.labels[index].to(self.device, non_blocking=True)
 
     def state(self, choices: Mapping[str, Any]) -> Checkpoint:
         """Return everything needed to go on from here."""

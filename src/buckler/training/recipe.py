@@ -1,17 +1,30 @@
 """What a training run is: every choice that decides the weights, and where to compute them. Knows no torch."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from types import MappingProxyType
 
 from buckler.errors import InvalidInput, check_positive, check_real, check_whole, show
 
 DEVICE_ONLY = ("device", "compile")
 """Fields that say how to compute, not what: they may change when a run is resumed."""
 
+DENOISER = ("smallest_sigma", "classifier", "recognition")
+"""Fields of denoisers."""
+
+CLASSIFIER: Mapping[str, float | None] = MappingProxyType({"lam": None, "momentum": 0.9, "label_smoothing": 0.0})
+"""Fields of classifiers, and the values at which a denoiser leaves them."""
+
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig:
-    """The recipe: SGD with Nesterov momentum under Gaussian noise, one cycle of the learning rate.
+    """The recipe: SGD with Nesterov momentum (AdamW for a denoiser) under noise, one cycle of the learning rate.
+
+    The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise. A denoiser
+    (architecture ``unet``) sees deviations from ``smallest_sigma`` to ``sigma`` and is judged, with the weight
+    ``recognition``, by the classifier whose weights have the checksum ``classifier``: ``DENOISER``'s fields are for
+    denoisers alone, and all needed there.
 
     ``flip`` mirrors half of the images, right for photographs and wrong for digits. ``device`` is ``auto``, ``cpu``,
     ``cuda`` or ``cuda:1``; ``compile`` is for CUDA devices only, and ``None`` means wherever that is possible.
@@ -19,6 +32,10 @@ class TrainingConfig:
 
     sigma: float
     architecture: str = "resnet110"
+    lam: float | None = None
+    smallest_sigma: float | None = None
+    classifier: str | None = None
+    recognition: float | None = None
     epochs: int = 30
     batch_size: int = 256
     learning_rate: float = 0.2
@@ -35,6 +52,22 @@ class TrainingConfig:
         """Refuse a recipe that cannot be followed."""
         if check_real("sigma", self.sigma) < 0.0:
             raise InvalidInput(f"sigma must be at least 0; got {show(self.sigma)}")
+        if self.lam is not None and (
+            check_real("lam", self.lam) < 0.5 or abs(510.0 * self.lam - round(510.0 * self.lam)) > 1e-9
+        ):
+            raise InvalidInput(f"lam must be at least 1/2 and 510 lam a whole number; got {show(self.lam)}")
+        if self.lam is not None and self.sigma != 0.0:
+            raise InvalidInput(f"sigma must be 0 with splitting noise; got {show(self.sigma)}")
+        for name in DENOISER:
+            if (getattr(self, name) is None) == self.denoises:
+                raise InvalidInput(f"{name} belongs to a denoiser, and a denoiser needs it")
+        for name, unused in CLASSIFIER.items():
+            if self.denoises and getattr(self, name) != unused:
+                raise InvalidInput(f"{name} belongs to a classifier; got {show(getattr(self, name))} for a denoiser")
+        if self.smallest_sigma is not None and not 0.0 < check_real("smallest_sigma", self.smallest_sigma) < self.sigma:
+            raise InvalidInput(f"smallest_sigma must lie between 0 and sigma; got {show(self.smallest_sigma)}")
+        if self.recognition is not None and check_real("recognition", self.recognition) < 0.0:
+            raise InvalidInput(f"recognition must be at least 0; got {show(self.recognition)}")
         check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 2)
         check_whole("seed", self.seed, 0, 2**32 - 1)
@@ -48,6 +81,11 @@ class TrainingConfig:
         if self.momentum == 0.0:
             raise InvalidInput("momentum must be above 0 (Nesterov); got 0")
 
+    @property
+    def denoises(self) -> bool:
+        """Whether the network returns images and not classes."""
+        return self.architecture == "unet"
+
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate at a step: a straight rise over the first ``warmup`` of them, then half a cosine."""
         rise = self.warmup * steps
@@ -57,21 +95,34 @@ class TrainingConfig:
 
     def choices(self) -> dict[str, float | int | str | bool]:
         """Return the fields that decide the weights, by name."""
-        return {name: value for name, value in asdict(self).items() if name not in DEVICE_ONLY}
+        left_out = {*DEVICE_ONLY, *(CLASSIFIER if self.denoises else ())}
+        return {name: value for name, value in asdict(self).items() if name not in left_out and value is not None}
 
     def stem(self, data: str) -> str:
         """Return the name of the run's files without suffix.
 
         >>> TrainingConfig(sigma=0.5).stem("cifar10")
         'cifar10-resnet110-sigma0.50'
+        >>> TrainingConfig(sigma=0.0, lam=2.5).stem("cifar10")
+        'cifar10-resnet110-splitting2.50'
         """
-        sigma = f"{self.sigma:.2f}" if round(self.sigma, 2) == self.sigma else f"{self.sigma:g}"
-        return f"{data}-{self.architecture}-sigma{sigma}"
+        if self.denoises:
+            return f"{data}-denoiser"
+        if self.lam is None and self.sigma == 0.0:
+            return f"{data}-{self.architecture}-clean"
+        noise, size = ("sigma", self.sigma) if self.lam is None else ("splitting", self.lam)
+        return f"{data}-{self.architecture}-{noise}" + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
 
-    def command(self, data: str, source: str | None) -> str:
-        """Return the command that trains these weights."""
-        words = ["buckler train", data, *([f"--data {source}"] if source else []), f"--sigma {self.sigma:g}"]
-        words += [f"--arch {self.architecture}", f"--epochs {self.epochs}", f"--batch-size {self.batch_size}"]
-        words += [f"--lr {self.learning_rate:g}", f"--weight-decay {self.weight_decay:g}"]
+    def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
+        """Return the command that trains these weights; ``classifier`` is the file of the one behind a denoiser."""
+        words = ["buckler train", data, *([f"--data {source}"] if source else [])]
+        words.append(f"--sigma {self.sigma:g}" if self.lam is None else f"--lam {self.lam:.12g}")
+        if self.denoises:
+            words += ["--denoiser", f"--smallest-sigma {self.smallest_sigma:g}", f"--classifier {classifier}"]
+            words.append(f"--recognition {self.recognition:g}")
+        else:
+            words.append(f"--arch {self.architecture}")
+        words += [f"--epochs {self.epochs}", f"--batch-size {self.batch_size}", f"--lr {self.learning_rate:g}"]
+        words.append(f"--weight-decay {self.weight_decay:g}")
         words += [f"--label-smoothing {self.label_smoothing:g}"] if self.label_smoothing else []
         return " ".join([*words, "--flip" if self.flip else "--no-flip", f"--seed {self.seed}"])

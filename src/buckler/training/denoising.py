@@ -1,0 +1,78 @@
+"""Training a denoiser, from beginning to end: a recipe, images and the classifier behind it -> weights and their card.
+
+A classifier that knows no noise can be smoothed behind a denoiser (Salman, Sun, Yang, Kapoor and Kolter, *Denoised
+smoothing: a provable defense for pretrained classifiers*, NeurIPS 2020).
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from buckler.errors import InvalidInput
+from buckler.files import checksum
+from buckler.training.accuracy import accuracy_under
+from buckler.training.cards import DenoiserCard
+from buckler.training.data import Images
+from buckler.training.descent import TrainingProgress
+from buckler.training.devices import choose_device
+from buckler.training.fitting import fit
+from buckler.training.outcome import Trained, save_outcome
+from buckler.training.recipe import TrainingConfig
+from buckler.training.tasks import Classify, Denoise
+from buckler.training.unet import UNet
+from buckler.training.weights import load_network
+
+MEASURED = (0.12, 0.25, 0.5, 1.0)
+"""Deviations at which the accuracy behind the denoiser is measured, where it has seen them; and at the largest."""
+
+
+def train_denoiser(
+    config: TrainingConfig,
+    images: Images,
+    classifier: Path,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> Trained[DenoiserCard]:
+    """Train a U-Net by the recipe, and write its float16 weights and its card to ``out``.
+
+    ``classifier`` is the file of weights with the checksum that the recipe names; it stays as it is. Checkpoints are
+    as in ``gaussian.train``.
+    """
+    smallest, recognition = config.smallest_sigma, config.recognition
+    if smallest is None or recognition is None or config.classifier is None:
+        raise InvalidInput(f"architecture must be unet for a denoiser; got {config.architecture}")
+    judge = load_network(classifier).to(choose_device(config.device))
+    if checksum(classifier) != config.classifier:
+        raise InvalidInput(f"classifier must be the file that the recipe names by its checksum; got {classifier}")
+    if judge.classify.out_features != images.num_classes:
+        raise InvalidInput(f"classifier must tell {images.num_classes} classes; got {judge.classify.out_features}")
+    for parameter in judge.parameters():
+        parameter.requires_grad_(False)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)
+        unet = UNet()
+    task = Denoise(smallest, config.sigma, judge, recognition)
+    descent = fit(config, task, unet, images, out, resume=resume, progress=progress)
+    network, device = descent.network.eval(), descent.device
+    test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
+    accuracy = {}
+    for sigma in sorted({config.sigma, *(s for s in MEASURED if smallest <= s <= config.sigma)}):
+
+        def answer(x: Tensor, told: float = sigma) -> Tensor:
+            return judge(network(x, told))  # type: ignore[no-any-return]
+
+        accuracy[f"{sigma:g}"] = accuracy_under(Classify(sigma).inputs, answer, *test, seed=config.seed, device=device)
+    return save_outcome(
+        descent,
+        images,
+        out,
+        DenoiserCard,
+        smallest_sigma=smallest,
+        classifier=classifier.name,
+        classifier_sha256=config.classifier,
+        accuracy=accuracy,
+    )
