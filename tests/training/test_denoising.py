@@ -60,7 +60,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(classifier: Path) -> TrainingConfig:
     return TrainingConfig(
         sigma=0.5, smallest_sigma=0.2, architecture="unet", classifier=checksum(classifier), recognition=0.1,
-        epochs=3, batch_size=64, learning_rate=0.005, weight_decay=0.01, flip=False, device="cpu",
+        epochs=2, batch_size=64, learning_rate=0.005, weight_decay=0.01, flip=False, device="cpu",
     )  # fmt: skip
 
 
@@ -112,7 +112,7 @@ def test_resumed_run_has_the_weights_of_an_undisturbed_one(
         train_denoiser(dataclasses.replace(config, recognition=0.0), few, classifier, parts, resume=True)
     seen: list[TrainingProgress] = []
     resumed = train_denoiser(config, few, classifier, parts, resume=True, progress=seen.append)
-    assert {at.epoch for at in seen} == {2, 3}
+    assert {at.epoch for at in seen} == {2}
     assert resumed.card.sha256 == trained.card.sha256
     assert resumed.card.accuracy == trained.card.accuracy
 
