@@ -228,7 +228,7 @@ def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
 
 def test_unsound_is_refused() -> None:
     with pytest.raises(UnsoundMethod):
-        margin_lower(ROWS, 0, combine="published", limit="sequence")
+        margin_lower(ROWS, 0, combine="published")
     with pytest.raises(UnsoundMethod):
         certify_scores(ROWS, sigma=0.5, label=0, combine="published")
 

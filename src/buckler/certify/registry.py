@@ -89,9 +89,10 @@ def find(name: str, reads: Reads | None = None) -> Method:
 
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:
-    """Return a method by name, refusing one that has no guarantee."""
-    method = find(name, reads)
-    if not method.sound:
+    """Return a method by name, refusing one that has no guarantee, by whichever limit it is combined with."""
+    family = str(name).partition("/")[0]
+    unsound = any(not known.sound and known.name.partition("/")[0] == family for known in methods("scores"))
+    if unsound or not (method := find(name, reads)).sound:
         raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
     return method
 
