@@ -90,10 +90,16 @@ def find(name: str, reads: Reads | None = None) -> Method:
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:
     """Return a method by name, refusing one that has no guarantee, by whichever limit it is combined with."""
-    family = str(name).partition("/")[0]
-    unsound = any(not known.sound and known.name.partition("/")[0] == family for known in methods("scores"))
-    if unsound or not (method := find(name, reads)).sound:
-        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    refused = UnsoundMethod(f"method {show(name)} has no guarantee and cannot issue a certificate")
+    try:
+        method = find(name, reads)
+    except InvalidInput:
+        family = str(name).partition("/")[0]
+        if any(not known.sound and known.name.partition("/")[0] == family for known in _METHODS.values()):
+            raise refused from None
+        raise
+    if not method.sound:
+        raise refused
     return method
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, StoreError, WorkerLost, check_whole
-from buckler.runs.executors.connection import check_node, connect
+from buckler.runs.executors.connection import Watch, check_node, connect
 from buckler.runs.executors.protocol import Description, Job, Load, StepContext, Work, describe
 from buckler.runs.spec import difference
 from buckler.runs.store.sealed import writing
@@ -100,6 +100,7 @@ class OnRay:
         """Connect, and ask for the workers; they come as the cluster has room for them."""
         wanted = None if workers is None else check_whole("workers", workers, 1, 100_000)
         self._ray = connect(address, wanted)
+        self._watch = Watch(started_here=address is None)
         self._node = self._ray.get_runtime_context().get_node_id()
         self._load, self._any_environment = load, any_environment
         self._seen: Description | None = None
@@ -152,6 +153,7 @@ class OnRay:
             self._ray.kill(member.actor)
         self._members, self._waiting = [], {}
         self._ray.shutdown()
+        self._watch.close()
 
     def _call_in(self) -> None:
         member = _Member(self._actor.remote(self._load, str(Path.cwd())))
