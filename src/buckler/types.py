@@ -13,7 +13,7 @@ ArrayLike = npt.ArrayLike
 AnyArray = npt.NDArray[Any]
 
 MarginKind = Literal["probability", "quantile"]
-RadiusKind = Literal["R1", "R1+", "R2"]
+RadiusKind = Literal["R1", "R1+", "R2", "l1", "l0"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]

@@ -6,6 +6,9 @@ tables), its norm and units, whether its balls are closed, which kinds of radius
 words, for the sentence of a certificate).
 
 - ``Gaussian(sigma)``: independent normal noise of standard deviation sigma; l2.
+- ``Uniform(lam)``: uniform noise on a grid; l1. ``Splitting(lam)``: splitting noise of 8-bit images; l1.
+- ``DerandomizedSplitting(lam)``: splitting noise, every offset once, nothing left to chance; l1.
+- ``Ablation(keep, pixels)``: all but a few pixels marked as missing; l0.
 - ``named(name, parameters)``: the law that a manifest or a table names.
 
 Drawing on a device is done in ``sampling``, from the parameters.
@@ -14,16 +17,21 @@ May import: the root modules.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 from buckler.errors import InvalidInput, check_choice
+from buckler.laws.ablation import Ablation as Ablation
 from buckler.laws.gaussian import Gaussian as Gaussian
+from buckler.laws.splitting import DerandomizedSplitting as DerandomizedSplitting
+from buckler.laws.splitting import Splitting as Splitting
+from buckler.laws.uniform import Uniform as Uniform
 from buckler.types import Law
 
-LAWS = {Gaussian.name: Gaussian}
+LAWS = {law.name: law for law in (Gaussian, Uniform, Splitting, DerandomizedSplitting, Ablation)}
 """Every law by its name in manifests and tables."""
 
 
-def named(name: str, parameters: Mapping[str, float]) -> Law:
+def named(name: str, parameters: Mapping[str, Any]) -> Law:
     """Return a law from its name and its parameters.
 
     >>> named("gaussian", {"sigma": 0.25})
