@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
+from buckler.evaluate.law_audit import covers, distribution, worst_margin
 from buckler.laws import Ablation, named
 from buckler.laws.exact import WORDS, float_below
-from tests.laws.worst import certifies, distribution, worst_margin
 
 IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255
 
@@ -34,7 +34,7 @@ def test_all_ablations_of_a_small_image(keep: int) -> None:
                 margin = Fraction(votes, total)
                 worst = worst_margin(here, there, margin)
                 # The float just below a margin that is no float is enough, so both agree to the last vote.
-                assert (worst > 0) == certifies(law, "l0", float_below(margin), Fraction(rho)), (rho, votes)
+                assert (worst > 0) == covers(law, "l0", float_below(margin), Fraction(rho)), (rho, votes)
 
 
 def test_the_planted_bugs_are_found() -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
+from buckler.evaluate.law_audit import covers, distribution, worst_margin
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, on_grid, uniform_below, uniform_price, whole_steps
 from buckler.laws.splitting import split
-from tests.laws.worst import certifies, distribution, worst_margin
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
@@ -31,7 +31,7 @@ def test_the_radius_is_never_exceeded_and_attained_along_an_axis(law: Any, delta
     for votes in range(1, law.count**2 + 1):
         margin = Fraction(votes, law.count**2)
         worst = worst_margin(here, there, margin)
-        assert worst > 0 or not certifies(law, "l1", float_below(margin), distance)
+        assert worst > 0 or not covers(law, "l1", float_below(margin), distance)
         if 0 in delta:
             assert (worst > 0) == (distance < lam * margin)
 
@@ -42,8 +42,8 @@ def test_a_doubled_lambda_is_found(law: Any) -> None:
     here, there = distribution(law, moved(law, (9,))), distribution(law, moved(law, (11,)))
     margin = Fraction(3, 5)
     assert worst_margin(here, there, margin) < 0
-    assert certifies(doubled, "l1", 0.6, 2 * STEP)
-    assert not certifies(law, "l1", 0.6, 2 * STEP)
+    assert covers(doubled, "l1", 0.6, 2 * STEP)
+    assert not covers(law, "l1", 0.6, 2 * STEP)
 
 
 def test_every_classifier_of_one_value() -> None:
@@ -68,9 +68,9 @@ def test_without_chance_a_step_changes_one_copy_at_most_and_the_radius_is_attain
         for votes in range(1, offsets + 1):
             margin = Fraction(votes, offsets)
             worst = worst_margin(here, there, margin)
-            certified = certifies(law, "l1", votes / offsets, steps * STEP)
+            certified = covers(law, "l1", votes / offsets, steps * STEP)
             assert worst > 0 or not certified
-            if worst <= 0 and certifies(law, "l1", votes / offsets, (steps - 1) * STEP):
+            if worst <= 0 and covers(law, "l1", votes / offsets, (steps - 1) * STEP):
                 reached.add(votes)
     # Every difference of votes that certifies a step has a classifier that changes its mind one step further.
     assert reached == set(range(3, offsets + 1))
@@ -82,14 +82,14 @@ def test_one_vote_less_is_needed_for_equality() -> None:
     here, there = (distribution(law, moved(law, (x, 7))) for x in (3, 5))
     # The planted bug, 2 k <= N_A - N_j: at four votes and two steps the two classes tie.
     assert worst_margin(here, there, Fraction(4, 9)) == 0
-    assert not certifies(law, "l1", 4 / 9, 2 * STEP)
-    assert certifies(law, "l1", 5 / 9, 2 * STEP)
+    assert not covers(law, "l1", 4 / 9, 2 * STEP)
+    assert covers(law, "l1", 5 / 9, 2 * STEP)
 
 
 def test_a_template_for_each_input_is_found() -> None:
     first, second = DerandomizedSplitting(9 / 510, 0), DerandomizedSplitting(9 / 510, 1)
     here, there = distribution(first, moved(first, (3, 7))), distribution(second, moved(second, (4, 7)))
-    assert certifies(first, "l1", 3 / 9, STEP)
+    assert covers(first, "l1", 3 / 9, STEP)
     assert worst_margin(here, there, Fraction(3, 9)) < 0
 
 

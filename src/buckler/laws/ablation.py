@@ -134,3 +134,7 @@ class Ablation:
         for kept in combinations(range(self.pixels), self.keep):
             shown = np.isin(np.arange(self.pixels), kept)[None]
             yield Fraction(1, comb(self.pixels, self.keep)), self.copy(x, shown)[0]
+
+    def points(self) -> list[Float32Array]:
+        """Return small inputs to audit the law with: a black row, and the same with its first pixels flipped."""
+        return [(np.arange(self.pixels) < flipped).astype(np.float32) for flipped in range(self.pixels + 1)]

@@ -84,6 +84,13 @@ class L1Law:
         for numbers in product(range(self.count), repeat=x.size):
             yield Fraction(1, self.count**x.size), self.copy(x, np.array([numbers], dtype=np.int64))[0]
 
+    def points(self) -> list[Float32Array]:
+        """Return small inputs to audit the law with: of two values, or of one where the noise has many."""
+        if self.count <= 12:
+            near = range(100, 102 + self.count // 2)
+            return [exact.on_grid(np.array(point), self.grid) for point in product(near, repeat=2)]
+        return [exact.on_grid(np.array([x]), self.grid) for x in range(0, 256, 5)]
+
 
 @dataclass(frozen=True, slots=True)
 class Uniform(L1Law):
