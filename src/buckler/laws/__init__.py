@@ -9,6 +9,7 @@ words, for the sentence of a certificate).
 - ``Uniform(lam)``: uniform noise on a grid; l1. ``Splitting(lam)``: splitting noise of 8-bit images; l1.
 - ``DerandomizedSplitting(lam)``: splitting noise, every offset once, nothing left to chance; l1.
 - ``Ablation(keep, pixels)``: all but a few pixels marked as missing; l0.
+- ``FirstMarginLaw``: a base for a law of one's own.
 - ``named(name, parameters)``: the law that a manifest or a table names.
 
 Drawing on a device is done in ``sampling``, from the parameters.
@@ -21,6 +22,7 @@ from typing import Any
 
 from buckler.errors import InvalidInput, check_choice
 from buckler.laws.ablation import Ablation as Ablation
+from buckler.laws.first_margin import FirstMarginLaw as FirstMarginLaw
 from buckler.laws.gaussian import Gaussian as Gaussian
 from buckler.laws.splitting import DerandomizedSplitting as DerandomizedSplitting
 from buckler.laws.splitting import Splitting as Splitting

@@ -7,7 +7,7 @@ certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T30, T35): in 
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -18,8 +18,9 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
-from buckler.laws.exact import WORDS, Float32Array, Words, float_above, float_below
-from buckler.types import AnyArray, MarginKind, RadiusKind
+from buckler.laws.exact import WORDS, float_above, float_below
+from buckler.laws.first_margin import FirstMarginLaw
+from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_PIXELS = 2**31
 
@@ -44,7 +45,7 @@ def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ablation:
+class Ablation(FirstMarginLaw):
     """All but ``keep`` of the ``pixels`` pixels of an input hold ``mark``; which, is drawn uniformly.
 
     An input has the shape ``[channels, ...]`` with ``pixels`` places a channel, or ``pixels`` values in all. The mark
@@ -62,10 +63,6 @@ class Ablation:
     name: ClassVar[str] = "ablation"
     norm: ClassVar[str] = "l0"
     units: ClassVar[str] = "in pixels, each with all its channels"
-    closed: ClassVar[bool] = True
-    kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"l0": "probability"}
-    draws: ClassVar[str] = "words"
-    idealised: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be kept, and a mark that is not one float32."""
@@ -73,11 +70,6 @@ class Ablation:
         object.__setattr__(self, "keep", check_whole("keep", self.keep, 1, self.pixels))
         if float(np.float32(check_real("mark", self.mark))) != self.mark:
             raise InvalidInput(f"mark must be a number that float32 holds exactly; got {self.mark!r}")
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """What ``laws.named`` needs beside the name to make this law again."""
-        return {"keep": self.keep, "pixels": self.pixels, "mark": self.mark}
 
     def describe(self) -> str:
         """Return the noise in words."""
@@ -118,7 +110,7 @@ class Ablation:
         del shape
         return self.pixels
 
-    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
         """Return a copy of ``x`` for each row of words that keeps the pixels of the ``keep`` smallest words."""
         last = np.partition(words, self.keep - 1, axis=1)[:, self.keep - 1 : self.keep]
         return self.copy(x, words <= last)

@@ -9,14 +9,11 @@ from fractions import Fraction
 from math import inf, nextafter
 
 import numpy as np
-import numpy.typing as npt
 
 from buckler.errors import InvalidInput, show
-from buckler.types import AnyArray, IntArray
+from buckler.types import AnyArray, Float32Array, IntArray, WordArray
 
 WORDS = 1 << 64
-Words = npt.NDArray[np.uint64]
-Float32Array = npt.NDArray[np.float32]
 
 LEVELS = 255
 """Steps between the darkest and the brightest value of an 8-bit image, which is 1."""
@@ -37,7 +34,7 @@ def float_above(value: Fraction) -> float:
     return -float_below(-value) + 0.0  # + 0.0: no negative zero
 
 
-def uniform_below(words: Words, count: int) -> IntArray:
+def uniform_below(words: WordArray, count: int) -> IntArray:
     """Return ``word * count // 2^64`` for each word: whole numbers from 0 to ``count - 1``, ``count`` below 2^31.
 
     >>> uniform_below(np.array([0, 2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64), 10).tolist()

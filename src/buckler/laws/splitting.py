@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.laws.exact import LEVELS, Float32Array, Words, float_above, uniform_below, whole_steps
+from buckler.laws.exact import LEVELS, float_above, uniform_below, whole_steps
 from buckler.laws.uniform import L1Law
-from buckler.types import AnyArray, IntArray, RadiusKind
+from buckler.types import AnyArray, Float32Array, IntArray, RadiusKind, WordArray
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
@@ -80,11 +80,6 @@ class Splitting(L1Law):
         """The number N of offsets."""
         return offsets_of(self.lam)
 
-    @property
-    def parameters(self) -> dict[str, float]:
-        """What ``laws.named`` needs beside the name to make this law again."""
-        return {"lam": self.lam}
-
     def describe(self) -> str:
         """Return the noise in words."""
         return f"splitting noise with lambda {self.lam:g}"
@@ -113,7 +108,7 @@ class DerandomizedSplitting(Splitting):
 
     name: ClassVar[str] = "derandomized-splitting"
     closed: ClassVar[bool] = True
-    draws: ClassVar[str] = "numbers"
+    draws: ClassVar[Literal["words", "numbers"]] = "numbers"
 
     def __post_init__(self) -> None:
         """Refuse a lambda without a whole number of offsets."""
@@ -124,11 +119,6 @@ class DerandomizedSplitting(Splitting):
     def total(self) -> int:
         """The number N of copies that are all there are."""
         return self.count
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """What ``laws.named`` needs beside the name to make this law again."""
-        return {"lam": self.lam, "template": self.template}
 
     def describe(self) -> str:
         """Return the noise in words."""
@@ -172,7 +162,7 @@ class DerandomizedSplitting(Splitting):
         words = np.random.Philox(key=TEMPLATE_KEY << 64 | self.template).random_raw(size)
         return uniform_below(np.asarray(words, dtype=np.uint64), self.total)
 
-    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
         """Return what is seen of ``x`` in each of the copies whose numbers are given, ``[rows, 1]``."""
         return self.copy(x, (self.start(x.size) + words.astype(np.int64)) % self.total)
 

@@ -6,7 +6,7 @@ k``; ``lam = (k + 1/2) h``. A shift of the input by delta changes the law of the
 Whole numbers are added and each has one float32, so nothing is idealised.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -17,24 +17,20 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.laws import exact
-from buckler.laws.exact import Float32Array, Words
-from buckler.types import AnyArray, MarginKind, RadiusKind
+from buckler.laws.first_margin import FirstMarginLaw
+from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_STEPS = 2**22
 """Of the noise: sums with the steps of an input stay whole numbers of float32."""
 
 
-class L1Law:
+class L1Law(FirstMarginLaw):
     """What laws share that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
 
     __slots__ = ()
 
     norm: ClassVar[str] = "l1"
-    units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = False
-    kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"l1": "probability"}
-    draws: ClassVar[str] = "words"
-    idealised: ClassVar[str | None] = None
 
     @property
     def count(self) -> int:
@@ -71,7 +67,7 @@ class L1Law:
         """Return how many 64-bit words a draw takes: one a value."""
         return prod(shape)
 
-    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of words."""
         return self.copy(x, exact.uniform_below(words, self.count))
 
@@ -124,11 +120,6 @@ class Uniform(L1Law):
     def grid(self) -> Fraction:
         """The step, exactly."""
         return Fraction(self.step).limit_denominator(10**6)
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """What ``laws.named`` needs beside the name to make this law again."""
-        return {"lam": self.lam, "step": self.step}
 
     def describe(self) -> str:
         """Return the noise in words."""
