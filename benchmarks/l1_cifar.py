@@ -3,9 +3,9 @@
     python benchmarks/l1_cifar.py --data cifar10.npz --weights models/cifar10-resnet110-splitting2.50.safetensors \
         --device cuda --every 20 --n 10000
 
-Without chance: every one of the 510 lambda copies of each image, error probability 0 (theory T34). The published figures
-are those of Levine and Feizi (*Improved, deterministic smoothing for L1 certified robustness*, ICML 2021) at the best
-lambda for each radius, on the whole test set with a larger network.
+Without chance: every one of the 510 lambda copies of each image, error probability 0 (theory T34). The published
+figures are those of Levine and Feizi (*Improved, deterministic smoothing for L1 certified robustness*, ICML 2021) at the
+best lambda for each radius, on the whole test set with a larger network.
 
 With votes (``--n`` draws, 0 for none): the same draws certified by the exact limit of the first margin, and by
 ``2 lambda (p_A - 1/2)`` from Clopper and Pearson's limit of p_A alone, as other tools do (method top_class).
@@ -98,7 +98,7 @@ def main() -> None:
     print(f"certified accuracy at l1 radius, lambda {options.lam:g}, alpha {options.alpha:g} for votes")
     print(f"{'':<36}" + "".join(f"{radius:>8.1f}" for radius in RADII))
     for name, values in rows.items():
-        print(f"{name:<36}" + "".join(f"{value:>8.3f}" if value == value else f"{'':>8}" for value in values))
+        print(f"{name:<36}" + "".join(f"{value:>8.3f}" if np.isfinite(value) else f"{'':>8}" for value in values))
 
 
 if __name__ == "__main__":

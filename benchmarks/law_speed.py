@@ -3,8 +3,8 @@
     python benchmarks/law_speed.py --arch resnet110 --device cuda --n 20000
     python benchmarks/law_speed.py --arch small --device cpu --n 500
 
-Weights are random: speed does not depend on them. On cuda in bfloat16, channels last and compiled, as in a run. The laws
-take turns, ``--repeat`` times, and the best time of each is shown.
+Weights are random: speed does not depend on them. On cuda in bfloat16, channels last and compiled, as in a run. The
+laws take turns, ``--repeat`` times, and the best time of each is shown.
 """
 
 import argparse
