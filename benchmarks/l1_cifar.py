@@ -4,8 +4,8 @@
         --device cuda --every 20 --n 10000
 
 Without chance: every one of the 510 lambda copies of each image, error probability 0 (theory T34). The published
-figures are those of Levine and Feizi (*Improved, deterministic smoothing for L1 certified robustness*, ICML 2021) at the
-best lambda for each radius, on the whole test set with a larger network.
+figures are those of Levine and Feizi (*Improved, deterministic smoothing for L1 certified robustness*, ICML 2021) at
+the best lambda for each radius, on the whole test set with a larger network.
 
 With votes (``--n`` draws, 0 for none): the same draws certified by the exact limit of the first margin, and by
 ``2 lambda (p_A - 1/2)`` from Clopper and Pearson's limit of p_A alone, as other tools do (method top_class).
