@@ -1,4 +1,4 @@
-"""A model, sigma and an input -> a certificate, in memory: the door for one's own program."""
+"""A model, a law of noise and an input -> a certificate, in memory: the door for one's own program."""
 
 import time
 from collections.abc import Sequence
@@ -8,24 +8,27 @@ from typing import Any
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import certify_counts
 from buckler.certify.decided import Decided
-from buckler.certify.ladder import Ladder, fine_radii
+from buckler.certify.ladder import Ladder, default_margin, radii_for
 from buckler.certify.registry import sound_method
 from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.laws import law_of
 from buckler.records import Certificate
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Float32Array, content_id
+from buckler.sampling.noise import content_id
 from buckler.sampling.values import as_floats, check_value_range
-from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Float32Array, Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
 """Draws unless told: for estimation, for selection, and for estimation at most where drawing ends when decided."""
 
 
 class Smoothed:
-    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, in the units of the input.
+    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
+
+    Sigma and radii are in the units of the input.
 
     ``model`` is a torch module, a scikit-learn classifier, the path of an ONNX file, or any callable that turns a batch
     into logits. Noise is added to the input as given, so any normalisation belongs inside of the model.
@@ -45,13 +48,14 @@ class Smoothed:
     def __init__(
         self,
         model: Any,
-        sigma: float,
+        sigma: float | None = None,
         num_classes: int | None = None,
         *,
+        law: Law | None = None,
         value_range: tuple[float, float] | None = None,
     ) -> None:
         """Hold the model; nothing is drawn yet."""
-        self.sigma = check_positive("sigma", sigma)
+        self.law = law_of(sigma, law)
         self.value_range = None if value_range is None else check_value_range(value_range)
         self.classifier = as_classifier(model, num_classes=num_classes)
 
@@ -109,17 +113,17 @@ class Smoothed:
                 raise InvalidInput(f"{unfit} is {kind}; with {asked[0]} it does not apply")
             return self.decide(
                 x, radii=radii if target_radius is None else (target_radius,), precision=precision, max_n=max_n,
-                max_seconds=max_seconds, n0=n0, alpha=alpha, seed=seed, label=label, margin=margin or "quantile", id=id,
+                max_seconds=max_seconds, n0=n0, alpha=alpha, seed=seed, label=label, margin=margin, id=id,
             ).certificate  # fmt: skip
         for key, value in {"max_n": max_n, "max_seconds": max_seconds}.items():
             if value is not None:
                 raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
         draws = check_whole("n", DRAWS if n is None else n, 1)
         selection_draws = self._selection_draws(n0, label, map)
-        engine = Engine(self.classifier, sigma=self.sigma, seed=seed)
+        engine = Engine(self.classifier, law=self.law, seed=seed)
         deciding: dict[str, Any] = {
-            "sigma": self.sigma, "alpha": alpha, "margin": margin or "quantile", "radius": radius, "label": label,
-            "ids": [name],
+            "law": self.law, "dimension": point.size, "alpha": alpha, "margin": margin or default_margin(self.law),
+            "radius": radius, "label": label, "ids": [name],
         }  # fmt: skip
         if map == "hardmax":
             if temperature is not None:
@@ -160,7 +164,7 @@ class Smoothed:
         alpha: float = 1e-3,
         seed: int = 0,
         label: int | None = None,
-        margin: MarginKind = "quantile",
+        margin: MarginKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Decided:
         """Return how far up a ladder of ``radii`` one input gets, drawing until each radius is decided.
@@ -185,10 +189,10 @@ class Smoothed:
         draws = self._selection_draws(n0, label, "hardmax")
         if (radii is None) == (precision is None):
             raise InvalidInput("radii or precision must be given, and not both")
-        rungs = fine_radii(precision, self.sigma) if precision is not None else radii
-        budget = MAX_DRAWS if max_n is None else max_n
-        ladder = Ladder(rungs, self.sigma, alpha, budget, margin, precision=precision)  # type: ignore[arg-type]
-        engine = Engine(self.classifier, sigma=self.sigma, seed=seed)
+        rungs = radii_for(self.law, precision, margin) if precision is not None else radii
+        how: dict[str, Any] = {"law": self.law, "dimension": point.size, "precision": precision, "margin": margin}
+        ladder = Ladder(rungs, alpha=alpha, max_n=MAX_DRAWS if max_n is None else max_n, **how)  # type: ignore[arg-type]
+        engine = Engine(self.classifier, law=self.law, seed=seed)
         with engine.session():
             if label is None:
                 label = int(engine.votes(point[None], [name], "selection", draws)[0].argmax())

@@ -220,7 +220,7 @@ def _payload(
 
 def _series(one: Series, rows: int) -> dict[str, Any]:
     first = one.certificates[0]
-    digits = min(12, max(1, 3 - floor(log10(first.sigma))))
+    digits = min(12, max(1, 3 - floor(log10(first.law.unit))))
     shown = one.certificates[:rows]
     draws = {certificate.n for certificate in one.certificates}
     histogram = one.histogram

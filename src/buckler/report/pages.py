@@ -54,7 +54,7 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
     called = series_names(names, [(run, group.certificates[0]) for run, group in groups])
     top = max(certificate.radius for _, group in groups for certificate in group.certificates)
-    top = top or max(group.certificates[0].sigma for _, group in groups)
+    top = top or max(group.certificates[0].law.unit for _, group in groups)
     # Where all radii were asked for beforehand, steps are drawn at those.
     asked = sorted({radius for result in results for radius in result.asked})
     radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)

@@ -17,7 +17,7 @@ def series_names(run_names: Sequence[str], groups: Sequence[tuple[int, Certifica
     details = [
         ("margin_kind", "{} margin"),
         ("alpha", "alpha {:g}"),
-        ("sigma", "sigma {:g}"),
+        ("law", "{}"),
         ("radius_kind", "radius {}"),
         ("map", "{}"),
         ("temperature", "T {:g}"),
@@ -28,9 +28,16 @@ def series_names(run_names: Sequence[str], groups: Sequence[tuple[int, Certifica
         parts = [run_names[run], member.method] if several else [member.method]
         for field, text in details:
             if len({getattr(other, field) for other in beside}) > 1 and getattr(member, field) is not None:
-                parts.append(text.format(getattr(member, field)))
+                parts.append(_law(member, beside) if field == "law" else text.format(getattr(member, field)))
         names.append(", ".join(parts))
     return names
+
+
+def _law(member: Certificate, beside: Sequence[Certificate]) -> str:
+    """Return what tells a law from those beside it."""
+    if {(other.law.name, len(other.law.parameters)) for other in beside} == {("gaussian", 1)}:
+        return f"sigma {member.sigma:g}"
+    return member.law.describe()
 
 
 def confidence(delta: float) -> str:
@@ -52,14 +59,16 @@ def guarantee(groups: Sequence[Sequence[Certificate]], model: str, data: str, de
     total, alpha = len(groups[0]), max(certificate.alpha for certificate in every)
     draws = sorted({certificate.n for certificate in every})
     count = f"{draws[0]:,} draws" if len(draws) == 1 else f"{draws[0]:,} to {draws[-1]:,} draws"
-    sigmas = " or ".join(f"{sigma:g}" for sigma in sorted({certificate.sigma for certificate in every}))
+    laws = {certificate.law.describe(): certificate.law for certificate in every}
+    noises = " or ".join(laws)
+    ball = " or ".join(dict.fromkeys(f"{'a closed' if law.closed else 'an open'} {law.norm}" for law in laws.values()))
     other = sorted({certificate.n0 for certificate in every} - {0})
     ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
     size = f"{total:,} input{'' if total == 1 else 's'}"
     return (
-        f"{model}, smoothed with Gaussian noise of sigma {sigmas}, was certified on {size} of {data}: each certificate "
-        f"says that the smoothed classifier, not the model itself, predicts one class everywhere in an open l2 ball "
+        f"{model}, smoothed with {noises}, was certified on {size} of {data}: each certificate "
+        f"says that the smoothed classifier, not the model itself, predicts one class everywhere in {ball} ball "
         f"around the input, and is wrong with probability at most {alpha:g} over its {count} of noise. The class was "
         f"{' or '.join(ways)}. With probability at least {confidence(delta)} over all draws, no more than {wrong:,} of "
         f"a method's {total:,} certificates are wrong: that is the shaded band."
