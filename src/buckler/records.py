@@ -28,10 +28,10 @@ from buckler.errors import (
     show,
 )
 from buckler.rounding import rounded_down
-from buckler.soundness import ANYTIME, VOTES, check_sound, tie_of
+from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
 from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
 
-OF_VOTES = frozenset((*VOTES, ANYTIME))
+OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
 REST = -1
@@ -135,9 +135,17 @@ class MarginBound:
     def __post_init__(self) -> None:
         """Refuse NaN, +inf and impossible levels."""
         check_choice("kind", self.kind, MARGINS)
-        check_alpha(self.alpha)
+        check_level(self.alpha, self.method)
         if isnan(self.low) or self.low == inf:
             raise InvalidInput(f"low must be a number below +inf; got {self.low}")
+
+
+def check_level(alpha: float, method: str) -> None:
+    """Refuse an error probability outside of (0, 1), but for 0 where nothing was left to chance."""
+    if method != ALL_COPIES:
+        check_alpha(alpha)
+    elif alpha != 0.0:
+        raise InvalidInput(f"alpha must be 0 for method {ALL_COPIES!r}: nothing is left to chance; got {show(alpha)}")
 
 
 RADIUS_TOLERANCE = 2e-15
@@ -177,8 +185,13 @@ class Claim:
         """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
         if self.sound:
             check_sound(self.method)
-        check_alpha(self.alpha)
+        check_level(self.alpha, self.method)
         check_whole("n", self.n, 1)
+        if (self.method == ALL_COPIES) != (self.n == self.law.total):
+            raise InvalidInput(
+                f"method {ALL_COPIES!r} is for all copies of a law that has {self.law.total or 'no'} number of them; "
+                f"got {self.n}"
+            )
         check_whole("n0", self.n0, 0)
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
@@ -191,7 +204,9 @@ class Claim:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
             raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
-        if not check_real("price", self.price) >= 0.0 or (self.predicted is not None and self.price >= self.alpha):
+        if not check_real("price", self.price) >= 0.0 or (
+            0.0 < self.alpha <= self.price and self.predicted is not None
+        ):
             raise InvalidInput(
                 f"price must be at least 0, and below alpha where a radius is certified; got {self.price}"
             )
@@ -231,6 +246,13 @@ class Claim:
         return float(self.law.parameters["sigma"])
 
     @property
+    def class_from(self) -> str:
+        """Where the class comes from, in a few words."""
+        if self.method == ALL_COPIES:
+            return "all copies"
+        return "given" if self.n0 == 0 else f"selected on {self.n0:,} draws"
+
+    @property
     def abstained(self) -> bool:
         """Whether nothing is claimed."""
         return self.predicted is None
@@ -252,6 +274,8 @@ class Claim:
             f"{chosen}, from {self.n} draws of {self.law.describe()} ({scores}, method {self.method}, "
             f"{self.margin_kind} margin"
         )
+        if self.method == ALL_COPIES:
+            return self._without_chance()
         beside = f"; {self.price:.2g} of the error probability pays for drawing" if self.price > 0.0 else ""
         beside += "" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
         if self.predicted is None:
@@ -260,6 +284,17 @@ class Claim:
             f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
             f"distance {rounded_down(self.radius, 4)} {self.law.units}, with {level} at most {self.alpha:g} {basis} "
             f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind}{beside})"
+        )
+
+    def _without_chance(self) -> str:
+        """Return the sentence of votes that are probabilities."""
+        basis = f"from all {self.n} copies under {self.law.describe()} ({self.margin_kind} margin"
+        if self.predicted is None:
+            return f"{self.id}: abstained; exact, without error probability, {basis} gives no radius above 0)"
+        return (
+            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
+            f"distance {rounded_down(self.radius, 4)} {self.law.units}, that distance included; exact, without error "
+            f"probability, {basis} {rounded_down(self.margin, 4)})"
         )
 
 

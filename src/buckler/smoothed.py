@@ -8,7 +8,7 @@ from typing import Any
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import certify_counts
 from buckler.certify.decided import Decided
-from buckler.certify.ladder import Ladder, default_margin, radii_for
+from buckler.certify.ladder import Ladder, radii_for
 from buckler.certify.registry import sound_method
 from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
@@ -118,11 +118,14 @@ class Smoothed:
         for key, value in {"max_n": max_n, "max_seconds": max_seconds}.items():
             if value is not None:
                 raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
-        draws = check_whole("n", DRAWS if n is None else n, 1)
-        selection_draws = self._selection_draws(n0, label, map)
+        draws = check_whole("n", (self.law.total or DRAWS) if n is None else n, 1)
+        selection_draws = self._selection_draws(n0, label, map) if self.law.total is None else 0
+        if self.law.total is not None and (map != "hardmax" or n0):
+            unfit = f"n0 {n0}" if n0 else f"map {map!r}"
+            raise InvalidInput(f"{self.law.describe()} has the votes of all copies and no other draws; got {unfit}")
         engine = Engine(self.classifier, law=self.law, seed=seed)
         deciding: dict[str, Any] = {
-            "law": self.law, "dimension": point.size, "alpha": alpha, "margin": margin or default_margin(self.law),
+            "law": self.law, "dimension": point.size, "alpha": alpha, "margin": margin,
             "radius": radius, "label": label, "ids": [name],
         }  # fmt: skip
         if map == "hardmax":

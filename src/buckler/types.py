@@ -24,6 +24,9 @@ Float32Array = npt.NDArray[np.float32]
 WordArray = npt.NDArray[np.uint64]
 
 
+Draws = Literal["gaussian", "words", "numbers"]
+
+
 class Law(Protocol):
     """How noise is drawn, and what a margin under that noise certifies: see the room ``laws``."""
 
@@ -65,12 +68,19 @@ class Law(Protocol):
         """A length of the order of the radii that the law certifies: tables and fine ladders are scaled by it."""
 
     @property
-    def draws(self) -> Literal["gaussian", "words"]:
-        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words."""
+    def draws(self) -> Draws:
+        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words.
+
+        With ``numbers``, the words of a copy are its number alone.
+        """
 
     @property
     def idealised(self) -> str | None:
         """What a certificate idealises about the drawing; None where its sentence is true to the last bit."""
+
+    @property
+    def total(self) -> int | None:
+        """How many copies are all that there are, each as likely as any other; None where copies are drawn."""
 
     def price(self, dimension: int, draws: int) -> float:
         """Return the total-variation distance of ``draws`` drawn copies from those of the theorem, rounded up.

@@ -6,7 +6,7 @@ certified accuracy is above the observed one less that many inputs, for all radi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betainc
@@ -36,6 +36,7 @@ class Curve:
     inputs: int
     abstained: float
     delta: float
+    norm: str = "l2"
 
 
 def false_certificates(inputs: int, alpha: float, delta: float) -> int:
@@ -46,7 +47,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
     >>> false_certificates(500, 0.001, 0.001)
     4
     """
-    total, level = check_whole("inputs", inputs, 1), check_alpha(alpha)
+    total, level = check_whole("inputs", inputs, 1), 0.0 if alpha == 0.0 else check_alpha(alpha)
     check_alpha(delta)
     k = np.arange(total)
     enough = np.flatnonzero(betainc(k + 1.0, total - k, level) <= delta * (1.0 - 1e-9))
@@ -139,7 +140,11 @@ def _curve(
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
     level = max(c.alpha for c in certificates) if all(c.sound for c in certificates) else None
     abstained = float(np.mean([c.abstained for c in certificates]))
-    return _reaching(reach, grid, level, delta, certificates[0].method if name is None else name, abstained)
+    norms = list(dict.fromkeys(c.law.norm for c in certificates))
+    if len(norms) > 1:
+        raise InvalidInput(f"certificates must be in one norm to be counted together; got {', '.join(norms)}")
+    made = _reaching(reach, grid, level, delta, certificates[0].method if name is None else name, abstained)
+    return replace(made, norm=norms[0])
 
 
 def _reaching(

@@ -31,7 +31,7 @@ from buckler.laws.grid import GridGaussian as GridGaussian
 from buckler.laws.splitting import DerandomizedSplitting as DerandomizedSplitting
 from buckler.laws.splitting import Splitting as Splitting
 from buckler.laws.uniform import Uniform as Uniform
-from buckler.types import Law
+from buckler.types import Law, MarginKind
 
 LAWS: dict[str, type[Any]] = {
     law.name: law for law in (Gaussian, GridGaussian, Uniform, Splitting, DerandomizedSplitting, Ablation)
@@ -101,6 +101,11 @@ def settled(sigma: float | None, law: str | None, parameters: Mapping[str, Any] 
             raise InvalidInput(f"a parameter of the law must be given once; got {twice[0]} twice")
         given |= more
     return named(name, given)
+
+
+def default_margin(law: Law) -> MarginKind:
+    """Return the margin that a law's first kind of radius follows from."""
+    return next(iter(law.kinds.values()))
 
 
 def law_of(sigma: float | None, law: Law | None) -> Law:

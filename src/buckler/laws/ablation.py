@@ -71,6 +71,11 @@ class Ablation(FirstMarginLaw):
         if float(np.float32(check_real("mark", self.mark))) != self.mark:
             raise InvalidInput(f"mark must be a number that float32 holds exactly; got {self.mark!r}")
 
+    @property
+    def unit(self) -> float:
+        """A fourth of the largest radius there is, a whole number."""
+        return float(max(1, len(least_margins(self.pixels, self.keep)) // 4))
+
     def describe(self) -> str:
         """Return the noise in words."""
         return f"ablation of all but {self.keep} of {self.pixels} pixels"

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
-from buckler.types import AnyArray, MarginKind, RadiusKind
+from buckler.types import AnyArray, Draws, MarginKind, RadiusKind
 
 HALVINGS = 80
 """Of the interval from 0 to 1: more than the floats in it need."""
@@ -20,15 +20,16 @@ class FirstMarginLaw:
     __slots__ = ()
 
     norm: ClassVar[str]
+    kinds: ClassVar[Mapping[RadiusKind, MarginKind]]
     units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = True
-    draws: ClassVar[Literal["words", "numbers"]] = "words"
+    draws: ClassVar[Draws] = "words"
     idealised: ClassVar[str | None] = None
 
-    @property
-    def kinds(self) -> Mapping[RadiusKind, MarginKind]:
-        """The one kind of radius, named like the norm, from the probability margin."""
-        return {self.norm: "probability"}  # type: ignore[dict-item]
+    def __init_subclass__(cls) -> None:
+        """Give the law its one kind of radius, named like the norm."""
+        if hasattr(cls, "norm"):
+            cls.kinds = {cls.norm: "probability"}  # type: ignore[dict-item]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -36,9 +37,14 @@ class FirstMarginLaw:
         return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
 
     @property
+    def total(self) -> int | None:
+        """None: copies are drawn."""
+        return None
+
+    @property
     def unit(self) -> float:
-        """The largest radius there is, at a margin of 1; 1 where there is none."""
-        return self.radius(1.0, self.norm) or 1.0  # type: ignore[arg-type]
+        """A fourth of the largest radius there is, at a margin of 1; 1 where that is 0."""
+        return self.radius(1.0, self.norm) / 4.0 or 1.0  # type: ignore[arg-type]
 
     def check_input(self, x: AnyArray) -> None:
         """Take any input, unless a law says otherwise."""

@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.laws.exact import LEVELS, float_above, uniform_below, whole_steps
 from buckler.laws.uniform import L1Law
-from buckler.types import AnyArray, Float32Array, IntArray, RadiusKind, WordArray
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, RadiusKind, WordArray
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
@@ -108,7 +108,7 @@ class DerandomizedSplitting(Splitting):
 
     name: ClassVar[str] = "derandomized-splitting"
     closed: ClassVar[bool] = True
-    draws: ClassVar[Literal["words", "numbers"]] = "numbers"
+    draws: ClassVar[Draws] = "numbers"
 
     def __post_init__(self) -> None:
         """Refuse a lambda without a whole number of offsets."""

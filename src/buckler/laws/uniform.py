@@ -38,6 +38,11 @@ class L1Law(FirstMarginLaw):
         raise NotImplementedError
 
     @property
+    def unit(self) -> float:
+        """A fourth of lambda: a margin of 1 reaches lambda, and few come near."""
+        return float(self.count * self.grid / 8)
+
+    @property
     def grid(self) -> Fraction:
         """The step of the inputs' grid, exactly."""
         return Fraction(1, exact.LEVELS)

@@ -40,7 +40,7 @@ def looks(runs: Sequence[int]) -> list[Look]:
     return found
 
 
-def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, Any]:
+def accuracy_chart(series: Sequence[Look], value: str, top: float, norm: str) -> dict[str, Any]:
     """Return the chart of curves against radius; rows ``(series, radius, place, accuracy, low)`` come as ``curves``.
 
     Between two radii of the grid the step shows the value at the larger one: never more than is certified.
@@ -53,7 +53,7 @@ def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, 
     dash = alt.StrokeDash(
         "series:N", legend=None, scale=alt.Scale(domain=keys, range=[list(look.dash) or [1, 0] for look in series])
     )
-    x = alt.X("radius:Q", title="radius r (l2)", scale=alt.Scale(domain=[0, top], nice=False))
+    x = alt.X("radius:Q", title=f"radius r ({norm})", scale=alt.Scale(domain=[0, top], nice=False))
     y = alt.Y("accuracy:Q", title=value, scale=alt.Scale(domain=[0, 1]))
     curves = alt.Chart(alt.NamedData("curves")).transform_filter("indexof(shown, datum.series) >= 0")
     here = curves.transform_filter("datum.place == cursor")
@@ -64,7 +64,7 @@ def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, 
     return _finished(alt.layer(band, line, rule, point).add_params(shown, cursor), 320)
 
 
-def histogram_chart(step: float) -> dict[str, Any]:
+def histogram_chart(step: float, norm: str) -> dict[str, Any]:
     """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
     alt = _altair()
     kinds = ["predicted right", "predicted wrong", "label unknown"]
@@ -73,7 +73,7 @@ def histogram_chart(step: float) -> dict[str, Any]:
         alt.Chart(alt.NamedData("histogram"))
         .mark_bar(binSpacing=1)
         .encode(
-            x=alt.X("low:Q", title="certified radius (l2)", bin=alt.BinParams(binned=True, step=step)),
+            x=alt.X("low:Q", title=f"certified radius ({norm})", bin=alt.BinParams(binned=True, step=step)),
             x2="high:Q",
             y=alt.Y("count:Q", title="inputs", stack="zero", axis=alt.Axis(tickMinStep=1)),
             color=colour,

@@ -140,8 +140,8 @@ def _render(
     payload = _payload(runs, series, class_names, sheet, fit)
     edges = series[0].histogram.edges
     payload["charts"] = {
-        "accuracy": accuracy_chart(look, value, float(curve.thresholds[-1])),
-        "histogram": histogram_chart(float(edges[1] - edges[0])),
+        "accuracy": accuracy_chart(look, value, float(curve.thresholds[-1]), curve.norm),
+        "histogram": histogram_chart(float(edges[1] - edges[0]), curve.norm),
     }
     templates = files("buckler.report") / "templates"
     script = (templates / "page.js").read_text(encoding="utf-8")

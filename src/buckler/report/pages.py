@@ -53,6 +53,9 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
     groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
     called = series_names(names, [(run, group.certificates[0]) for run, group in groups])
+    norms = list(dict.fromkeys(group.certificates[0].law.norm for _, group in groups))
+    if len(norms) > 1:
+        raise InvalidInput(f"results must be in one norm to share a page; got {', '.join(norms)}")
     top = max(certificate.radius for _, group in groups for certificate in group.certificates)
     top = top or max(group.certificates[0].law.unit for _, group in groups)
     # Where all radii were asked for beforehand, steps are drawn at those.
@@ -86,7 +89,7 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
             "alpha": _distinct(f"{kind.alpha:g}" for kind in kinds),
             "margin": _distinct(kind.margin_kind for kind in kinds),
             "radius": _distinct(kind.radius_kind for kind in kinds),
-            "class": _distinct("given" if kind.n0 == 0 else f"selected on {kind.n0:,} draws" for kind in kinds),
+            "class": _distinct(kind.class_from for kind in kinds),
             "scores": _distinct(
                 kind.map if kind.temperature is None else f"{kind.map} at temperature {kind.temperature:g}"
                 for kind in kinds

@@ -65,6 +65,13 @@ def guarantee(groups: Sequence[Sequence[Certificate]], model: str, data: str, de
     other = sorted({certificate.n0 for certificate in every} - {0})
     ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
+    if alpha == 0.0:
+        risk = f"without an error probability: its {draws[0]:,} copies are all there are, and the class is theirs"
+        return (
+            f"{model}, smoothed with {noises}, was certified on {total:,} inputs of {data}: each certificate says that "
+            f"the smoothed classifier, not the model itself, predicts one class everywhere in {ball} ball around the "
+            f"input, {risk}. There is no band."
+        )
     size = f"{total:,} input{'' if total == 1 else 's'}"
     return (
         f"{model}, smoothed with {noises}, was certified on {size} of {data}: each certificate "

@@ -136,6 +136,14 @@ class RunSpec:
         put(self, "sigma", law.parameters.get("sigma"))
         put(self, "law", None if plain else law.name)
         put(self, "law_parameters", rest or None)
+        if law.total is not None:
+            fixed = {"n": law.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (law.total,)}
+            put(self, "checkpoints", tuple(self.checkpoints) or fixed["checkpoints"])
+            unfit = [name for name, value in fixed.items() if getattr(self, name) != value]
+            if unfit:
+                raise InvalidInput(
+                    f"{unfit[0]} must be {fixed[unfit[0]]} for {law.describe()}; got {show(getattr(self, unfit[0]))}"
+                )
         if self.dimension is not None:
             put(self, "dimension", check_whole("dimension", self.dimension, 1))
 
@@ -160,7 +168,7 @@ class RunSpec:
         It follows from the specification alone, so that what is drawn for an input does not depend on where shards
         end: kernels may round differently for another batch.
         """
-        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws == "words")
+        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws != "gaussian")
         fitting = FULL_BATCHES["cuda" if on_device else "philox"] * self.batch_size // (self.n + self.n0)
         return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
@@ -207,6 +215,14 @@ def hash_of(values: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
 
 
+def with_draws(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the numbers of draws that a law without chance fixes, where they are left open."""
+    if "law" not in values:
+        return dict(values)
+    total = settled(values.get("sigma"), values["law"], values.get("law_parameters")).total
+    return dict(values) if total is None else {"n": total, "n0": 0, **values}
+
+
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
     """Return the specification with these fields; unknown and missing ones are named."""
     if not isinstance(values, Mapping):
@@ -214,6 +230,7 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     unknown = sorted(str(k) for k in values.keys() - FIELDS)
     if unknown:
         raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
+    values = with_draws(values)
     needed = ("model", "data", *(() if "law" in values else ("sigma",)), "num_classes", "n")
     missing = [k for k in needed if k not in values]
     if missing:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.splitting import LEVELS, MIDDLES
+from buckler.laws.exact import LEVELS
+from buckler.laws.splitting import MIDDLES
 
 LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
 
