@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from buckler.records import Scores as Scores
     from buckler.smoothed import Smoothed as Smoothed
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = ("laws",)
 _HOME = {
