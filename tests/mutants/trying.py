@@ -48,6 +48,7 @@ SHORT, LONG = 180, 600
 for ever, which is noticed. A busy machine takes longer and no more of these."""
 WALL = 1800.0
 """Seconds after which a step that is not looping is given up without a verdict."""
+NO_TESTS = 5
 LIMITED = (
     "import os, resource as r, sys; r.setrlimit(r.RLIMIT_CPU, ({0}, {0} + 5)); os.execv(sys.executable, sys.argv[1:])"
 )
@@ -115,8 +116,8 @@ def copy_tree(root: Path, to: Path) -> None:
 def run_tests(tree: Path, tests: list[str], limit: int = LONG, ends: float = inf, *options: str) -> Verdict:
     """Run these tests in a tree until the first failure, for so many processor seconds, and no longer than ``ends``."""
     code, said, seconds = _pytest(tree, ["-x", *options, *tests], limit, min(ends, time.monotonic() + WALL))
-    if code is None or code == 0:
-        return Verdict("" if code == 0 else None, seconds)
+    if code is None or code in {0, NO_TESTS}:
+        return Verdict(None if code is None else "", seconds)
     if code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return Verdict("no end", seconds)
     if code not in {1, 2, 3, -signal.SIGSEGV, -signal.SIGABRT}:
@@ -127,7 +128,7 @@ def run_tests(tree: Path, tests: list[str], limit: int = LONG, ends: float = inf
 def failing(tree: Path, test: str) -> list[str]:
     """Return which tests of a file fail on the tree as it is: those would find every mutant."""
     code, said, _ = _pytest(tree, [test], LONG, time.monotonic() + WALL)
-    return [] if code in {0, 5} else failures(said) or [test]
+    return [] if code in {0, NO_TESTS} else failures(said) or [test]
 
 
 def failures(said: str) -> list[str]:
