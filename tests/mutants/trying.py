@@ -48,7 +48,7 @@ SHORT, LONG = 180, 600
 for ever, which is noticed. A busy machine takes longer and no more of these."""
 WALL = 1800.0
 """Seconds after which a step that is not looping is given up without a verdict."""
-NO_TESTS = 5
+USAGE, NO_TESTS = 4, 5
 LIMITED = (
     "import os, resource as r, sys; r.setrlimit(r.RLIMIT_CPU, ({0}, {0} + 5)); os.execv(sys.executable, sys.argv[1:])"
 )
@@ -120,7 +120,7 @@ def run_tests(tree: Path, tests: list[str], limit: int = LONG, ends: float = inf
         return Verdict(None if code is None else "", seconds)
     if code in {-signal.SIGXCPU, -signal.SIGKILL}:
         return Verdict("no end", seconds)
-    if code not in {1, 2, 3, -signal.SIGSEGV, -signal.SIGABRT}:
+    if code == USAGE:
         raise RuntimeError(f"pytest ended with {code} on {tests}:\n{said[-3000:]}")
     return Verdict(next(iter(failures(said)), f"pytest ended with {code}"), seconds)
 
