@@ -23,7 +23,10 @@ Kind = TypeVar("Kind", bound=Claim)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it."""
+    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it.
+
+    ``seed`` is the noise's, where the draws are made here.
+    """
 
     law: Law
     alpha: float
@@ -32,6 +35,7 @@ class Terms:
     radius: RadiusKind
     map: SimplexMap = "hardmax"
     temperature: float | None = None
+    seed: int | None = None
     dimension: int | None = None
 
     def limits(self, n: IntArray, compute: Callable[[float, BoolArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -73,7 +77,7 @@ def terms_of(
     kind = kinds[0] if radius is None else check_choice("radius", radius, get_args(RadiusKind))
     if kind not in kinds:
         raise InvalidInput(f"radius {kind!r} follows from the {noise.kinds.get(kind)} margin; got margin {margin!r}")
-    return Terms(noise, check_alpha(alpha), method, margin, kind, map_, temperature, dimension)
+    return Terms(noise, check_alpha(alpha), method, margin, kind, map_, temperature, dimension=dimension)
 
 
 class MarginLimits(NamedTuple):
@@ -134,6 +138,7 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             sound=sound,
             uniform=None if uniforms is None else uniforms[i],
             price=price,
+            seed=terms.seed,
         )
         for i, (name_, low, chosen, n, n0, price) in enumerate(each)
     ]

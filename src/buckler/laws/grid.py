@@ -111,7 +111,7 @@ class GridGaussian:
         """Return ``draws dimension K 2^-64``, K the number of thresholds, rounded up (T22).
 
         >>> GridGaussian(0.5).price(150_528, 100_000)
-        1.8916...e-06
+        1.8898882458984192e-06
         """
         exact = Fraction(draws * dimension * max(4, len(self.thresholds)), 1 << 64)
         return nextafter(float(exact), inf)
