@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = ("laws",)
 _HOME = {

@@ -34,6 +34,8 @@ def models(
         for name, card in cards.items():
             print(json.dumps({"name": name, **asdict(card)}))
         return
+    if not cards:
+        print(f"no networks in {home}")
     for name, card in cards.items():
         print(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
         for table in card.certified:
