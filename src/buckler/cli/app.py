@@ -93,7 +93,7 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BucklerWarning)
-            warnings.showwarning = _say_warning
+            warnings.showwarning = _say_warning  # type: ignore[assignment]
             code = app(args=arguments, prog_name="buckler", standalone_mode=False)
         sys.stdout.flush()  # what cannot be printed is told here, not by Python at its end
     except TyperException as usage:
