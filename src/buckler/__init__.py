@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from buckler import laws as laws
+    from buckler.certificates import Certificates as Certificates
     from buckler.certify.counts import certify_counts as certify_counts
     from buckler.certify.scores import certify_scores as certify_scores
     from buckler.errors import BucklerError as BucklerError
@@ -30,6 +31,7 @@ _HOME = {
     "Averaged": "sampling.denoised",
     "BucklerError": "errors",
     "Certificate": "records",
+    "Certificates": "certificates",
     "Claim": "records",
     "Counts": "records",
     "Denoised": "sampling.denoised",
