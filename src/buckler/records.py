@@ -6,7 +6,7 @@ without a promise.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, isfinite, isnan
 from typing import Any, get_args
 
@@ -151,6 +151,7 @@ class Claim:
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
     that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
     that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws.
+    ``seed`` is the noise's, where it was drawn here: with it the same call gives the same claim.
     """
 
     id: str
@@ -168,6 +169,7 @@ class Claim:
     method: str
     sound: bool = True
     uniform: float | None = None
+    seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
@@ -233,7 +235,7 @@ class Claim:
         for name in self.__dataclass_fields__:
             if name == "law":
                 found.update(self.law.parameters)
-            else:
+            elif name != "seed" or self.seed is not None:
                 found[name] = getattr(self, name)
         return found
 

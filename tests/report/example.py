@@ -36,7 +36,7 @@ def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHOD
     shift = np.where(rng.random(inputs) < 0.9, labels, (labels + 1) % 3)
     votes = np.stack([np.roll(row, k) for row, k in zip(votes, shift, strict=True)])
     ids = (ATTACK, FORMULA, *(f"image {i}" for i in range(2, inputs)))
-    groups = {}
+    groups: dict[str, list[buckler.Certificate]] = {}
     for method in methods:
         made = buckler.certify_counts(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
         assert isinstance(made, list)

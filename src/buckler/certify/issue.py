@@ -20,7 +20,10 @@ Kind = TypeVar("Kind", bound=Claim)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it."""
+    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it.
+
+    ``seed`` is the noise's, where the draws are made here.
+    """
 
     law: Law
     alpha: float
@@ -29,6 +32,7 @@ class Terms:
     radius: RadiusKind
     map: SimplexMap = "hardmax"
     temperature: float | None = None
+    seed: int | None = None
 
 
 def terms_of(
@@ -111,6 +115,7 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             method=name,
             sound=sound,
             uniform=None if uniforms is None else uniforms[i],
+            seed=terms.seed,
         )
         for i, (name_, chosen, low, n, n0) in enumerate(each)
     ]

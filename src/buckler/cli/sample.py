@@ -10,10 +10,10 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.interrupts import interruptible
-from buckler.cli.waiting import bar
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
+from buckler.waiting import bar
 
 INTERRUPTED = 3
 IN_SPEC = "that of --spec"

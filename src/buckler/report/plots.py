@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,22 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
         _draw(axes[0], curves, _looks(curves))
         axes[0].set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title)
         axes[0].legend(title=_band(curves))
+
+
+def accuracy_figure(curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy") -> Any:
+    """Return the same as a matplotlib figure, which a notebook shows by itself."""
+    with _figure([], 1) as (figure, grid):
+        _draw(grid[0][0], curves, _looks(curves))
+        grid[0][0].set(xlabel="certified radius r", ylabel=ylabel, title=title)
+        grid[0][0].legend(title=_band(curves))
+    figure._repr_png_ = lambda: _png(figure)
+    return figure
+
+
+def _png(figure: Any) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:

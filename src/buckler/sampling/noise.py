@@ -13,6 +13,7 @@ Two kinds of generator exist, and their values differ, so the kind is part of a 
 """
 
 import hashlib
+import secrets
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -65,6 +66,11 @@ class Address:
         Blocks of a stream lie 2**32 counts apart, so they cannot overlap, and only whole streams could collide.
         """
         return self._hash(size=8, with_block=False), self.block << 32
+
+
+def seed_of(seed: object) -> int:
+    """Return a checked seed; None is one from the operating system, which no model can have been fitted to."""
+    return secrets.randbelow(LARGEST_SEED) if seed is None else check_whole("seed", seed, 0, LARGEST_SEED)
 
 
 def check_address(seed: object, input_id: object, stream: Stream) -> Address:
