@@ -9,8 +9,8 @@
 The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:SEARCHES:STEPS:DRAWS, and
 may be given several times. Shown are the refuted radius over the certified one (median, quartiles, smallest), how many
 were refuted, the search's noisy copies an image and its rate a second, and seconds an image by the clock: of the search
-alone, and of everything. Certifying and compiling are not counted. Without a model, a small untrained network and random
-images stand in: they run anywhere, and say nothing about a trained network.
+alone, and of everything. Certifying and compiling are not counted. Without a model, a small untrained network and
+random images stand in: they run anywhere, and say nothing about a trained network.
 """
 
 import argparse
@@ -82,7 +82,7 @@ def certified(engine: Engine, x: AnyArray, options: argparse.Namespace) -> tuple
         chosen = engine.votes(x, ids, "selection", SELECTION)
         votes = engine.votes(x, ids, "estimation", options.n)
     made = certify_counts(votes, selection=chosen, sigma=options.sigma, alpha=options.alpha, ids=ids)
-    assert not isinstance(made, Certificate)  # noqa: S101  (many in, many out)
+    assert not isinstance(made, Certificate)
     kept = [c for c in made if c.predicted is not None][: options.images]
     return x[[int(c.id) for c in kept]], kept
 
@@ -120,8 +120,8 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
         low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75]) if ratio.size else (np.nan,) * 3
         print(
             f"{text:24} ratio median {middle:.3f}, quartiles {low:.3f} {high:.3f}, smallest "
-            f"{ratio[0] if ratio.size else np.nan:.3f}; {ratio.size} refuted; {looked / len(x):,.0f} copies an image at "
-            f"{looked / searching:,.0f}/s, {sum(r.n for r in made) / len(x):,.0f} draws to judge; "
+            f"{ratio[0] if ratio.size else np.nan:.3f}; {ratio.size} refuted; {looked / len(x):,.0f} copies an image "
+            f"at {looked / searching:,.0f}/s, {sum(r.n for r in made) / len(x):,.0f} draws to judge; "
             f"{searching / len(x):.3f} s an image to search, {took / len(x):.3f} s in all",
             flush=True,
         )

@@ -51,7 +51,9 @@ class Refutation:
         ):
             raise InvalidInput("a refutation is the last of its candidates that passed, none of them after a failure")
         if (self.radius is None) != (self.point is None) or self.rival == self.label:
-            raise InvalidInput("a refutation has a radius, a point and a rival other than the class; an abstention none")
+            raise InvalidInput(
+                "a refutation has a radius, a point and a rival other than the class; an abstention none"
+            )
         if self.radius is not None and not (isfinite(check_real("radius", self.radius)) and self.radius >= 0.0):
             raise InvalidInput(f"radius must be at least 0; got {self.radius}")
 

@@ -54,8 +54,8 @@ def test_planted_bugs_are_found(bug: Value) -> None:
 def test_a_rival_read_off_the_same_draws_is_found() -> None:
     """A hundred equal classes, so nothing can be refuted; the fullest of the rivals seems to win.
 
-    Passes for any seed: the true chances are near .004 and .13 (of 2,000 runs 7 and 268 were seen to cross), and the level
-    of .05 is more than seven standard deviations away from either.
+    Passes for any seed: the true chances are near .004 and .13 (of 2,000 runs 7 and 268 were seen to cross), and the
+    level of .05 is more than seven standard deviations away from either.
     """
     runs, alpha, m = 2000, 0.05, 100
     rng = np.random.default_rng(0)

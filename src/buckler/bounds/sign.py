@@ -10,8 +10,8 @@ import numpy as np
 from buckler.errors import InvalidInput, check_float_array, check_whole_array
 from buckler.types import ArrayLike, FloatArray
 
-STAKES: FloatArray = 0.95 * 2.0 ** (-0.5 * np.arange(16))
-"""From 0.95 to 0.005: the best stake for a share theta of the decisive votes is ``2 theta - 1``. Power, not validity."""
+STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
+"""From 0.95 to 0.005; the best one for a share theta of the decisive votes is ``2 theta - 1``. Power, not validity."""
 
 ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""

@@ -23,11 +23,11 @@ from buckler.types import FloatArray, IntArray
 AttackName = Literal["decoupled", "pgd"]
 
 TURNS = (1.0, 0.05)
-"""Length of a step along the unit gradient, beside the unit direction, first and last: at first the gradient takes over,
-at last some twenty are averaged."""
+"""Length of a step along the unit gradient, beside the unit direction: at first the gradient takes over, at last some
+twenty are averaged."""
 
 GAINS = (1.3, 0.1)
-"""How much of the distance to the boundary, estimated from the votes of one step, the norm is moved by, first and last."""
+"""How much of the distance to the boundary, estimated from the votes of one step, the norm moves: at first, at last."""
 
 MOMENTUM, MEMORY = 0.7, 0.85
 """Of the gradient's direction, and of the votes that searches are compared by."""
@@ -121,7 +121,7 @@ class Search:
         self._best = torch.zeros_like(self._x)
 
     def run(self, tick: Callable[[int], None] = lambda _: None) -> FloatArray:
-        """Search, and return the distance at which each input's class seems to lose; ``tick`` is told the draws made."""
+        """Search, and return the distance at which each class seems to lose; ``tick`` is told the draws made."""
         rows = self._aim()
         tick(FIRST_LOOK * len(self._x))
         plan, draws = self._attack, self._attack.draws
@@ -162,8 +162,8 @@ class Search:
         zero = torch.zeros((len(each), *self._x.shape[1:]), device=self._x.device)
         free = torch.arange(len(each), device=self._x.device) % searches == searches - 1
         return _Rows(
-            each, self._labels[each], aims.flatten(), free, zero, zero.clone(), torch.zeros(len(each), device=zero.device),
-            torch.zeros((len(each), scores.shape[1]), device=self._x.device),
+            each, self._labels[each], aims.flatten(), free, zero, zero.clone(),
+            torch.zeros(len(each), device=zero.device), torch.zeros((len(each), scores.shape[1]), device=zero.device),
         )  # fmt: skip
 
     def _step(self, rows: _Rows, block: int, draws: int, share: float) -> None:
@@ -179,7 +179,11 @@ class Search:
             move = _between(GAINS, share) * 0.5 * self._sigma * _margin(seen.votes, rows.label)
             rows.norm = (rows.norm + move).clamp(0.0, self._reach)
         if block == 1:  # up to here at the inputs themselves
-            rows.norm = self._start[rows.inputs] if self._attack.name == "pgd" else torch.maximum(rows.norm, self._start[rows.inputs])
+            rows.norm = (
+                self._start[rows.inputs]
+                if self._attack.name == "pgd"
+                else torch.maximum(rows.norm, self._start[rows.inputs])
+            )
 
     def _keep_best(self, rows: _Rows, count: int) -> None:
         """Keep the searches of each input that are nearest, less what their votes say is still to go."""
@@ -224,4 +228,6 @@ def _margin(votes: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
     """Return the quantile margin that the votes suggest, half a vote added to either side so that it is finite."""
     quantile = torch.special.ndtri((votes + 0.5) / (votes.sum(dim=1, keepdim=True) + 1.0))
     own = label[:, None]
-    return (quantile.gather(1, own) - quantile.scatter(1, own, -torch.inf).amax(dim=1, keepdim=True))[:, 0]
+    rival = quantile.scatter(1, own, -torch.inf).amax(dim=1)
+    margin: torch.Tensor = quantile.gather(1, own)[:, 0] - rival
+    return margin

@@ -27,7 +27,7 @@ COARSE, FINE = np.array([0.8, 0.9, 1.0, 1.1, 1.2, 1.35]), np.array([0.95, 0.975,
 COARSE_DRAWS, FINE_DRAWS = 256, 1024
 """Distances at which votes are counted, as shares of the one found, twice: heuristic, as all of the search."""
 
-EXCESS = (0.4, 0.2, 0.1, 0.05, 0.025, 0.0125, 0.006)
+EXCESS = (0.4, 0.2, 0.1, 0.05, 0.035, 0.025, 0.018, 0.012, 0.008, 0.005)
 """Candidates: this much beyond the distance at which votes seem to tie."""
 
 MAX_DRAWS = 20_000
@@ -76,7 +76,7 @@ class PairTests:
 
 
 class Attacked(Protocol):
-    """What is attacked (``sampling.gradients``): looked at with gradients, asked for votes to search and to judge by."""
+    """What is attacked (``sampling.gradients``): looked at with gradients, asked for votes to search and judge by."""
 
     device: Any
 
@@ -139,7 +139,7 @@ class Refuting:
             points = search.points(rows, norms[rows])
             radii = distances_between(points, x[rows])
             tests = PairTests(labels[rows], rivals[rows], self.alpha, self.max_n)
-            model.judge(points, [ids[i] for i in rows], tests)
+            model.judge(points, [ids[i] for i in rows.tolist()], tests)
             for row, i in enumerate(rows.tolist()):
                 votes = (int(tests.n[row]), int(tests.wins[row]), int(tests.losses[row]))
                 tried[i].append(PairTest(float(radii[row]), int(rivals[i]), *votes, bool(tests.passed[row])))
@@ -169,7 +169,7 @@ class _Line:
         """Return where the class and its strongest rival seem to tie, by a line through margins, and that rival."""
         ids, labels = self.ids, self.labels
         places, norms = np.repeat(np.arange(len(ids)), len(shares)), np.outer(distances, shares)
-        names = [f"{ids[i]}/{share:g}" for i, share in zip(places, np.tile(shares, len(ids)), strict=True)]
+        names = [f"{ids[i]}/{share:g}" for i, share in zip(places.tolist(), np.tile(shares, len(ids)), strict=True)]
         votes = self.model.count(self.search.points(places, norms.ravel()), names, n).reshape(len(ids), len(shares), -1)
         away = votes[:, len(shares) // 2 :].sum(axis=1)
         away[np.arange(len(ids)), labels] = -1

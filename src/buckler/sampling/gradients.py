@@ -19,7 +19,6 @@ from buckler.sampling.modules import TorchClassifier
 from buckler.sampling.noise import NOISE_BLOCK, Float32Array, check_address, gaussian
 from buckler.types import IntArray
 
-
 BLOCKS = 64
 """Blocks of noise that one look may take."""
 
@@ -77,9 +76,9 @@ class Attacked:
         whole, rest = divmod(draws, NOISE_BLOCK)
         parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)
         seen = [self._each(points, inputs, pair, BLOCKS * block + k, rows) for k, rows in enumerate(parts)]
-        shares = [rows / draws for rows in parts]
-        scores, gradient = (sum(w * part[k] for w, part in zip(shares, seen, strict=True)) for k in (1, 2))
-        return Seen(sum(part.votes for part in seen), scores, gradient)
+        votes, scores, gradient = (torch.stack(kind) for kind in zip(*seen, strict=True))
+        shares = torch.tensor([rows / draws for rows in parts], device=self.device)
+        return Seen(votes.sum(dim=0), torch.tensordot(shares, scores, 1), torch.tensordot(shares, gradient, 1))
 
     def _each(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
         found, first = [], 0
