@@ -27,6 +27,10 @@ class UnsoundMethod(InvalidInput):
     """A method without a guarantee was asked for a certificate."""
 
 
+class BucklerWarning(UserWarning):
+    """Something that was done otherwise than one may think; the command line says it in a line."""
+
+
 class MissingExtra(BucklerError, ImportError):  # noqa: N818
     """An optional part is needed and not installed."""
 
