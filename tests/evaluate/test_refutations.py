@@ -79,7 +79,8 @@ def test_linear_radii_are_met(attack: Attack) -> None:
     labels = (POINTS @ WEIGHTS > 0).astype(np.int64)
     found = refuted(Linear(WEIGHTS), POINTS, labels, attack)
     for made, label, radius in zip(found, labels, np.abs(POINTS @ UNIT), strict=True):
-        assert made.radius is not None and made.point is not None
+        assert made.radius is not None
+        assert made.point is not None
         assert radius * (1.0 - 1e-6) <= made.radius <= 1.05 * radius
         assert (made.rival, made.label) == (1 - label, label)
 
@@ -110,15 +111,17 @@ def test_an_attack_that_reports_its_own_votes_claims_too_much_and_ours_does_not(
         claimed = search.run()
     assert (claimed < truth).sum() >= 5
     ours = refuted(Linear(WEIGHTS), x, labels, attack, max_n=4000)
-    assert all(made.radius is None or made.radius >= radius * (1.0 - 1e-6) for made, radius in zip(ours, truth, strict=True))
-    assert sum(made.radius is not None for made in ours) >= 35
+    found = np.array([np.inf if made.radius is None else made.radius for made in ours])
+    assert (found >= truth * (1.0 - 1e-6)).all()
+    assert np.isfinite(found).sum() >= 35
 
 
 def test_a_class_that_loses_at_the_input_is_refuted_there() -> None:
     labels = (POINTS @ WEIGHTS < 0).astype(np.int64)
     far = np.argsort(-np.abs(POINTS @ WEIGHTS))[:2]
     for made in refuted(Linear(WEIGHTS), POINTS[far], labels[far], QUICK):
-        assert made.radius is not None and made.radius <= 1e-6
+        assert made.radius is not None
+        assert made.radius <= 1e-6
         assert len(made.tried) <= 2
 
 
@@ -129,14 +132,16 @@ def test_points_stay_in_the_range_and_within_reach() -> None:
     assert {r.radius is None for r in made} == {True, False}
     for r, point in zip(made, x.astype(np.float32), strict=True):
         if r.point is not None and r.radius is not None:
-            assert r.point.min() >= 0.0 and r.point.max() <= 1.0
+            assert r.point.min() >= 0.0
+            assert r.point.max() <= 1.0
             assert np.linalg.norm(r.point.astype(np.float64) - point) <= r.radius <= 0.6 + 1e-6
 
 
 def test_the_module_is_given_back_as_it_came() -> None:
     module = Linear(WEIGHTS).train()
     refuted(module, POINTS[:1], np.array([1]), Attack(searches=1, steps=3, draws=4), reach=0.01)
-    assert module.training and module.weight.requires_grad
+    assert module.training
+    assert module.weight.requires_grad
 
 
 def test_what_has_no_gradients_is_refused_by_name() -> None:
@@ -148,9 +153,11 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
 def test_pairs_are_decided_apart() -> None:
     tests = PairTests(np.array([0, 0, 0]), np.array([1, 2, 1]), 1e-3, 500)
     tests.update(np.array([0, 1]), np.array([[10, 90, 0], [90, 5, 5]]))
-    assert tests.undecided.tolist() == [2] and tests.passed.tolist() == [True, False, False]
+    assert tests.undecided.tolist() == [2]
+    assert tests.passed.tolist() == [True, False, False]
     tests.update(np.array([2]), np.array([[250, 250, 0]]))
-    assert tests.undecided.tolist() == [] and not tests.passed[2]
+    assert tests.undecided.tolist() == []
+    assert not tests.passed[2]
 
 
 def test_distances_are_rounded_up() -> None:
@@ -178,6 +185,8 @@ def test_a_refutation_cannot_contradict_itself(wrong: dict[str, object]) -> None
             "law": Gaussian(0.5), "tried": (WON, LOST)}  # fmt: skip
     made = Refutation(**good)  # type: ignore[arg-type]
     assert (made.n, made.margin) == (200, 0.8)
-    assert made.contradicts(2.1) and not made.contradicts(2.0) and "distance 2.0000" in str(made)
+    assert made.contradicts(2.1)
+    assert not made.contradicts(2.0)
+    assert "distance 2.0000" in str(made)
     with pytest.raises(InvalidInput):
         Refutation(**{**good, **wrong})  # type: ignore[arg-type]
