@@ -37,11 +37,22 @@ FIRST_LOOK = 128
 
 
 class Seen(Protocol):
-    """What noisy copies say at each point: votes and mean scores ``[points, m]``, and the gradient of the pair."""
+    """What noisy copies say at each point."""
 
-    votes: torch.Tensor
-    scores: torch.Tensor
-    gradient: torch.Tensor
+    @property
+    def votes(self) -> torch.Tensor:
+        """Votes ``[points, m]``."""
+        ...
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """Mean scores ``[points, m]``."""
+        ...
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """Where the rival's mean score rises over the class's."""
+        ...
 
 
 class Looking(Protocol):
