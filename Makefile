@@ -12,7 +12,7 @@ COMPILE := uv pip compile -q --no-config --all-extras --group dev -c constraints
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs clean
+.PHONY: help demo test pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,11 +60,17 @@ lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for 
 	$(PIP) install uv
 	$(BIN)/$(COMPILE) --group docs --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock' -o $(LOCK)
 
-docs: $(VENV)/.docs  ## build the site of the documentation into site/; a warning is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+docs: $(VENV)/.docs  ## build the site into site/, to be read from disk; SERVED=1 adds a search, which needs a server
+	NO_MKDOCS_2_WARNING=1 BUCKLER_SEARCH=$(if $(SERVED),true,false) $(BIN)/python -m mkdocs build --strict --quiet
+
+dist: $(VENV)/.dist  ## build wheel and source archive into dist/, and check them as a package index would
+	rm -rf dist
+	$(BIN)/python -m build -q
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 clean:  ## remove the environments and everything generated
-	rm -rf .venv .venv-* demo site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* demo dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -87,4 +93,8 @@ $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(PIP) install $(if $(LOCKED),-c $(LOCK)) --group docs
+	touch $@
+
+$(VENV)/.dist: $(VENV)/bin/python pyproject.toml
+	$(PIP) install --group dist
 	touch $@

@@ -3,7 +3,7 @@
     python benchmarks/l1_cifar.py --data cifar10.npz --weights models/cifar10-resnet110-splitting2.50.safetensors \
         --device cuda --every 20 --n 10000
 
-Without chance: every one of the 510 lambda copies of each image, error probability 0 (theory T34). The published
+Without chance: every one of the 510 lambda copies of each image, error probability 0 (theory T29). The published
 figures are those of Levine and Feizi (*Improved, deterministic smoothing for L1 certified robustness*, ICML 2021) at
 the best lambda for each radius, on the whole test set with a larger network.
 

@@ -8,6 +8,7 @@ from scipy.special import ndtr
 
 import buckler
 import buckler.smoothed as smoothed_module
+from buckler import many
 from buckler.types import AnyArray
 
 
@@ -122,15 +123,23 @@ class Ends:
 
 def test_the_answer_so_far_is_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Ends(9, problem=False)
-    monkeypatch.setattr(smoothed_module, "time", model)
+    monkeypatch.setattr(many, "time", model)
     stopped = buckler.Smoothed(model, sigma=0.5, num_classes=2).decide([0.85, 0.0], radii=[0.25, 0.8], max_seconds=5.0)
     assert (stopped.decision, stopped.by_exam) == ("undecided", 0)
     assert stopped.certificate.radius == 0.25
-    interrupted = buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], precision=0.05)
+
+
+@pytest.mark.parametrize("asked", [{"precision": 0.05}, {"radii": [0.25, 0.84]}])
+def test_an_interrupt_leaves_the_answer_so_far_without_an_exam(asked: Any) -> None:
+    smoothed = buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2)
+    interrupted = smoothed.decide([0.85, 0.0], **asked)
     assert (interrupted.decision, interrupted.by_exam) == ("undecided", 0)
     assert 0.0 < interrupted.certificate.radius < 0.85
-    with pytest.raises(KeyboardInterrupt):
-        buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], radii=[0.25, 0.8])
+    assert interrupted.certificate.n < 100_000
+    with pytest.raises(KeyboardInterrupt):  # in the selection draws there is no answer yet
+        buckler.Smoothed(Ends(1, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], **asked)
+    with pytest.raises(KeyboardInterrupt):  # nor in the first estimation draws
+        buckler.Smoothed(Ends(2, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], **asked)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from buckler import laws as laws
+    from buckler.certificates import Certificates as Certificates
     from buckler.certify.counts import certify_counts as certify_counts
     from buckler.certify.scores import certify_scores as certify_scores
     from buckler.errors import BucklerError as BucklerError
@@ -19,16 +20,21 @@ if TYPE_CHECKING:
     from buckler.records import Counts as Counts
     from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
+    from buckler.sampling.denoised import Averaged as Averaged
+    from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _ROOMS = ("laws",)
 _HOME = {
+    "Averaged": "sampling.denoised",
     "BucklerError": "errors",
     "Certificate": "records",
+    "Certificates": "certificates",
     "Claim": "records",
     "Counts": "records",
+    "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
     "MarginBound": "records",
     "Scores": "records",

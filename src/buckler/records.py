@@ -7,7 +7,7 @@ without a promise.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from math import inf, isfinite, isnan
 from typing import Any, get_args
@@ -161,7 +161,8 @@ class Claim:
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
     that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
     that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws. ``price``
-    is what the drawing of the law costs, a part of ``alpha``.
+    is what the drawing of the law costs, a part of ``alpha``. ``seed`` is
+    the noise's, where it was drawn here: with it the same call gives the same claim.
     """
 
     id: str
@@ -180,6 +181,7 @@ class Claim:
     sound: bool = True
     uniform: float | None = None
     price: float = 0.0
+    seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
@@ -259,11 +261,12 @@ class Claim:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields in order; in the place of the law its sigma, None without one, and last the whole of it."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "law"}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"law", "seed"}}
         before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("law")))
         sigma = {"sigma": self.law.parameters.get("sigma")}
         law = {"law": self.law.name, "law_parameters": json.dumps(dict(self.law.parameters), sort_keys=True)}
-        return {**before, **sigma, **fields, **law}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {**before, **sigma, **fields, **law, **seed}
 
     def __str__(self) -> str:
         """Return the claim in one sentence, the radius rounded down."""

@@ -1,28 +1,29 @@
-"""A model, a law of noise and an input -> a certificate, in memory: the door for one's own program."""
+"""A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
 
-import time
-from collections.abc import Sequence
-from contextlib import closing
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Unpack
 
-from buckler.certify.anytime import AnytimeTest
-from buckler.certify.counts import certify_counts
+from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
-from buckler.certify.ladder import Ladder, radii_for
-from buckler.certify.registry import sound_method
-from buckler.certify.scores import certify_scores
-from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.errors import InvalidInput, check_label
 from buckler.laws import law_of
+from buckler.many import Inputs, Show, axes_explained, certify_each, decide_each, names_of
+from buckler.plans import (
+    CertifyOptions,
+    DecideOptions,
+    check_keywords,
+    fixed_draws,
+    ladder_of,
+    selection_draws,
+    to_decide,
+)
 from buckler.records import Certificate
-from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import content_id
+from buckler.sampling.engine import BATCH_SIZE, Engine
+from buckler.sampling.noise import seed_of
 from buckler.sampling.values import as_floats, check_value_range
 from buckler.types import ArrayLike, Float32Array, Law, MarginKind, RadiusKind, SimplexMap
-
-DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
-"""Draws unless told: for estimation, for selection, and for estimation at most where drawing ends when decided."""
 
 
 class Smoothed:
@@ -59,6 +60,10 @@ class Smoothed:
         self.value_range = None if value_range is None else check_value_range(value_range)
         self.classifier = as_classifier(model, num_classes=num_classes)
 
+    def __repr__(self) -> str:
+        """Return the model, the noise and the classes."""
+        return f"Smoothed({self.classifier!r}, law={self.law}, num_classes={self.classifier.num_classes})"
+
     def certify(
         self,
         x: ArrayLike,
@@ -66,7 +71,7 @@ class Smoothed:
         n: int | None = None,
         n0: int | None = None,
         alpha: float = 1e-3,
-        seed: int = 0,
+        seed: int | None = 0,
         label: int | None = None,
         margin: MarginKind | None = None,
         method: str | None = None,
@@ -88,7 +93,8 @@ class Smoothed:
         The class is ``label`` if given, else the top class of ``n0`` selection draws (100 unless told); the ``n``
         estimation draws (1000 unless told) are separate. Noise depends on the seed and on ``id``, by default made from
         the values of x: different inputs never share noise, and the same call gives the same certificate. A command
-        names inputs by their row, so ``id="7"`` has the noise of row 7 there.
+        names inputs by their row, so ``id="7"`` has the noise of row 7 there. ``seed=None`` takes a seed from the
+        operating system; the certificate tells which.
 
         ``map`` is how logits become scores: ``hardmax`` smooths votes (method ``exact`` unless told), ``softmax`` at a
         ``temperature`` and ``sparsemax`` smooth the scores themselves (method ``pairwise/star`` unless told, any
@@ -98,62 +104,50 @@ class Smoothed:
         decided: see ``decide``, which also tells how. The certificate is of the largest radius certified, it holds
         whenever drawing stopped, and its ``n`` is what was used.
         """
-        point = self._point(x)
-        name = content_id(point) if id is None else id
-        check_alpha(alpha)
-        ways = {"target_radius": target_radius, "radii": radii, "precision": precision}
-        asked = [key for key, value in ways.items() if value is not None]
-        if asked:
-            others = {"n": n, "method": method, "radius": radius, "temperature": temperature}
-            given = [key for key, value in others.items() if value is not None] + ["map"] * (map != "hardmax")
-            if given or len(asked) > 1:
-                unfit, kind = (
-                    (given[0], "for a fixed number of draws") if given else (asked[1], "another way to decide")
-                )
-                raise InvalidInput(f"{unfit} is {kind}; with {asked[0]} it does not apply")
-            return self.decide(
-                x, radii=radii if target_radius is None else (target_radius,), precision=precision, max_n=max_n,
-                max_seconds=max_seconds, n0=n0, alpha=alpha, seed=seed, label=label, margin=margin, id=id,
-            ).certificate  # fmt: skip
-        for key, value in {"max_n": max_n, "max_seconds": max_seconds}.items():
-            if value is not None:
-                raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
-        draws = check_whole("n", (self.law.total or DRAWS) if n is None else n, 1)
-        selection_draws = self._selection_draws(n0, label, map) if self.law.total is None else 0
-        if self.law.total is not None and (map != "hardmax" or n0):
-            unfit = f"n0 {n0}" if n0 else f"map {map!r}"
-            raise InvalidInput(f"{self.law.describe()} has the votes of all copies and no other draws; got {unfit}")
-        engine = Engine(self.classifier, law=self.law, seed=seed)
-        deciding: dict[str, Any] = {
-            "law": self.law, "dimension": point.size, "alpha": alpha, "margin": margin,
-            "radius": radius, "label": label, "ids": [name],
-        }  # fmt: skip
-        if map == "hardmax":
-            if temperature is not None:
-                raise InvalidInput(f"temperature is for softmax scores; got map {map!r}")
-            with engine.session():
-                first = engine.votes(point[None], [name], "selection", selection_draws)[0] if selection_draws else None
-                votes = engine.votes(point[None], [name], "estimation", draws)[0]
-            chosen = None if first is None else first.tolist()
-            certificate: Certificate = certify_counts(
-                votes.tolist(), selection=chosen, method=method or "exact", **deciding
-            )
-            return certificate
-        rule = sound_method(method or "pairwise/star", "scores")
-        make = score_map(map, temperature)
-        with engine.session():
-            before = engine.scores(point[None], [name], "selection", selection_draws, make) if selection_draws else None
-            scores = engine.scores(point[None], [name], "estimation", draws, make)
-        made = certify_scores(
-            scores[0],
-            selection=None if before is None else before[0],
-            method=rule.name,
-            map=map,
-            temperature=temperature,
-            **deciding,
-        )
-        assert isinstance(made, Certificate)  # noqa: S101  (one input in, one certificate out)
-        return made
+        return self.certify_many(
+            self._point(x)[None], n=n, n0=n0, alpha=alpha, seed=seed, labels=None if label is None else [label],
+            margin=margin, method=method, radius=radius, map=map, temperature=temperature, target_radius=target_radius,
+            radii=radii, precision=precision, max_n=max_n, max_seconds=max_seconds, ids=None if id is None else [id],
+            progress=False,
+        )[0]  # fmt: skip
+
+    def certify_many(
+        self,
+        x: ArrayLike,
+        *,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+        **options: Unpack[CertifyOptions],
+    ) -> Certificates:
+        """Return the certificates of inputs ``x[inputs, ...]``, as ``certify`` gives each, in full batches.
+
+        **Guarantee.** That of ``certify`` for each certificate; inputs have noise of their own, so their errors are
+        independent.
+
+        ``options`` are those of ``certify``; ``labels`` are classes to certify in place of selected ones.
+        ``batch_size`` rows are given to the model at once (512 unless told). A bar shows how far it is, on a terminal
+        or in a notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of
+        all. On an interrupt (Ctrl-C), or after ``max_seconds``, what there is comes back: certificates of the first
+        inputs, which hold like any other.
+
+        >>> import numpy as np
+        >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
+        >>> smoothed.certify_many([[0.6], [-1.0], [0.0]], n=1000)
+        Certificates(3 inputs, 1 abstained, median radius 0.4942)
+        """
+        check_keywords(options, CertifyOptions.__optional_keys__)
+        inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
+        ladder = to_decide(options)
+        if ladder is not None:
+            decided = self._decided(inputs, ladder, progress)
+            return Certificates((one.certificate for one in decided), asked=len(inputs.x))
+        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
+        plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
+        with _shown("certifying", progress) as show, axes_explained(inputs):
+            made = certify_each(inputs, plan, show)
+        return Certificates(made, asked=len(inputs.x))
 
     def decide(
         self,
@@ -165,7 +159,7 @@ class Smoothed:
         max_seconds: float | None = None,
         n0: int | None = None,
         alpha: float = 1e-3,
-        seed: int = 0,
+        seed: int | None = 0,
         label: int | None = None,
         margin: MarginKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
@@ -177,8 +171,8 @@ class Smoothed:
 
         Drawing goes on until every radius is certified, the next one looks hopeless, or ``max_n`` draws (100,000 unless
         told) are spent. With a ``precision`` in place of radii, as much is certified as there is: a fine ladder, until
-        the certified radius is within that share of the estimated one. After ``max_seconds`` the answer so far is
-        returned, and with a precision on an interrupt (Ctrl-C) too; its decision is then ``undecided``.
+        the certified radius is within that share of the estimated one. After ``max_seconds``, or on an interrupt
+        (Ctrl-C), the answer so far is returned; its decision is then ``undecided``, and its exam forfeited.
 
         >>> import numpy as np
         >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
@@ -186,29 +180,50 @@ class Smoothed:
         >>> decided.decision, decided.certificate.radius, len(decided.certified_at)
         ('hopeless', 0.5, 2)
         """
-        point = self._point(x)
-        name = content_id(point) if id is None else id
-        deadline = None if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
-        draws = self._selection_draws(n0, label, "hardmax")
-        if (radii is None) == (precision is None):
-            raise InvalidInput("radii or precision must be given, and not both")
-        rungs = radii_for(self.law, precision, margin) if precision is not None else radii
-        how: dict[str, Any] = {"law": self.law, "dimension": point.size, "precision": precision, "margin": margin}
-        ladder = Ladder(rungs, alpha=alpha, max_n=MAX_DRAWS if max_n is None else max_n, **how)  # type: ignore[arg-type]
-        engine = Engine(self.classifier, law=self.law, seed=seed)
-        with engine.session():
-            if label is None:
-                label = int(engine.votes(point[None], [name], "selection", draws)[0].argmax())
-            test = AnytimeTest(ladder, [label], engine.num_classes)
-            try:
-                with closing(draw_until_decided(engine, point[None], [name], test)) as rounds:
-                    for _ in rounds:
-                        if deadline is not None and time.monotonic() > deadline:
-                            break
-            except KeyboardInterrupt:
-                if precision is None or not test.n[0]:
-                    raise
-        return test.decided(0, name, draws)
+        return self.decide_many(
+            self._point(x)[None], radii=radii, precision=precision, max_n=max_n, max_seconds=max_seconds, n0=n0,
+            alpha=alpha, seed=seed, labels=None if label is None else [label], margin=margin,
+            ids=None if id is None else [id], progress=False,
+        )[0]  # fmt: skip
+
+    def decide_many(
+        self,
+        x: ArrayLike,
+        *,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+        **options: Unpack[DecideOptions],
+    ) -> list[Decided]:
+        """Return ``decide`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each.
+
+        ``options`` are those of ``decide``, the others as for ``certify_many``.
+        """
+        check_keywords(options, DecideOptions.__optional_keys__)
+        return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
+
+    def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
+        ladder = ladder_of(self.law, options, inputs.x[0].size)
+        n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
+        with _shown("deciding", progress) as show, axes_explained(inputs):
+            return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
+
+    def _inputs(
+        self,
+        x: ArrayLike,
+        labels: ArrayLike | None,
+        ids: Sequence[str] | None,
+        seed: int | None,
+        batch_size: int | None,
+    ) -> Inputs:
+        points = as_floats("x", x, self.value_range)
+        if points.ndim < 2 or points.size == 0:
+            raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
+        rows = BATCH_SIZE if batch_size is None else batch_size
+        engine = Engine(self.classifier, law=self.law, seed=seed_of(seed), batch_size=rows)
+        classes = None if labels is None else check_label(labels, engine.num_classes, len(points))
+        return Inputs(points, names_of(ids, points), classes, engine)
 
     def _point(self, x: ArrayLike) -> Float32Array:
         point = as_floats("x", x, self.value_range)
@@ -216,14 +231,14 @@ class Smoothed:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
         return point
 
-    @staticmethod
-    def _selection_draws(n0: int | None, label: int | None, map_: SimplexMap) -> int:
-        """Return how many selection draws to make: they select the class, and for scores tune the limit as well."""
-        if label is not None and map_ == "hardmax":
-            if n0:
-                raise InvalidInput(f"n0 is for a class that is selected, and label is given; got {n0}")
-            return 0
-        draws = check_whole("n0", SELECTION_DRAWS if n0 is None else n0, 0)
-        if label is None and draws == 0:
-            raise InvalidInput("n0 must be at least 1 when no label is given; got 0")
-        return draws
+
+@contextmanager
+def _shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
+    """Yield what shows how far it is: the caller's own function, or a bar."""
+    if callable(progress):
+        yield progress
+        return
+    from buckler.waiting import bar
+
+    with bar(what, quiet=progress is False) as advance:
+        yield advance

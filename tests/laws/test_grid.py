@@ -48,23 +48,19 @@ def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
     every = range(-half, half)
     some = every if half < 1500 else sorted({*every[:40], *every[half - 40 : half + 40], *every[-40:], *every[::97]})
     assert [k for k in some if int(found[k + half]) != exact_threshold(k, Fraction(sigma), law.fraction)] == []
-    # One threshold more on either side would be no word strictly between 0 and 2^64 that differs from it by a whole one.
+    # Beyond them on either side less than one word is left.
     assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 64
     assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
 
 
 def test_the_guide_finds_what_the_thresholds_say() -> None:
-    edges = [int(t) + shift for t in LAW.thresholds[::7] for shift in (-1, 0, 1)]
-    taken = np.array([*edges, 0, 2**64 - 1], dtype=np.uint64)
-    drawn = words(Address(0, "7", "estimation"), 1, 20_000)[0]
-    for some in (taken, drawn):
-        assert np.array_equal(
-            LAW.noise(some), np.searchsorted(LAW.thresholds, some, side="right") - LAW.thresholds.size // 2
-        )
-    # The planted bug: a threshold that counts from the word before it.
-    assert not np.array_equal(
-        LAW.noise(taken), np.searchsorted(LAW.thresholds, taken, side="left") - LAW.thresholds.size // 2
-    )
+    edges, half = LAW.thresholds[3:-3:7], len(LAW.thresholds) // 2
+    taken = np.concatenate([edges - np.uint64(1), edges, edges + np.uint64(1)])
+    for some in (taken, words(Address(0, "7", "estimation"), 1, 20_000)[0]):
+        assert np.array_equal(LAW.noise(some), np.searchsorted(LAW.thresholds, some, side="right") - half)
+    assert LAW.noise(np.array([0, (1 << 64) - 1], dtype=np.uint64)).tolist() == [-half, half]
+    # The planted bug: a threshold that counts from the word after it.
+    assert not np.array_equal(LAW.noise(taken), np.searchsorted(LAW.thresholds, taken, side="left") - half)
 
 
 def test_noisy_copies_are_points_of_the_grid() -> None:
@@ -227,11 +223,6 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
     assert [d.certificate.law for d in read_decisions(out)] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
+    larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10)
     with pytest.raises(buckler.InvalidInput, match="cannot grow"):
-        decide(
-            RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10),
-            target,
-            as_classifier(mean, num_classes=2),
-            data,
-            out,
-        )
+        decide(larger, target, as_classifier(mean, num_classes=2), data, out)

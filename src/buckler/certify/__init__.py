@@ -3,8 +3,8 @@
 The flow: a method turns votes or scores into a lower limit of a margin; a law turns that limit into a radius; ``issue``
 makes the certificate.
 
-- ``counts.certify_counts(counts, sigma= | law=, alpha=, label= | selection=)``: Certificate or a list of them.
-- ``scores.certify_scores(scores, sigma= | law=, alpha=, label= | selection=)``: Certificate or a list of them.
+- ``counts.certify_counts(counts, sigma= | law=, alpha=, label= | selection=)``: Certificate or Certificates.
+- ``scores.certify_scores(scores, sigma= | law=, alpha=, label= | selection=)``: Certificate or Certificates.
 - ``discrete.margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 comes back.
 - ``continuous.margin_lower(scores, label, alpha=, margin=, combine=, limit=, selection=)``: scores ``[n, m]`` or more.
 - ``Method``, ``own_method``, ``register``: a method of one's own; ``registry.find(name)``: from a name to a method.

@@ -45,7 +45,7 @@ def after_price(alpha: float, price: float) -> float:
 
     **Guarantee.** Draws whose law is within ``price`` of the theorem's in total variation can be coupled with draws of
     the theorem, equal but with probability ``price``: a statement that fails with at most this level for those fails
-    with at most ``alpha`` for these (T22).
+    with at most ``alpha`` for these (T24).
 
     >>> after_price(0.001, 0.0), after_price(0.001, 0.01)
     (0.001, 0.0)

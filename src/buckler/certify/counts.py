@@ -5,6 +5,7 @@ from typing import TypedDict, Unpack, overload
 
 import numpy as np
 
+from buckler.certificates import Certificates
 from buckler.certify.discrete import limits_by
 from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
 from buckler.certify.method import Votes
@@ -34,9 +35,9 @@ class CountsOptions(TypedDict, total=False):
 @overload
 def certify_counts(counts: Sequence[int], **options: Unpack[CountsOptions]) -> Certificate: ...
 @overload
-def certify_counts(counts: Sequence[Sequence[int]] | Counts, **options: Unpack[CountsOptions]) -> list[Certificate]: ...
+def certify_counts(counts: Sequence[Sequence[int]] | Counts, **options: Unpack[CountsOptions]) -> Certificates: ...
 @overload
-def certify_counts(counts: AnyArray, **options: Unpack[CountsOptions]) -> Certificate | list[Certificate]: ...
+def certify_counts(counts: AnyArray, **options: Unpack[CountsOptions]) -> Certificate | Certificates: ...
 
 
 def certify_counts(
@@ -53,8 +54,8 @@ def certify_counts(
     radius: RadiusKind | None = None,
     ids: Sequence[str] | None = None,
     tie_seed: int | None = None,
-) -> Certificate | list[Certificate]:
-    """Return the certificate of counts ``[m]``, or a list of them for counts ``[inputs, m]`` or a ``Counts`` record.
+) -> Certificate | Certificates:
+    """Return the certificate of counts ``[m]``, or ``Certificates`` for counts ``[inputs, m]`` or a ``Counts`` record.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind ``counts``. The
     certified class is ``label``, fixed beforehand, or the top class of ``selection``, counts of *separate* draws; it
@@ -73,7 +74,7 @@ def certify_counts(
     terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, dimension=dimension)
     limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids, tie_seed=tie_seed)
     made = issue(terms, limits)
-    return made if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
+    return Certificates(made) if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
 
 
 def limits_of_counts(

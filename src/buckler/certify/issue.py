@@ -26,7 +26,10 @@ Kind = TypeVar("Kind", bound=Claim)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it."""
+    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it.
+
+    ``seed`` is the noise's, where the draws are made here.
+    """
 
     law: Law
     alpha: float
@@ -35,6 +38,7 @@ class Terms:
     radius: RadiusKind
     map: SimplexMap = "hardmax"
     temperature: float | None = None
+    seed: int | None = None
     dimension: int | None = None
 
     def limits(self, n: IntArray, compute: Callable[[float, BoolArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -91,7 +95,7 @@ def terms_of(
         if method.name != DEFAULT_METHOD:
             raise InvalidInput(f"method must be left open for {noise.describe()}: votes are exact; got {method.name!r}")
         level, method = 0.0, WITHOUT_CHANCE
-    return Terms(noise, level, method, margin, kind, map_, temperature, dimension)
+    return Terms(noise, level, method, margin, kind, map_, temperature, dimension=dimension)
 
 
 class MarginLimits(NamedTuple):
@@ -152,6 +156,7 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             sound=sound,
             uniform=None if uniforms is None else uniforms[i],
             price=price,
+            seed=terms.seed,
         )
         for i, (name_, low, chosen, n, n0, price) in enumerate(each)
     ]

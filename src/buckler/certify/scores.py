@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from buckler.certificates import Certificates
 from buckler.certify.continuous import Slope, limits_by, options_of
 from buckler.certify.draws import check_scores
 from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
@@ -58,8 +59,8 @@ def certify_scores(
     map: SimplexMap = "softmax",  # noqa: A002  (the record's own name for it)
     temperature: float | None = None,
     ids: Sequence[str] | None = None,
-) -> Certificate | list[Certificate]:
-    """Return the certificate of scores ``[n, m]``, or a list of them for ``[inputs, n, m]`` or a ``Scores`` record.
+) -> Certificate | Certificates:
+    """Return the certificate of scores ``[n, m]``, or ``Certificates`` for ``[inputs, n, m]`` or a ``Scores`` record.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind ``scores``, when
     these are independent copies under the given noise and the scores lie in the simplex. The certified class
@@ -90,7 +91,7 @@ def certify_scores(
     )  # fmt: skip
     limits = limits_of_scores(scores, terms, label=label, selection=selection, slope=slope, ids=ids)
     made = issue(terms, limits)
-    return made if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
+    return Certificates(made) if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
 
 
 def limits_of_scores(

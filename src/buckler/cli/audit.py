@@ -13,7 +13,6 @@ from buckler.certify.discrete import limits_by
 from buckler.certify.method import Votes
 from buckler.certify.registry import methods
 from buckler.cli.terminal import Console
-from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
@@ -21,6 +20,7 @@ from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
 from buckler.runs.own_method import method_named
 from buckler.types import FloatArray, IntArray, MarginKind
+from buckler.waiting import bar
 
 LARGEST_ENUMERATION = 200_000
 """Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""

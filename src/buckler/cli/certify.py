@@ -10,7 +10,6 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.terminal import Console
-from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
@@ -24,6 +23,7 @@ from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
+from buckler.waiting import bar
 
 
 def certify(

@@ -34,6 +34,13 @@ LawOption = Annotated[
         show_default="gaussian",
     ),
 ]
+Denoiser = Annotated[
+    str | None,
+    typer.Option(
+        help="Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory.",
+        show_default="none",
+    ),
+]
 NumClasses = Annotated[
     int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
 ]

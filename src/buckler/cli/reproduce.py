@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from buckler.cli.waiting import bar
 from buckler.errors import check_choice
 from buckler.paper.library import open_library
 from buckler.paper.page import PARTS
@@ -17,6 +16,7 @@ from buckler.paper.peers import log_files
 from buckler.paper.tables import text_table
 from buckler.report.tables import to_markdown
 from buckler.runs.certify import CertifiedClass
+from buckler.waiting import bar
 
 CLASSES: dict[str, tuple[CertifiedClass, ...]]
 CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "selection")}

@@ -10,10 +10,10 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.interrupts import interruptible
-from buckler.cli.waiting import bar
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values, with_draws
+from buckler.waiting import bar
 
 INTERRUPTED = 3
 IN_SPEC = "that of --spec"
@@ -28,7 +28,10 @@ def sample(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="package.module:factory, FILE.onnx, resnet110:WEIGHTS or hf:FOLDER.", show_default=IN_SPEC),
+        typer.Option(
+            help="package.module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.",
+            show_default=IN_SPEC,
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -36,6 +39,7 @@ def sample(
     ] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
     law: options.LawOption = None,
+    denoiser: options.Denoiser = None,
     n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
@@ -124,7 +128,7 @@ def sample(
         "compile": compile, "mean": values("mean", mean, float) or None,
         "std": values("std", std, float) or None, "labels": labels, "resize": resize, "crop": crop,
         "value_range": values("value_range", value_range, float) or None, "every": every, "limit": limit,
-        "ids": values("ids", ids, str) or None,
+        "ids": values("ids", ids, str) or None, "denoiser": denoiser,
     }  # fmt: skip
     settings = with_draws(settings_from(spec, given))
     options.check_given(settings, "model", "data", "n")

@@ -12,7 +12,6 @@ from buckler.certify.budget import split
 from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.cli.terminal import Console
-from buckler.cli.waiting import bar
 from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
 from buckler.report import tables
@@ -22,6 +21,7 @@ from buckler.runs.grid import Grid
 from buckler.runs.opening import settings_from
 from buckler.runs.spec import distinct
 from buckler.runs.sweep import sweep_runs
+from buckler.waiting import bar
 
 INTERRUPTED = 3
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")

@@ -4,7 +4,7 @@ A law that can list all copies of a small input (``every``) is asked about pairs
 inputs x and y the classifier that a margin at x protects worst at y follows from Neyman and Pearson: it gives away, in
 the order of their likelihood ratio, the copies that y likes more than x. Along one axis that is a half-space, in a few
 dimensions a box or its corner, for ablation a single flipped pixel: none is left out. The largest margin M at x for
-which it ties at y is a fraction, computed exactly: no radius of a margin up to M may cover y (T30), and a law that
+which it ties at y is a fraction, computed exactly: no radius of a margin up to M may cover y (T25), and a law that
 gives nothing away covers y from there on.
 """
 

@@ -3,7 +3,7 @@
 ``keep`` of ``pixels`` pixels, drawn without replacement, are shown; the others hold ``mark`` in all their channels
 (Levine and Feizi, *Robustness certificates for sparse adversarial attacks by randomized ablation*, AAAI 2020). Where
 rho pixels of an input change, what is shown changes only if one of them is among those kept, so a probability margin M
-certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T30, T35): in whole numbers, no float takes part.
+certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30): in whole numbers, no float takes part.
 """
 
 from bisect import bisect_right
@@ -84,7 +84,7 @@ class Ablation(FirstMarginLaw):
         """Return the largest number of pixels that may change; 0.0 if there is none.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
-        predicts A wherever at most this many pixels differ from the input (T35).
+        predicts A wherever at most this many pixels differ from the input (T30).
 
         >>> Ablation(keep=75, pixels=1024).radius(0.9, "l0")
         7.0

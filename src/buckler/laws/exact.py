@@ -2,7 +2,7 @@
 
 ``u * N // 2^64`` turns a uniform 64-bit word u into one of N whole numbers. Each has ``2^64 / N`` words, rounded up or
 down, so its law is within ``r (N - r) / (N 2^64)`` of uniform in total variation, ``r = 2^64 mod N``: a fraction that
-is known exactly and paid for (T31).
+is known exactly and paid for (T26).
 """
 
 from fractions import Fraction
@@ -49,7 +49,7 @@ def uniform_price(count: int, numbers: int) -> float:
     """Return how far ``numbers`` whole numbers of ``uniform_below`` are from uniform ones, at most 1, rounded up.
 
     **Guarantee.** The total variation distance between their joint law and that of independent uniform ones is at most
-    this (T31).
+    this (T26).
 
     >>> uniform_price(256, 10**9), uniform_price(1275, 10**9) < 1e-7
     (0.0, True)

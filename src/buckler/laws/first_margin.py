@@ -1,4 +1,4 @@
-"""What laws share that certify by the probability margin and total variation (T30): a base for one's own."""
+"""What laws share that certify by the probability margin and total variation (T25): a base for one's own."""
 
 from collections.abc import Mapping
 from dataclasses import fields

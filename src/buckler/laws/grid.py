@@ -2,7 +2,7 @@
 
 For inputs on a grid (8-bit images, steps of 1/255) let Q round to the grid. Cohen's theorem holds for the function
 ``f o Q`` of real numbers, and at a point of the grid ``Q(x + sigma Z) = x + step M`` with M whole, independent in each
-coordinate and of known probabilities (T21). So M is drawn exactly, whole numbers are added, and each whole number has
+coordinate and of known probabilities (T23). So M is drawn exactly, whole numbers are added, and each whole number has
 one float: no float is ever added to another.
 """
 
@@ -109,10 +109,10 @@ class GridGaussian:
         return thresholds(Fraction(self.sigma), self.fraction)
 
     def price(self, dimension: int, draws: int) -> float:
-        """Return ``draws dimension K 2^-64``, K the number of thresholds, rounded up (T22).
+        """Return ``draws dimension K 2^-64``, K the number of thresholds, rounded up (T24).
 
         >>> GridGaussian(0.5).price(150_528, 100_000)
-        1.8916...e-06
+        1.8898882458984192e-06
         """
         exact = Fraction(draws * dimension * max(4, len(self.thresholds)), 1 << 64)
         return nextafter(float(exact), inf)

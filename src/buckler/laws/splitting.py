@@ -4,11 +4,11 @@ An offset ``j`` from 0 to N - 1 splits the values 0, ..., 255 (in steps of 1/255
 from there. A value is replaced by the middle of the part of [0, 1] that holds it, so the network learns between which
 splits it lies and nothing else (Levine and Feizi, *Improved, deterministic smoothing for L1 certified robustness*, ICML
 2021). ``N = 510 lam``. A change of one value by one step changes what is seen for one offset of N, so a probability
-margin M certifies ``||delta||_1 < lam M`` however the offsets of different coordinates hang together (T30, T33).
+margin M certifies ``||delta||_1 < lam M`` however the offsets of different coordinates hang together (T25, T28).
 
 ``DerandomizedSplitting`` makes use of the last words: the offsets of all coordinates are a template, the same for every
 input, shifted by ``t = 0, ..., N - 1``. Those N copies are all there are: votes are probabilities, no error is left,
-and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T34).
+and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T29).
 """
 
 from collections.abc import Iterator
@@ -128,7 +128,7 @@ class DerandomizedSplitting(Splitting):
         """Return ``k / 255`` for the largest whole k with ``2 k < N margin``; 0.0 if there is none above 0.
 
         **Guarantee.** If the votes of all N copies give class A this margin, the smoothed classifier predicts A at
-        every 8-bit input in the *closed* l1 ball of the radius (T34): at most k steps away. The float of ``k / 255``
+        every 8-bit input in the *closed* l1 ball of the radius (T29): at most k steps away. The float of ``k / 255``
         may lie on either side of it: no 8-bit input lies between. A margin is the float of whole votes over N.
 
         >>> law = DerandomizedSplitting(2.5)

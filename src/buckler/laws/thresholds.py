@@ -82,10 +82,10 @@ def thresholds(sigma: Fraction, step: Fraction) -> WordArray:
     """Return ``ceil(2^64 Phi((k + 1/2) step / sigma))`` for ``k = -L, ..., L - 1``, L the first with no more to count.
 
     **Guarantee.** With u uniform on 64-bit words, ``M = -L + #{thresholds <= u}`` has the law of ``round(sigma Z /
-    step)``, Z normal, but for a total variation of at most ``max(K, 4) 2^-64`` with ``K = 2 L`` thresholds (T22).
+    step)``, Z normal, but for a total variation of at most ``max(K, 4) 2^-64`` with ``K = 2 L`` thresholds (T24).
 
     >>> thresholds(Fraction(1), Fraction(4)).tolist()
-    [419666938801655850, 18027077134907895766]
+    [18199329795, 419665861691185127, 18027078212018366490, 18446744055510221822]
     """
     upper = tails(step / (2 * sigma))
     lower = [tail + 1 for tail in reversed(upper)]

@@ -2,7 +2,7 @@
 
 Every coordinate of an input on a grid of step h is moved by an independent whole number of steps, uniform on ``-k, ...,
 k``; ``lam = (k + 1/2) h``. A shift of the input by delta changes the law of the noisy copy by at most
-``||delta||_1 / (2 lam)`` in total variation, so a probability margin M certifies ``||delta||_1 < lam M`` (T30, T32).
+``||delta||_1 / (2 lam)`` in total variation, so a probability margin M certifies ``||delta||_1 < lam M`` (T25, T27).
 Whole numbers are added and each has one float32, so nothing is idealised.
 """
 
@@ -51,7 +51,7 @@ class L1Law(FirstMarginLaw):
         """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
-        predicts A at every input of the grid in the open l1 ball of the radius (T32, T33).
+        predicts A at every input of the grid in the open l1 ball of the radius (T27, T28).
 
         >>> Uniform(0.5).radius(0.5, "l1")
         0.25
@@ -65,7 +65,7 @@ class L1Law(FirstMarginLaw):
         return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
     def price(self, dimension: int, draws: int) -> float:
-        """Return the total variation distance between what is drawn and the law, rounded up (T31)."""
+        """Return the total variation distance between what is drawn and the law, rounded up (T26)."""
         return exact.uniform_price(self.count, dimension * draws)
 
     def words(self, shape: tuple[int, ...]) -> int:

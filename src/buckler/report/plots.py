@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +34,24 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
     with _figure([path], 1) as (_, grid):
         axes = grid[0]
         _draw(axes[0], curves, _looks(curves))
-        axes[0].set(xlabel=_radius_label(curves), ylabel="certified accuracy", title=title)
+        axes[0].set(xlabel=radius_axis(curves), ylabel="certified accuracy", title=title)
         axes[0].legend(title=_band(curves))
+
+
+def accuracy_figure(curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy") -> Any:
+    """Return the same as a matplotlib figure, which a notebook shows by itself."""
+    with _figure([], 1) as (figure, grid):
+        _draw(grid[0][0], curves, _looks(curves))
+        grid[0][0].set(xlabel="certified radius r", ylabel=ylabel, title=title)
+        grid[0][0].legend(title=_band(curves))
+    figure._repr_png_ = lambda: _png(figure)
+    return figure
+
+
+def _png(figure: Any) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
 
 
 def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
@@ -47,18 +64,18 @@ def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: 
         axes = grid[0]
         for place, (name, curves) in zip(axes, panels, strict=True):
             _draw(place, curves, looks)
-            place.set(xlabel=_radius_label(everything), title=name)
+            place.set(xlabel=radius_axis(everything), title=name)
         axes[0].set_ylabel(ylabel)
         axes[-1].legend(title=_band(everything))
         figure.suptitle(title, fontsize=10)
 
 
-def _radius_label(curves: Sequence[Curve]) -> str:
-    """Return the name of the axis of radii, which must be in one norm."""
-    norms = list(dict.fromkeys(curve.norm for curve in curves))
+def radius_axis(curves: Sequence[Curve]) -> str:
+    """Return the name of an axis of radii, with the norm; curves of two norms cannot share one."""
+    norms = sorted({curve.norm for curve in curves if curve.norm is not None})
     if len(norms) > 1:
-        raise InvalidInput(f"curves must be in one norm to share an axis; got {', '.join(norms)}")
-    return f"certified radius r ({norms[0]})"
+        raise InvalidInput(f"curves must measure radii in one norm to share an axis; got {' and '.join(norms)}")
+    return f"certified radius r ({norms[0]})" if norms else "certified radius r"
 
 
 def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:

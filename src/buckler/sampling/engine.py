@@ -82,19 +82,19 @@ class Engine:
             raise InvalidInput(f"noise must be 'philox' for {self.law.describe()}, which is drawn from its words")
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
-        self._classifier = classifier
+        self.classifier = classifier
         self._backend = self._open_backend()
         self._backend.rows = self.rows
 
     def _open_backend(self) -> Backend:
-        if self._classifier.backend == "numpy":
+        if self.classifier.backend == "numpy":
             if self.noise != "philox":
                 raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
-            return HostBackend(self._classifier, law=self.law, num_classes=self.num_classes, workers=self._workers)
+            return HostBackend(self.classifier, law=self.law, num_classes=self.num_classes, workers=self._workers)
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
-            self._classifier,
+            self.classifier,
             law=self.law,
             num_classes=self.num_classes,
             noise=self.noise,
@@ -103,7 +103,7 @@ class Engine:
 
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which to draw; the classifier is given back as it was."""
-        return self._classifier.session()
+        return self.classifier.session()
 
     def draw(
         self,

@@ -1,9 +1,10 @@
 """(seed, input id, stream, block) -> noise, whatever the batch size, the order or the worker.
 
-The draws of an input form two endless streams, ``selection`` and ``estimation``, each cut into blocks of
-``NOISE_BLOCK`` draws. A block has an address, and its noise is a function of that address alone: the address is hashed
-into the key of a counter-based generator (Philox), so no state is carried from one block to the next, two addresses
-never share noise and a block drawn again is the same block.
+The draws of an input form endless streams, ``selection`` and ``estimation`` for certificates, ``attack`` for finding
+points that may refute one and ``refutation`` for judging these, each cut into blocks of ``NOISE_BLOCK`` draws. A block
+has an address, and its noise is a function of that address alone: the address is hashed into the key of a counter-based
+generator (Philox), so no state is carried from one block to the next, two addresses never share noise and a block drawn
+again is the same block.
 
 Two kinds of generator exist, and their values differ, so the kind is part of a run's specification:
 
@@ -15,6 +16,7 @@ has words ``[r W, (r + 1) W)``, wherever it is drawn, on the host or on a device
 """
 
 import hashlib
+import secrets
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -27,7 +29,9 @@ from buckler.types import Float32Array, WordArray
 NOISE_BLOCK = 128
 """Draws in a block of noise. Part of the addressing: another value would be another noise."""
 
-Stream = Literal["selection", "estimation"]
+Stream = Literal["selection", "estimation", "attack", "refutation"]
+"""The first three letters are hashed, so they must differ."""
+
 NoiseKind = Literal["philox", "cuda"]
 
 LARGEST_SEED = 2**53
@@ -65,6 +69,11 @@ class Address:
         Blocks of a stream lie 2**32 counts apart, so they cannot overlap, and only whole streams could collide.
         """
         return self._hash(size=8, with_block=False), self.block << 32
+
+
+def seed_of(seed: object) -> int:
+    """Return a checked seed; None is one from the operating system, which no model can have been fitted to."""
+    return secrets.randbelow(LARGEST_SEED) if seed is None else check_whole("seed", seed, 0, LARGEST_SEED)
 
 
 def check_address(seed: object, input_id: object, stream: Stream) -> Address:

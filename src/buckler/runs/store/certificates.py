@@ -58,6 +58,11 @@ ORIGIN = b"buckler"
 """The table's metadata under this key say, as JSON, what the certificates were made from."""
 
 
+def table_of(certificates: Sequence[Claim], schema: pa.Schema = SCHEMA) -> pa.Table:
+    """Return the certificates as a table, a row each."""
+    return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
+
+
 def write_certificates(
     path: Path,
     certificates: Sequence[Certificate],
@@ -71,7 +76,7 @@ def write_certificates(
     theirs too, and readers of certificates pass them over.
     """
     schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
+    table = table_of(certificates, schema)
     if labels is not None:
         table = table.append_column(LABEL, pa.array(labels, pa.int64()))
     if beside is not None:

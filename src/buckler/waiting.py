@@ -1,18 +1,17 @@
-"""A bar on the terminal while something is counted; hidden where there is no terminal."""
+"""A bar while something is counted, on a terminal or in a notebook; hidden where there is neither."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from buckler.cli.terminal import Console
 
 
 class Advance(Protocol):
     """Shows how much is done, of how much, and a count with its rate a second where one is given."""
 
-    def __call__(self, done: int, total: int | None, count: int | None = None, /) -> None:
+    def __call__(self, done: float, total: int | None, count: int | None = None, /) -> None:
         """Show it."""
 
 
@@ -20,13 +19,13 @@ class Advance(Protocol):
 def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
     """Yield a function that moves the bar; before its first call only the time is shown."""
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
+    console = Console(stderr=True, markup=False, emoji=False)
+    hidden = quiet or not (console.is_terminal or console.is_jupyter)
     times = TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
         task = progress.add_task(description, total=None, rate="")
 
-        def advance(done: int, total: int | None, count: int | None = None, /) -> None:
+        def advance(done: float, total: int | None, count: int | None = None, /) -> None:
             elapsed = progress.tasks[0].elapsed or 0.0
             rate = f"{count / elapsed:,.0f} {unit}/s" if count is not None and elapsed > 0 else ""
             progress.update(task, completed=done, total=total, rate=rate)

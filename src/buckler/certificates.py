@@ -1,0 +1,138 @@
+"""Certificates of many inputs: a list that people ask for radii, frames, accuracies and pictures.
+
+What counts, draws or writes them stands in rooms that know certificates; they are loaded when a method is called.
+"""
+
+from collections.abc import Iterable
+from html import escape
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+
+import numpy as np
+
+from buckler.errors import InvalidInput, MissingExtra
+from buckler.records import Certificate
+from buckler.rounding import rounded_down
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from buckler.evaluate.curves import Curve
+
+SHOWN = 10
+"""Rows that a notebook shows."""
+
+STEPS = 200
+"""Radii of a curve where none were asked for."""
+
+
+class Certificates(list[Certificate]):
+    """The certificates of many inputs, in their order; each holds by itself, with its own error probability.
+
+    ``asked`` is the number of inputs that were to be certified: more than there are certificates where drawing was
+    interrupted, and then these are of the first inputs.
+
+    >>> from buckler import certify_counts
+    >>> made = certify_counts([[99, 1], [60, 40]], sigma=0.5, label=[0, 0])
+    >>> made
+    Certificates(2 inputs, 1 abstained, median radius 0.3373)
+    >>> made.radii.round(4), made.predicted, made.abstained
+    (array([0.6746, 0.    ]), array([ 0, -1]), array([False,  True]))
+    >>> made.accuracy([0, 0], [0.0, 0.5, 1.0])
+    array([0.5, 0.5, 0. ])
+    """
+
+    def __init__(self, certificates: Iterable[Certificate] = (), *, asked: int | None = None) -> None:
+        """Hold the certificates."""
+        super().__init__(certificates)
+        self.asked = len(self) if asked is None else asked
+
+    @overload
+    def __getitem__(self, where: SupportsIndex) -> Certificate: ...
+    @overload
+    def __getitem__(self, where: slice) -> "Certificates": ...
+    def __getitem__(self, where: SupportsIndex | slice) -> "Certificate | Certificates":
+        """Return one certificate, or those of a slice."""
+        return Certificates(super().__getitem__(where)) if isinstance(where, slice) else super().__getitem__(where)
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(c.id for c in self)
+
+    @property
+    def radii(self) -> FloatArray:
+        """The certified radii, 0 for an abstention."""
+        return np.array([c.radius for c in self], dtype=np.float64)
+
+    @property
+    def predicted(self) -> IntArray:
+        """The certified classes, -1 for an abstention."""
+        return np.array([-1 if c.predicted is None else c.predicted for c in self], dtype=np.int64)
+
+    @property
+    def abstained(self) -> BoolArray:
+        """Where nothing is certified."""
+        return np.array([c.abstained for c in self], dtype=np.bool_)
+
+    def curve(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, delta: float = 1e-3) -> "Curve":
+        """Return certified accuracy against radius with its band, or without labels the share certified (T19)."""
+        from buckler.evaluate.curves import certified_accuracy, certified_share
+
+        if not self:
+            raise InvalidInput("certificates must hold at least one certificate; got none")
+        grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), STEPS) if radii is None else radii
+        if labels is None:
+            return certified_share(self, grid, delta=delta)
+        return certified_accuracy(self, labels, grid, delta=delta)
+
+    def accuracy(self, labels: ArrayLike, radii: ArrayLike = 0.0) -> FloatArray:
+        """Return the share of inputs that are predicted right and certified to at least each radius.
+
+        Abstentions count as wrong. ``curve`` has the limit below which the truth is not, too.
+        """
+        return self.curve(labels, radii).accuracy
+
+    def plot(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, title: str = "") -> Any:
+        """Return a matplotlib figure of ``curve``; a notebook shows it, ``savefig`` writes it."""
+        from buckler.report.plots import accuracy_figure
+
+        what = "share certified" if labels is None else "certified accuracy"
+        return accuracy_figure([self.curve(labels, radii)], title, ylabel=what)
+
+    def to_arrow(self) -> Any:
+        """Return a ``pyarrow.Table``, a row a certificate, in the columns of the files that commands write."""
+        from buckler.runs.store.certificates import table_of
+
+        return table_of(self)
+
+    def to_pandas(self) -> Any:
+        """Return the same as a ``pandas.DataFrame``; an abstention has no ``predicted``."""
+        if find_spec("pandas") is None:
+            raise MissingExtra("pandas", "frames")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> Any:
+        """Return the same as a ``polars.DataFrame``."""
+        try:
+            from polars import from_arrow
+        except ImportError:
+            raise MissingExtra("polars", "frames") from None
+        return from_arrow(self.to_arrow())
+
+    def __repr__(self) -> str:
+        """Return how many there are and how far they reach."""
+        if not self:
+            return "Certificates(none)"
+        of = "" if self.asked == len(self) else f" of {self.asked}, interrupted"
+        median = rounded_down(float(np.median(self.radii)), 4)
+        return f"Certificates({len(self)} inputs{of}, {int(self.abstained.sum())} abstained, median radius {median})"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td>{escape(c.id)}</td><td>{'abstained' if c.predicted is None else c.predicted}</td>"
+            f"<td>{rounded_down(c.radius, 4)}</td><td>{c.n}</td><td>{escape(c.method)}</td></tr>"
+            for c in self[:SHOWN]
+        )
+        more = f"<p>and {len(self) - SHOWN} more</p>" if len(self) > SHOWN else ""
+        names = "".join(f"<th>{name}</th>" for name in ("input", "predicted", "radius", "draws", "method"))
+        return f"<p>{escape(repr(self))}</p><table><tr>{names}</tr>{rows}</table>{more}"

@@ -1,0 +1,178 @@
+"""Many inputs through one engine: batches are filled across inputs, and an interrupt leaves what is finished."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from buckler.certify.anytime import AnytimeTest
+from buckler.certify.counts import limits_of_counts
+from buckler.certify.decided import Decided
+from buckler.certify.issue import MarginLimits, issue
+from buckler.certify.ladder import Ladder
+from buckler.certify.scores import limits_of_scores
+from buckler.errors import ClassifierError, InvalidInput, show
+from buckler.plans import FixedDraws
+from buckler.records import Certificate
+from buckler.sampling.adaptive import draw_until_decided
+from buckler.sampling.backend import KeptScores
+from buckler.sampling.batches import Request
+from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.noise import Stream, content_id
+from buckler.types import AnyArray, ArrayLike, Float32Array, IntArray
+
+Show = Callable[[float, int], None]
+"""Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
+
+BATCHES = 64
+"""Batches whose inputs are drawn together: only the last of them may not be full."""
+
+NUMBERS = 1 << 25
+"""Scores that are held at a time, at most, unless those of a single input are more."""
+
+
+class Inputs(NamedTuple):
+    """Inputs ``x[inputs, ...]``, their names, the class of each where it is given, and an engine to draw with."""
+
+    x: Float32Array
+    ids: Sequence[str]
+    labels: IntArray | None
+    engine: Engine
+
+    def part(self, rows: slice) -> "Inputs":
+        """Return some of the inputs."""
+        return Inputs(self.x[rows], self.ids[rows], None if self.labels is None else self.labels[rows], self.engine)
+
+    def votes(self, stream: Stream, n: int, **options: Any) -> IntArray:
+        """Return the votes ``[inputs, m]`` of the first ``n`` draws of every input."""
+        requests = [Request(i, 0, n) for i in range(len(self.ids))]
+        return self.engine.draw(self.x, self.ids, stream, requests, **options).counts[:, 0]
+
+    def scores(self, stream: Stream, n: int, keep: KeptScores, **options: Any) -> AnyArray:
+        """Return their scores ``[inputs, n, m]``."""
+        parts: list[Float32Array] = []
+        self.votes(stream, n, keep=keep, sink=parts.append, **options)
+        return np.concatenate(parts).astype(np.float64).reshape(len(self.ids), n, self.engine.num_classes)
+
+
+def certify_each(inputs: Inputs, plan: FixedDraws, tell: Show) -> list[Certificate]:
+    """Return the certificates of inputs from fixed numbers of draws; on an interrupt those of the first inputs.
+
+    Those that are left out were not looked at, so each certificate holds as if there had been no interrupt.
+    """
+    engine, total = inputs.engine, len(inputs.ids)
+    votes = plan.terms.map == "hardmax"
+    most = max(1, BATCHES * engine.rows // plan.n if votes else NUMBERS // ((plan.n + plan.n0) * engine.num_classes))
+    step = -(-total // -(-total // most))  # groups of about the same size
+    made: list[Certificate] = []
+    try:
+        with engine.session():
+            for start in range(0, total, step):
+                watch = _Watch(tell, start, total, plan.n + plan.n0)
+                group = inputs.part(slice(start, start + step))
+                limits = _vote_limits(group, plan, watch) if votes else _score_limits(group, plan, watch)
+                made += issue(plan.terms, limits)
+                tell(len(made), total)
+    except KeyboardInterrupt:
+        if not made:
+            raise
+    return made
+
+
+class _Watch:
+    """Turns draws of a group that begins at input ``start`` into inputs that are done."""
+
+    def __init__(self, tell: Show, start: int, inputs: int, draws: int) -> None:
+        self._tell, self._done, self._inputs, self._draws = tell, float(start), inputs, draws
+
+    def __call__(self, drawn: int) -> None:
+        self._done += drawn / self._draws
+        self._tell(min(self._done, self._inputs), self._inputs)
+
+
+def _vote_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
+    first = group.votes("selection", plan.n0, progress=watch) if plan.n0 else None
+    votes = group.votes("estimation", plan.n, progress=watch)
+    return limits_of_counts(votes, plan.terms, label=group.labels, selection=first, ids=group.ids)
+
+
+def _score_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
+    keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
+    first = group.scores("selection", plan.n0, keep, progress=watch) if plan.n0 else None
+    scores = group.scores("estimation", plan.n, keep, progress=watch)
+    return limits_of_scores(scores, plan.terms, label=group.labels, selection=first, ids=group.ids)
+
+
+def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: float | None = None) -> list[Decided]:
+    """Return how far up the ladder each input gets; after ``seconds`` or on an interrupt, of the first inputs so far.
+
+    Where inputs have no label, ``n0`` draws select it. Any stopping is valid (T18); the exam of an input that is
+    stopped early is forfeited.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    x, ids, labels, engine = inputs
+    with engine.session():
+        chosen = inputs.votes("selection", n0).argmax(axis=1) if labels is None else labels
+        test = AnytimeTest(ladder, chosen, engine.num_classes)
+        try:
+            with closing(draw_until_decided(engine, x, ids, test)) as rounds:
+                for _ in rounds:
+                    tell(len(ids) - test.undecided.size, len(ids))
+                    if deadline is not None and time.monotonic() > deadline:
+                        break
+        except KeyboardInterrupt:
+            if not test.n[0]:
+                raise
+    unseen = np.flatnonzero(test.n == 0)
+    standing = (test.decided(i, ids[i], n0) for i in range(unseen[0] if unseen.size else len(ids)))
+    return [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
+
+
+def names_of(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
+    """Return the names of inputs, all different, since noise follows them; without ids they are made of the values.
+
+    An input that comes again has a name, and noise, of its own.
+    """
+    if ids is not None:
+        if len(ids) != len(x) or len(set(ids)) != len(x):
+            raise InvalidInput(f"ids must be {len(x)} different names, one for each input; got {show(list(ids))}")
+        return ids
+    seen: dict[str, int] = {}
+    names = []
+    for point in x:
+        name = content_id(point)
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
+
+
+@contextmanager
+def axes_explained(inputs: Inputs) -> Iterator[None]:
+    """Let a model's failure say that the inputs have an axis too many or too few, where that is what it is."""
+    x, engine = inputs.x, inputs.engine
+    try:
+        yield
+    except ClassifierError:
+        if x.ndim > 2 and _runs(engine, x[0][:1]):
+            raise InvalidInput(
+                f"x must be one input, without a batch axis; got shape {x.shape[1:]}, which the model takes for a "
+                f"batch of {x.shape[1]}: call certify_many for all of them, or certify(x[0]) for the first"
+            ) from None
+        if _runs(engine, x[None]):
+            raise InvalidInput(
+                f"x must be inputs as the model takes them; got inputs of shape {x.shape[1:]}, where it takes one of "
+                f"shape {x.shape}: call certify for that one, or add the axis with x[None]"
+            ) from None
+        raise
+
+
+def _runs(engine: Engine, x: ArrayLike) -> bool:
+    try:
+        with engine.session():
+            engine.votes(x, ["probe"], "selection", 1)
+    except (ClassifierError, InvalidInput):
+        return False
+    return True
