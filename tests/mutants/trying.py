@@ -15,11 +15,11 @@ from pathlib import Path
 from tests.mutants.making import Mutant
 
 ROOMS = {
-    "src/buckler/bounds/": ["tests/bounds", "tests/certify"],
-    "src/buckler/certify/": ["tests/certify"],
-    "src/buckler/laws/": ["tests/laws", "tests/certify"],
-    "src/buckler/evaluate/": ["tests/evaluate/test_curves.py"],
-    "src/buckler/runs/": ["tests/runs", "tests/faults", "tests/hostile"],
+    "src/buckler/bounds/": ["tests/bounds", "tests/certify", "tests/test_frozen.py"],
+    "src/buckler/certify/": ["tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
+    "src/buckler/laws/": ["tests/laws", "tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
+    "src/buckler/evaluate/": ["tests/evaluate/test_curves.py", "tests/test_frozen.py"],
+    "src/buckler/runs/": ["tests/runs", "tests/test_frozen.py", "tests/faults", "tests/hostile"],
     "src/buckler/sampling/": ["tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
 """Where the tests of a room lie."""
