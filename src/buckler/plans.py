@@ -96,13 +96,13 @@ def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension:
         scores=(map_, given.get("temperature")),
         dimension=dimension,
     )
-    terms = replace(terms, seed=seed)
     if law.total is not None:
-        if given.get("n0"):
-            raise InvalidInput(f"n0 must be 0 for {law.describe()}: the votes of all copies choose the class")
-        return FixedDraws(check_whole("n", given.get("n", law.total), law.total, law.total), 0, terms)
+        for name, value in (("n", law.total), ("n0", 0)):
+            if given.get(name, value) != value:
+                raise InvalidInput(f"{name} must be {value}, or left open, for {law.describe()}; got {given[name]}")
+        return FixedDraws(law.total, 0, terms)
     n0 = selection_draws(given.get("n0"), labelled, map_)
-    return FixedDraws(check_whole("n", given.get("n", DRAWS), 1), n0, terms)
+    return FixedDraws(check_whole("n", given.get("n", DRAWS), 1), n0, replace(terms, seed=seed))
 
 
 def ladder_of(law: Law, options: DecideOptions, dimension: int) -> Ladder:

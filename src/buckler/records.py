@@ -27,9 +27,9 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.rounding import rounded_down
 from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
 from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.wording import sentence
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
@@ -270,35 +270,7 @@ class Claim:
 
     def __str__(self) -> str:
         """Return the claim in one sentence, the radius rounded down."""
-        scores = self.map if self.temperature is None else f"{self.map} at temperature {self.temperature:g}"
-        chosen = "for a class fixed beforehand" if self.n0 == 0 else f"for a class selected on {self.n0} other draws"
-        level = "error probability" if self.sound else "a promised, not proved, error probability"
-        basis = (
-            f"{chosen}, from {self.n} draws of {self.law.describe()} ({scores}, method {self.method}, "
-            f"{self.margin_kind} margin"
-        )
-        if self.method == ALL_COPIES:
-            return self._without_chance()
-        beside = f"; {self.price:.2g} of the error probability pays for drawing" if self.price > 0.0 else ""
-        beside += "" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
-        if self.predicted is None:
-            return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive{beside})"
-        return (
-            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
-            f"distance {rounded_down(self.radius, 4)} {self.law.units}, with {level} at most {self.alpha:g} {basis} "
-            f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind}{beside})"
-        )
-
-    def _without_chance(self) -> str:
-        """Return the sentence of votes that are probabilities."""
-        basis = f"from all {self.n} copies under {self.law.describe()} ({self.margin_kind} margin"
-        if self.predicted is None:
-            return f"{self.id}: abstained; exact, without error probability, {basis} gives no radius above 0)"
-        return (
-            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
-            f"distance {rounded_down(self.radius, 4)} {self.law.units}, that distance included; exact, without error "
-            f"probability, {basis} {rounded_down(self.margin, 4)})"
-        )
+        return sentence(self)
 
 
 @dataclass(frozen=True, slots=True)

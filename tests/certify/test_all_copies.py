@@ -121,9 +121,9 @@ def test_smoothed_runs_every_copy_once() -> None:
     assert certificate.margin == (top[-1] - top[-2]) / 255
     assert certificate == smoothed.certify(x, n=255, alpha=0.5, seed=7)  # nothing is drawn
     for options, message in (
-        ({"n": 100}, "all 255 copies"),
-        ({"n0": 10}, "n0 10"),
-        ({"map": "softmax"}, "map 'softmax'"),
+        ({"n": 100}, "n must be 255"),
+        ({"n0": 10}, "n0 must be 0"),
+        ({"map": "softmax"}, "method must be left open"),
         ({"target_radius": 0.1}, "draw by draw"),
     ):
         with pytest.raises(InvalidInput, match=message):

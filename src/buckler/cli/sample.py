@@ -12,7 +12,8 @@ from buckler.cli import options
 from buckler.cli.interrupts import interruptible
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
-from buckler.runs.spec import values, with_draws
+from buckler.runs.spec import values
+from buckler.runs.without_chance import with_draws
 from buckler.waiting import bar
 
 INTERRUPTED = 3

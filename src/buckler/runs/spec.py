@@ -17,6 +17,7 @@ import tomli_w
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.files import read_text
 from buckler.laws import Gaussian, settled
+from buckler.runs.without_chance import check_draws, with_draws
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
@@ -139,14 +140,9 @@ class RunSpec:
         put(self, "sigma", law.parameters.get("sigma"))
         put(self, "law", None if plain else law.name)
         put(self, "law_parameters", rest or None)
+        check_draws(law, self)
         if law.total is not None:
-            fixed = {"n": law.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (law.total,)}
-            put(self, "checkpoints", tuple(self.checkpoints) or fixed["checkpoints"])
-            unfit = [name for name, value in fixed.items() if getattr(self, name) != value]
-            if unfit:
-                raise InvalidInput(
-                    f"{unfit[0]} must be {fixed[unfit[0]]} for {law.describe()}; got {show(getattr(self, unfit[0]))}"
-                )
+            put(self, "checkpoints", (law.total,))
         if self.dimension is not None:
             put(self, "dimension", check_whole("dimension", self.dimension, 1))
 
@@ -216,14 +212,6 @@ def hash_of(values: Mapping[str, Any]) -> str:
     """Return the hash of a specification as it was written, by this version or another with more or fewer fields."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
-
-
-def with_draws(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the numbers of draws that a law without chance fixes, where they are left open."""
-    if "law" not in values:
-        return dict(values)
-    total = settled(values.get("sigma"), values["law"], values.get("law_parameters")).total
-    return dict(values) if total is None else {"n": total, "n0": 0, **values}
 
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
