@@ -1,14 +1,15 @@
 """A model, sigma and inputs -> certificates, in memory: the door for one's own program."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
+from buckler.certify.predictions import ABSTAINED
 from buckler.errors import InvalidInput, check_label, check_positive
-from buckler.many import Inputs, Show, axes_explained, certify_each, decide_each, names_of
+from buckler.many import Inputs, axes_explained, certify_each, decide_each, names_of, predict_each
 from buckler.plans import (
+    DRAWS,
     CertifyOptions,
     DecideOptions,
     check_keywords,
@@ -22,7 +23,8 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.noise import Float32Array, seed_of
 from buckler.sampling.values import as_floats, check_value_range
-from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, IntArray, MarginKind, RadiusKind, SimplexMap
+from buckler.waiting import Show, shown
 
 
 class Smoothed:
@@ -140,7 +142,7 @@ class Smoothed:
             decided = self._decided(inputs, ladder, progress)
             return Certificates((one.certificate for one in decided), asked=len(inputs.x))
         plan = fixed_draws(self.sigma, options, labelled=labels is not None, seed=inputs.engine.seed)
-        with _shown("certifying", progress) as show, axes_explained(inputs):
+        with shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)
         return Certificates(made, asked=len(inputs.x))
 
@@ -198,10 +200,52 @@ class Smoothed:
         check_keywords(options, DecideOptions.__optional_keys__)
         return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
 
+    def predict(
+        self,
+        x: ArrayLike,
+        *,
+        n: int | None = None,
+        max_n: int | None = None,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        id: str | None = None,  # noqa: A002  (the record's own name for it)
+    ) -> int | None:
+        """Return the class that the smoothed classifier predicts at one input ``x``, or None for an abstention.
+
+        **Guarantee.** Over the noise, another class is returned with probability at most ``alpha``.
+
+        From ``n`` draws (1000 unless told) by Cohen's PREDICT (T18a); or, with ``max_n``, from as many as it takes, at
+        most that many (T18b). It says nothing about points near x: see ``certify``.
+        """
+        ids = None if id is None else [id]
+        found = self.predict_many(
+            self._point(x)[None], n=n, max_n=max_n, alpha=alpha, seed=seed, ids=ids, progress=False
+        )
+        return None if found[0] == ABSTAINED else int(found[0])
+
+    def predict_many(
+        self,
+        x: ArrayLike,
+        *,
+        n: int | None = None,
+        max_n: int | None = None,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+    ) -> IntArray:
+        """Return ``predict`` of each of the inputs ``x[inputs, ...]`` as an array of classes, -1 for an abstention."""
+        if n is not None and max_n is not None:
+            raise InvalidInput("max_n is for drawing until decided; with n it does not apply")
+        inputs = self._inputs(x, None, ids, seed, batch_size)
+        with shown("predicting", progress) as show, axes_explained(inputs):
+            return predict_each(inputs, DRAWS if n is None else n, max_n, alpha, show)
+
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
         ladder = ladder_of(self.sigma, options)
         n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
-        with _shown("deciding", progress) as show, axes_explained(inputs):
+        with shown("deciding", progress) as show, axes_explained(inputs):
             return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
 
     def _inputs(
@@ -225,15 +269,3 @@ class Smoothed:
         if point.ndim == 0 or point.size == 0:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
         return point
-
-
-@contextmanager
-def _shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
-    """Yield what shows how far it is: the caller's own function, or a bar."""
-    if callable(progress):
-        yield progress
-        return
-    from buckler.waiting import bar
-
-    with bar(what, quiet=progress is False) as advance:
-        yield advance
