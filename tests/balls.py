@@ -1,6 +1,7 @@
 """Ball arithmetic (python-flint): enclosures that hold, against which floating-point limits are judged."""
 
 from flint import arb, ctx
+from scipy.special import ndtri
 
 ctx.prec = 128
 
@@ -18,6 +19,15 @@ def tail_at_most(k: int, n: int, p: float) -> arb:
 def normal_cdf(z: arb) -> arb:
     """Return an enclosure of Phi(z)."""
     return (1 + (z / arb(2).sqrt()).erf()) / 2
+
+
+def normal_quantile(p: float) -> arb:
+    """Return Phi^-1(p) to far more digits than a float, by Newton's rule from SciPy's value."""
+    z = arb(float(ndtri(p)))
+    for _ in range(4):
+        slope = (-z * z / 2).exp() / (2 * arb.pi()).sqrt()
+        z = (z - (normal_cdf(z) - arb(p)) / slope).mid()
+    return z
 
 
 def margin_curve_point(quantile: bool, L: float, t: float) -> tuple[arb, arb, arb]:

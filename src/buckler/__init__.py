@@ -20,17 +20,21 @@ if TYPE_CHECKING:
     from buckler.records import Counts as Counts
     from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
+    from buckler.sampling.denoised import Averaged as Averaged
+    from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
 __version__ = "0.2.0"
 
 _ROOMS = ("laws",)
 _HOME = {
+    "Averaged": "sampling.denoised",
     "BucklerError": "errors",
     "Certificate": "records",
     "Certificates": "certificates",
     "Claim": "records",
     "Counts": "records",
+    "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
     "MarginBound": "records",
     "Scores": "records",

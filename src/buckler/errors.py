@@ -27,6 +27,10 @@ class UnsoundMethod(InvalidInput):
     """A method without a guarantee was asked for a certificate."""
 
 
+class BucklerWarning(UserWarning):
+    """Something that was done otherwise than one may think; the command line says it in a line."""
+
+
 class MissingExtra(BucklerError, ImportError):  # noqa: N818
     """An optional part is needed and not installed."""
 
@@ -122,7 +126,9 @@ def check_whole(name: str, value: object, low: int, high: int | None = None) -> 
     """Return a whole number in [low, high]; floats are refused unless they are exactly whole."""
     if type(value) is int and low <= value and (high is None or value <= high):
         return value
-    number = check_real(name, value)
+    # A whole number does not pass through a float, where 2^53 + 1 would be 2^53.
+    is_whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    number = int(value) if is_whole else check_real(name, value)  # type: ignore[call-overload]
     allowed = f"a whole number of at least {low}" if high is None else f"a whole number from {low} to {high}"
     if number != int(number) or number < low or (high is not None and number > high):
         raise InvalidInput(f"{name} must be {allowed}; got {show(value)}")

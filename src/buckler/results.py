@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from buckler.errors import InvalidInput
 from buckler.records import Certificate, Claim
 from buckler.types import AnyArray, IntArray
+
+SHOWN_CLASSES = 4
+"""Classes whose votes are shown beside a certificate."""
 
 Said_co = TypeVar("Said_co", bound=Claim, covariant=True)
 
@@ -41,13 +46,39 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class TopVotes:
+    """The classes with the most votes, most first: ``classes[input, k]`` has ``counts[input, k]`` of ``n[input]``.
+
+    Where an input has votes for fewer classes, counts end in zeros.
+    """
+
+    classes: IntArray
+    counts: IntArray
+    n: IntArray
+
+
+def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVotes:
+    """Return the classes with the most votes from tables ``[inputs, m]``, one after the other.
+
+    >>> top_votes([np.array([[3, 0, 90, 7]])], 2).classes
+    array([[2, 3]])
+    """
+    found = []
+    for votes in shards:
+        order = np.argsort(-votes, axis=1, kind="stable")[:, :classes]
+        found.append((order, np.take_along_axis(votes, order, axis=1), votes.sum(axis=1)))
+    return TopVotes(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
 
     ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
     the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
     devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
-    ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand.
+    ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand; ``votes``
+    are those of the draws that were certified, where known.
     """
 
     path: Path
@@ -63,6 +94,7 @@ class Result:
     commands: tuple[str, ...]
     pictures: Pictures | None = None
     asked: tuple[float, ...] = ()
+    votes: TopVotes | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -76,12 +108,17 @@ class Result:
 
 
 def short_names(paths: Sequence[Path]) -> list[str]:
-    """Return the last part of each path, or the whole of it where two end alike.
+    """Return the last parts of each path, as many as tell it from the others.
 
-    >>> short_names([Path("a/evidence"), Path("b/evidence"), Path("c/d.parquet")])
+    >>> short_names([Path("/home/me/a/evidence"), Path("/home/me/b/evidence"), Path("c/d.parquet")])
     ['a/evidence', 'b/evidence', 'd.parquet']
     """
     if len({path.resolve() for path in paths}) < len(paths):
         raise InvalidInput(f"every run must be another one; got {', '.join(map(str, paths))}")
-    ends = [path.resolve().name for path in paths]
-    return [end if ends.count(end) == 1 else str(path) for end, path in zip(ends, paths, strict=True)]
+    whole = [path.resolve().parts for path in paths]
+    return ["/".join(parts[-_needed(parts, whole) :]) for parts in whole]
+
+
+def _needed(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> int:
+    """Return how many last parts of a path no other path ends in."""
+    return next(k for k in range(1, len(parts) + 1) if sum(other[-k:] == parts[-k:] for other in others) == 1)

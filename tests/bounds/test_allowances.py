@@ -28,7 +28,7 @@ from buckler.certify.tangents import heights
 from buckler.laws import Gaussian
 from buckler.laws.gaussian import lipschitz_radius
 from buckler.types import FloatArray
-from tests.balls import normal_cdf, tail_at_least, tail_at_most
+from tests.balls import normal_cdf, normal_quantile, tail_at_least, tail_at_most
 from tests.bounds.test_sequences import reference as plain_sequence
 
 ULP = 2.0**-53
@@ -227,20 +227,11 @@ def test_margins_from_limits_need_their_rounding() -> None:
         assert Fraction(found) <= Fraction(low) - Fraction(high)
         wrong[0] += Fraction(low - high) > Fraction(low) - Fraction(high)
         found = float(margin_from_limits("quantile", low, high))
-        exact = _quantile(low) - _quantile(high)
+        exact = normal_quantile(low) - normal_quantile(high)
         assert arb(found) <= exact
         wrong[1] += bool(arb(float(ndtri(low) - ndtri(high))) > exact)
     assert wrong[1] > 0
     assert wrong[0] > 0
-
-
-def _quantile(p: float) -> arb:
-    """Return Phi^-1(p) to far more digits than a float, by Newton's rule from SciPy's value."""
-    z = arb(float(ndtri(p)))
-    for _ in range(4):
-        slope = (-z * z / 2).exp() / (2 * arb.pi()).sqrt()
-        z = (z - (normal_cdf(z) - arb(p)) / slope).mid()
-    return z
 
 
 def test_shares_that_round_up_are_lowered() -> None:

@@ -4,16 +4,21 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from flint import arb, ctx
 from scipy.special import ndtri
 
+from buckler.bounds.bets import earlier_moments
 from buckler.bounds.betting import betting_lower, star_lower
-from buckler.bounds.bounded import bernstein_lower
+from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
+from buckler.certify import continuous
 from buckler.certify.budget import split
 from buckler.certify.continuous import Slope, margin_lower
 from buckler.certify.scores import certify_scores, top_class
+from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
 from buckler.records import REST, Certificate, Scores
 from buckler.types import Combine, FloatArray, Limit, MarginKind
+from tests.balls import normal_quantile
 
 LIMITS = get_args(Limit)
 
@@ -69,6 +74,67 @@ def test_bonferroni_spends_alpha_over_m() -> None:
     assert float(margin_lower(ROWS, 0, 0.01, combine="bonferroni")) == pytest.approx(low - high, abs=1e-9)
     found = float(margin_lower(ROWS, 0, 0.01, "quantile", "bonferroni"))
     assert found == pytest.approx(ndtri(low) - ndtri(high), abs=1e-8)
+
+
+@pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence", "star", "betting"])
+def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allowance made large: each limit falls by as much of it as there are roundings, and none rises (F7, F9)."""
+    large, rows = 1e-3, softmax_rows(4, 2000, 4, gap=4.0)
+    ways: list[tuple[Combine, float]] = [("pairwise", 1.0), ("bonferroni", 2.0), ("margin_variable", 1.0)]
+    for combine, times in ways:
+        before = float(margin_lower(rows, 0, 0.01, combine=combine, limit=limit))
+        with monkeypatch.context() as patched:
+            patched.setattr(continuous, "SLACK", large)
+            after = float(margin_lower(rows, 0, 0.01, combine=combine, limit=limit))
+        assert before - after == pytest.approx(times * large, rel=1e-9)
+
+
+@pytest.mark.parametrize("limit", ["star", "betting"])
+def test_draws_that_turn_are_not_certified_beyond_their_mean(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wealth that was reached before the draws turned proves more than their mean; the limit is lowered to that."""
+    rows = np.tile([[0.95, 0.05]], (4000, 1))
+    rows[1500:] = [0.4, 0.6]
+    mean = float(rows[:, 0].mean() - rows[:, 1].mean())
+    assert float(margin_lower(rows[:1500], 0, 0.01, limit=limit)) > mean + 0.2
+    monkeypatch.setattr(continuous, "SLACK", 1e-3)
+    assert float(margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(mean - 1e-3, rel=1e-9)
+
+
+@pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence"])
+def test_a_tangent_is_compared_with_a_mean_that_is_rounded_down(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rival has its own slope, the smallest margin counts, and the allowance grows with the range, 1 + c."""
+    large, alpha = 1e-3, 0.01
+    rows, before = softmax_rows(5, 3000, 6), softmax_rows(6, 500, 6)
+    rows[:, 3], before[:, 3] = 0.02 * rows[:, 3], 0.02 * before[:, 3]
+    rows, before = rows / rows.sum(axis=1)[:, None], before / before.sum(axis=1)[:, None]
+    a, rivals = rows[:, 0], rows[:, 1:].T
+    moments = np.stack([earlier_moments(before[:, 0].copy(), before[:, j].copy()) for j in range(1, 6)])
+    chosen = {"selection": SLOPES[best_slopes(moments, len(a), alpha)], "one": np.ones(5)}
+    assert len(set(chosen["selection"].tolist())) > 1
+    monkeypatch.setattr(continuous, "SLACK", large)
+    for slope, slopes in chosen.items():
+        expected = float(estimate(a, rivals).min())
+        for c, rival in zip(slopes.tolist(), rivals, strict=True):
+            low = float(continuous.LIMITS[limit](a - c * rival, alpha, -c, 1.0)) - large * (1.0 + c)
+            expected = min(expected, float(margin_from_height(low, c)))
+        found = margin_lower(rows, 0, alpha, "quantile", limit=limit, selection=before, slope=slope)  # type: ignore[arg-type]
+        assert float(found) == pytest.approx(expected, abs=1e-10)
+        assert found > 0.0
+
+
+def test_the_quantiles_of_bonferroni_are_rounded_down() -> None:
+    """Below the exact difference of quantiles of the computed limits, and by the stated allowance."""
+    ctx.prec = 200
+    for gap in (2.0, 4.0, 7.0):
+        rows, part = softmax_rows(8, 20_000, 4, gap=gap), split(0.05, 4)
+        low = float(hoeffding_lower(rows[:, 0], part))
+        high = 1.0 - float(hoeffding_lower(1.0 - rows[:, 1:], part).min()) + SLACK
+        exact, size = (
+            normal_quantile(low) - normal_quantile(high),
+            1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))),
+        )
+        given_up = float(exact - arb(float(margin_lower(rows, 0, 0.05, "quantile", "bonferroni", "hoeffding"))))
+        assert 0.9e-13 * size < given_up < 1.1e-13 * size
 
 
 def test_margin_variable_is_the_limit_of_z() -> None:

@@ -19,6 +19,7 @@ from buckler.certify.tangents import (
     predictable_slopes,
 )
 from buckler.types import FloatArray
+from tests.balls import normal_quantile
 
 
 def normal_cdf(x: arb) -> arb:
@@ -149,3 +150,14 @@ def test_estimates_at_the_ends_are_numbers() -> None:
     ones, zeros = np.ones(5), np.zeros((1, 5))
     assert estimate(ones, zeros)[0] == np.inf
     assert estimate(np.zeros(5), zeros)[0] == -np.inf
+
+
+def test_estimates_are_rounded_down() -> None:
+    """By what is stated, so that neither the rounding of a mean nor that of a quantile can lift them (F9)."""
+    ctx.prec = 200
+    rng = np.random.default_rng(4)
+    for top, other in ((0.6, 0.3), (0.97, 0.01), (0.5, 0.499), (0.2, 0.7)):
+        a, rival = np.clip(rng.normal([[top], [other]], 0.01, (2, 500)), 0.0, 1.0)
+        exact = normal_quantile(float(a.mean())) - normal_quantile(float(rival.mean()))
+        given_up = float(exact - arb(float(estimate(a, rival[None])[0]))) / (1.0 + abs(float(exact)))
+        assert 0.9e-13 < given_up < 1.1e-13

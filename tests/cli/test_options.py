@@ -41,6 +41,9 @@ def network():
     import torch
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+def half():
+    import torch
+    return torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Threshold(0.5, 0.0))
 """
 BOUNDS = """
 import numpy as np
@@ -53,6 +56,7 @@ SPEC = (
     'model = "models_for_options:linear"\ndata = "digits"\nsigma = 0.5\nn = 20\nlimit = 2\nnum_classes = 10\nseed = 3\n'
 )
 
+ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"reproduce"}
 """Commands whose rows are not here: reproduce has tests of its own."""
 
@@ -70,6 +74,7 @@ BASE = {
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
     "audit": "audit top_class --n 8 --m 3 --points 4",
     "import": "import log.tsv --sigma 0.5",
+    "models": f"models --folder {ROOT / 'models'}",
     "plan": "plan --inputs 100 --classes 10 --n 1000 --rate 1000",
 }
 
@@ -130,6 +135,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--model": Row(TORCH, "evidence"),
         "--data": Row("--data floats.npy", "evidence"),
         "--sigma": Row("--sigma 0.5", "evidence"),
+        "--denoiser": Row(
+            "--denoiser models_for_options:half", "evidence", given=TORCH,
+            refused=("--denoiser models_for_options:half", f"{TORCH} --denoiser here"),
+        ),
         "--n": Row("--n 30", "evidence"),
         "--n0": Row("--n0 15", "evidence"),
         "--seed": Row("--seed 1", "evidence"),
@@ -224,6 +233,9 @@ TABLE: dict[str, dict[str, Row]] = {
         "--model": Row(f"{TORCH}"),
         "--data": Row("--data floats.npy"),
         "--sigma": Row("--sigma 0.5"),
+        "--denoiser": Row(
+            "--denoiser models_for_options:half", given=TORCH, refused=("--denoiser models_for_options:half",)
+        ),
         "--seed": Row("--seed 1"),
         "--every": Row("--every 2"),
         "--limit": Row("--limit 2"),
@@ -368,6 +380,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--rounding": Row("--rounding down", refused=("--rounding up", "=import ours.tsv --rounding nearest")),
         "--json": JSON,
         "--quiet": QUIET,
+    },
+    "models": {
+        "--folder": Row("--folder images", refused=("--folder nowhere",)),
+        "--json": Row("--json"),
     },
     "plan": {
         "--inputs": Row("--inputs 200"),

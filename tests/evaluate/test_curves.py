@@ -1,5 +1,8 @@
 """Certified accuracy and its band."""
 
+from fractions import Fraction
+from math import comb
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -33,6 +36,32 @@ def test_band_is_the_binomial_quantile(inputs: int, alpha: float, delta: float) 
     k = false_certificates(inputs, alpha, delta)
     assert stats.binom.sf(k, inputs, alpha) <= delta
     assert k == 0 or stats.binom.sf(k - 1, inputs, alpha) > delta * (1 - 1e-8)
+
+
+@pytest.mark.parametrize("inputs", [5, 30, 200])
+def test_the_band_from_both_sides(inputs: int) -> None:
+    """``P(Binomial(inputs, 1/8) > k)`` exactly: a delta at it needs one more, one 3e-9 above it does not."""
+    for k in range(min(inputs, 12)):
+        each = [Fraction(comb(inputs, i) * 7 ** (inputs - i), 8**inputs) for i in range(k + 1, inputs + 1)]
+        tail = float(sum(each))
+        if 1e-12 < tail < 0.9:
+            assert false_certificates(inputs, 0.125, tail * (1.0 - 1e-12)) == k + 1
+            assert false_certificates(inputs, 0.125, tail * (1.0 + 3e-9)) == k
+
+
+def test_a_margin_of_zero_is_an_abstention_and_without_a_promise_there_is_no_band() -> None:
+    limits, right = [0.0, 0.5, -1.0, 2.0], [True, True, True, False]
+    curves = [
+        margin_accuracy(limits, right, [0.0, 0.5, 0.6], alpha=0.05, sound=sound, name="") for sound in (True, False)
+    ]
+    for curve in curves:
+        assert curve.abstained == 0.5
+        assert curve.accuracy.tolist() == [0.5, 0.25, 0.0]
+    assert curves[0].low.tolist() == [0.0, 0.0, 0.0]
+    assert curves[1].low.tolist() == curves[1].accuracy.tolist()
+    for low, counted in (([[0.5]], [[True]]), ([], []), ([0.5], [True, True]), ([np.nan], [True])):
+        with pytest.raises(buckler.InvalidInput, match="one number for each input"):
+            margin_accuracy(low, counted, [0.0], alpha=0.05, sound=True, name="")
 
 
 @pytest.mark.parametrize("inputs", [3, 7, 10, 49, 500])

@@ -1,13 +1,16 @@
 """The Gaussian law: closed forms, order, rounding, and the way back from a radius to a margin."""
 
 from fractions import Fraction
-from math import copysign, inf
+from math import copysign, inf, pi, sqrt
+from sys import float_info
 from typing import get_args
 
+import numpy as np
 import pytest
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import erf
 
 import buckler
 from buckler.errors import InvalidInput
@@ -63,6 +66,32 @@ def test_the_margin_of_a_radius_is_rounded_up(radius: float, sigma: float) -> No
     margin = Gaussian(sigma).margin(radius, "R2")
     assert Fraction(margin) * Fraction(sigma) >= 2 * Fraction(radius)
     assert margin == pytest.approx(2.0 * radius / sigma, rel=1e-15)
+
+
+def test_the_margin_of_r1_plus_keeps_its_allowance() -> None:
+    """``2 Phi(radius / sigma) - 1`` as computed is too small for some radii; as returned for none, by what is said."""
+    rng, wrong = np.random.default_rng(0), 0
+    for radius in rng.uniform(0.01, 3.0, 200).tolist():
+        sigma = float(rng.uniform(0.2, 1.5))
+        exact = (arb(radius) / arb(sigma) / arb(2).sqrt()).erf()
+        wrong += bool(arb(float(erf(radius / sigma / sqrt(2.0)))) < exact)
+        found = Gaussian(sigma).margin(radius, "R1+")
+        assert found == 1.0 or arb(found) >= exact * (1 + arb(0.9e-14))
+        assert arb(found) <= exact * (1 + arb(1.2e-14))
+    assert wrong > 0
+    assert Gaussian(0.1).margin(10.0, "R1+") == 1.0
+
+
+@pytest.mark.parametrize("kind", ["R2", "R1"])
+def test_the_smallest_radius_from_both_sides(kind: RadiusKind) -> None:
+    """The smallest normal number is a radius; what is below it, where products lose digits, is 0."""
+    law, scale = Gaussian(1.0), 2.0 if kind == "R2" else sqrt(2.0 / pi)
+    margins = [scale * float_info.min * (1.0 + k * 2.0**-52) for k in range(-40, 40)]
+    radii = [law.radius(margin, kind) for margin in margins]
+    assert float_info.min in radii
+    assert 0.0 in radii
+    assert all(radius == 0.0 or radius >= float_info.min for radius in radii)
+    assert radii == sorted(radii)
 
 
 def test_a_law_says_what_it_is() -> None:

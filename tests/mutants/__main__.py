@@ -21,10 +21,9 @@ from typing import Any
 
 from tests.mutants.excuses import read_excuses
 from tests.mutants.making import Mutant, all_mutants
-from tests.mutants.trying import copy_tree, run_tests, steps, try_mutant
+from tests.mutants.trying import LONG, MOST_STEPS, SHORT, copy_tree, failing, steps, try_mutant
 
 ROOT = Path(__file__).parents[2]
-MOST_STEPS = 3
 
 
 def asked() -> argparse.Namespace:
@@ -32,7 +31,7 @@ def asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--sample", type=int, help="how many mutants to try; all unless told")
     parser.add_argument("--seed", type=int, default=0, help="which sample")
-    parser.add_argument("--minutes", type=float, help="start no further mutant after this long")
+    parser.add_argument("--minutes", type=float, help="end after this long")
     parser.add_argument("--only", action="append", default=[], help="files that start with this, below src/buckler/")
     parser.add_argument("--line", action="append", default=[], help="lines that hold this text")
     parser.add_argument("--again", action="store_true", help="try those anew that lived")
@@ -58,60 +57,72 @@ def main() -> int:
     """Try the sample; print a line for each verdict and the table of those that lived."""
     options = asked()
     excuses = read_excuses()
-    results: Path = options.results
-    results.parent.mkdir(parents=True, exist_ok=True)
-    known: dict[str, dict[str, Any]] = {}
-    if results.exists():
-        known = {entry["key"]: entry for entry in map(json.loads, results.read_text().splitlines())}
+    known = {key: entry for key, entry in read(options.results).items() if entry["found"] or not options.again}
     sample = chosen(options)
-    if options.again:
-        known = {key: entry for key, entry in known.items() if entry["found"]}
     excused = {m.key for m in sample if any(excuse.covers(m) for excuse in excuses)}
     waiting = [m for m in sample if m.key not in excused]
+    plans = {file: steps(ROOT, file) for file in {m.file for m in waiting}}
     print(f"{len(sample)} mutants, {len(excused)} of them excused", flush=True)
     ends = time.monotonic() + 60.0 * options.minutes if options.minutes else inf
     lock = threading.Lock()
-    proved: set[str] = set()
     trees: Queue[Path] = Queue()
+    sound: dict[str, list[str]] = {}
+
+    def prove(test: str) -> None:
+        tree = trees.get()
+        sound[test] = failing(tree, test) if time.monotonic() < ends else [test]
+        trees.put(tree)
+        if sound[test]:
+            print(f"fails on the tree as it is, and is left out: {' '.join(sound[test])}", flush=True)
 
     def one(mutant: Mutant, depth: int) -> None:
-        entry = known.get(mutant.key, {"found": "", "passed": 0, "seconds": 0.0})
-        plan = steps(ROOT, mutant.file)
-        if time.monotonic() > ends or entry["found"] or entry["passed"] != depth or depth >= len(plan):
+        if time.monotonic() > ends:
             return
+        plan = plans[mutant.file]
+        tests = [test for test in plan[depth] if test not in sound.get(test, [])]
+        without = [f"--deselect={name}" for test in tests for name in sound.get(test, [])]
         tree = trees.get()
         try:
-            if not options.unproved:
-                prove(tree, mutant.file, plan[depth], proved)
-            verdict = try_mutant(tree, mutant, plan[depth])
+            verdict = try_mutant(tree, mutant, tests, LONG if depth else SHORT, ends, *without)
         finally:
             trees.put(tree)
+        if verdict.found is None:
+            return
         entry = {
             "key": mutant.key, "file": mutant.file, "line": mutant.line, "text": mutant.text, "change": mutant.change,
             "found": verdict.found, "passed": depth if verdict.found else depth + 1, "steps": len(plan),
-            "seconds": round(entry["seconds"] + verdict.seconds, 1),
+            "seconds": round(known.get(mutant.key, {"seconds": 0.0})["seconds"] + verdict.seconds, 1),
         }  # fmt: skip
-        with lock, results.open("a") as file:
+        with lock, options.results.open("a") as file:
             file.write(json.dumps(entry) + "\n")
             known[mutant.key] = entry
             print(f"{verdict.found or f'passed {depth + 1} of {len(plan)}':60}  {where(mutant)}", flush=True)
 
-    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         for job in range(options.jobs):
             copy_tree(ROOT, Path(folder) / str(job))
             trees.put(Path(folder) / str(job))
-        with ThreadPoolExecutor(options.jobs) as pool:
-            for depth in range(MOST_STEPS):  # the short step of all before the long one of any
-                list(pool.map(one, waiting, repeat(depth)))
+        for depth in range(MOST_STEPS):  # the short step of all before the long one of any
+            now = [m for m in waiting if (stage(known.get(m.key)) == depth < len(plans[m.file]))]
+            if not options.unproved:
+                list(pool.map(prove, sorted({test for m in now for test in plans[m.file][depth]} - set(sound))))
+            list(pool.map(one, now, repeat(depth)))
     return report(sample, excused, known)
 
 
-def prove(tree: Path, file: str, tests: list[str], proved: set[str]) -> None:
-    """Run tests on the tree as it is, once: those that fail on it would find every mutant."""
-    name = " ".join(test for test in tests if test != file)
-    if name not in proved and (verdict := run_tests(tree, tests)).found:
-        raise SystemExit(f"{verdict.found} fails on the tree as it is: no verdict on mutants can be had")
-    proved.add(name)
+def read(results: Path) -> dict[str, dict[str, Any]]:
+    """Return the last verdict on each mutant; a line that was cut off by a kill is removed."""
+    results.parent.mkdir(parents=True, exist_ok=True)
+    text = results.read_text() if results.exists() else ""
+    if not text.endswith("\n") and text:
+        text = text[: text.rfind("\n") + 1]
+        results.write_text(text)
+    return {entry["key"]: entry for entry in map(json.loads, text.splitlines())}
+
+
+def stage(entry: dict[str, Any] | None) -> int:
+    """Return which step is next for a mutant; none after it was found."""
+    return MOST_STEPS if entry and entry["found"] else int(entry["passed"]) if entry else 0
 
 
 def where(mutant: Mutant) -> str:
@@ -136,6 +147,10 @@ def report(sample: list[Mutant], excused: set[str], known: dict[str, dict[str, A
     print(f"\n{'room':20}" + "".join(f"{state:>9}" for state in states))
     for room in sorted({room for room, _ in counts}):
         print(f"{room:20}" + "".join(f"{counts[room, state]:9}" for state in states))
+    total = Counter(state for (_, state), number in counts.items() for _ in range(number))
+    tried = total["found"] + total["lived"] + total["open"]
+    print(f"\nfound: {total['found']} of {tried} tried ({total['found'] / max(1, tried):.1%});", end=" ")
+    print(f"excused: {total['excused']} of {len(sample)} ({total['excused'] / max(1, len(sample)):.1%})")
     if living:
         print("\nnot found and without an excuse:")
         print("\n".join(sorted(f"  {state:6}{where(mutant)}" for state, mutant in living)))

@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants.excuses import KINDS, Excuse, read_excuses
 from tests.mutants.making import LEFT_OUT, MUTATED, Mutant, all_mutants, mutants_of
-from tests.mutants.trying import steps
+from tests.mutants.trying import AUDITED, AUDITS, AUDITS_OF, steps
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""A docstring with a < b and 3 + 4."""
@@ -56,10 +56,16 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
     for file in {mutant.file for mutant in all_mutants(ROOT)}:
         for step in steps(ROOT, file):
             assert all((ROOT / name).exists() for name in step)
-    near, far, audits = steps(ROOT, "src/buckler/bounds/margin_curve.py")
+    near, far, slow, audits = steps(ROOT, "src/buckler/bounds/margin_curve.py")
     assert near[:2] == ["src/buckler/bounds/margin_curve.py", "tests/bounds/test_margin_curve.py"]
     assert "tests/bounds/test_evalues.py" in far
-    assert all(name.startswith("tests/audit/") for name in audits)
+    assert "tests/bounds/test_compiled.py" in slow
+    assert audits == ["tests/audit/test_discrete_audit.py"]
+    assert len(steps(ROOT, "src/buckler/certify/issue.py")[-1]) == len(list((ROOT / AUDITS).glob("test_*.py")))
+    for audits_named, modules in AUDITS_OF.items():
+        assert all((ROOT / AUDITS / f"test_{name}.py").exists() for name in audits_named.split())
+        rooms = [ROOT / room for room in AUDITED]
+        assert all(any((room / f"{name}.py").exists() for room in rooms) for name in modules.split())
 
 
 def test_an_excuse_is_of_one_line_and_lapses_with_it() -> None:

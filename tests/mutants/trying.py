@@ -7,41 +7,63 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 
 from tests.mutants.making import Mutant
 
 ROOMS = {
-    "src/buckler/bounds/": ["tests/bounds"],
-    "src/buckler/certify/": ["tests/certify"],
-    "src/buckler/laws/": ["tests/laws", "tests/certify"],
-    "src/buckler/evaluate/": ["tests/evaluate/test_curves.py"],
-    "src/buckler/runs/": ["tests/runs", "tests/faults", "tests/hostile"],
+    "src/buckler/bounds/": ["tests/bounds", "tests/certify", "tests/test_frozen.py"],
+    "src/buckler/certify/": ["tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
+    "src/buckler/laws/": ["tests/laws", "tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
+    "src/buckler/evaluate/": ["tests/evaluate/test_curves.py", "tests/test_frozen.py"],
+    "src/buckler/runs/": ["tests/runs", "tests/test_frozen.py", "tests/faults", "tests/hostile"],
     "src/buckler/sampling/": ["tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
 """Where the tests of a room lie."""
 
+SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "tests/bounds/test_compiled.py")
+"""Tests that start processes, or compile every kernel anew: after the others of the room."""
+NEVER = ("tests/faults/test_ray",)
+"""A cluster is started and killed: long, and no mutant of these rooms waits for it."""
+
 AUDITED = ("src/buckler/bounds/", "src/buckler/certify/", "src/buckler/laws/")
 AUDITS = "tests/audit"
+AUDITS_OF = {
+    "discrete_audit": "binomial buehler compiled counts curve discrete distinct likelihood_ratio margin_curve margins "
+    "orderings trinomial vote_limits",
+    "continuous_audit margin_coverage": "bets betting bounded cells continuous draws mean_limit scores sequences "
+    "stakes tangents",
+    "anytime_audit ladder_audit": "anytime evalues half_space ladder",
+}
+"""Which audits a module can fail; a module that is not named is tried by all."""
 NEVER_COPIED = ("evidence/", "models/", "site/")
 """Large, and no test of these rooms reads them."""
 
-LONGEST = 900.0
-"""Seconds of one step, after which the mutant is taken to loop for ever, which is noticed."""
-STOP = 10.0
+MOST_STEPS = 4
+SHORT, LONG = 180, 600
+"""Processor seconds of the first step and of later ones, several times what they take: a mutant that takes more loops
+for ever, which is noticed. A busy machine takes longer and no more of these."""
+WALL = 1800.0
+"""Seconds after which a step that is not looping is given up without a verdict."""
+USAGE, NO_TESTS = 4, 5
+LIMITED = (
+    "import os, resource as r, sys; r.setrlimit(r.RLIMIT_CPU, ({0}, {0} + 5)); os.execv(sys.executable, sys.argv[1:])"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the tests noticed: ``found`` names the test that did, or is empty."""
+    """Whether the tests noticed: ``found`` names the test that did, or is empty; None: there was no time to see."""
 
-    found: str
+    found: str | None
     seconds: float
 
 
 def steps(root: Path, file: str) -> list[list[str]]:
-    """Return which tests to run one after the other: those that name the module, the rest of the room, the audits.
+    """Return which tests to run one after the other: those that name the module, the room's, slow ones, the audits.
 
     The doctests of the module come first, beside those that name it.
     """
@@ -50,13 +72,22 @@ def steps(root: Path, file: str) -> list[list[str]]:
     package, _, name = module.rpartition(".")
     named = re.compile(rf"\b{re.escape(module)}\b|\bfrom {re.escape(package)} import .*\b{name}\b")
     files = [test for folder in folders for test in _test_files(root / folder)]
-    near = [test for test in files if named.search(test.read_text()) or test.stem == f"test_{name}"]
+    files = [test for test in files if not _names(root, [test])[0].startswith(NEVER)]
+    slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
+    quick = [test for test in files if test not in slow]
+    near = [test for test in quick if named.search(test.read_text()) or test.stem == f"test_{name}"]
     # The test named after the module is the likeliest to notice.
     near.sort(key=lambda test: test.stem != f"test_{name}")
-    far = [test for test in files if test not in near]
-    found = [[file, *_names(root, near)], _names(root, far)]
+    found = [
+        [file, *_names(root, near)],
+        _names(root, [test for test in quick if test not in near]),
+        _names(root, slow),
+    ]
     if file.startswith(AUDITED):
-        found.append(_names(root, _test_files(root / AUDITS)))
+        own = [
+            f"test_{audit}" for audits, names in AUDITS_OF.items() if name in names.split() for audit in audits.split()
+        ]
+        found.append(_names(root, [test for test in _test_files(root / AUDITS) if not own or test.stem in own]))
     return [step for step in found if step]
 
 
@@ -69,50 +100,69 @@ def _names(root: Path, paths: list[Path]) -> list[str]:
 
 
 def copy_tree(root: Path, to: Path) -> None:
-    """Copy what git would keep of the tree, without what is large and not read here."""
+    """Copy what git would keep of the tree (without git: what is not hidden), less what is large and not read here."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")  # noqa: S603
+    told = subprocess.run(listed, cwd=root, check=False, capture_output=True, text=True)  # noqa: S603
+    names = told.stdout.split("\0")
+    if told.returncode != 0:
+        places = (path.relative_to(root) for path in root.rglob("*"))
+        names = [str(place) for place in places if not any(part.startswith((".", "__p")) for part in place.parts)]
     for name in names:
         if name and not name.startswith(NEVER_COPIED) and (root / name).is_file():
             (to / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, to / name)
 
 
-def run_tests(tree: Path, tests: list[str]) -> Verdict:
-    """Run these tests in a tree until the first failure."""
-    python = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", *tests]
+def run_tests(tree: Path, tests: list[str], limit: int = LONG, ends: float = inf, *options: str) -> Verdict:
+    """Run these tests in a tree until the first failure, for so many processor seconds, and no longer than ``ends``."""
+    code, said, seconds = _pytest(tree, ["-x", *options, *tests], limit, min(ends, time.monotonic() + WALL))
+    if code is None or code in {0, NO_TESTS}:
+        return Verdict(None if code is None else "", seconds)
+    if code in {-signal.SIGXCPU, -signal.SIGKILL}:
+        return Verdict("no end", seconds)
+    if code == USAGE:
+        raise RuntimeError(f"pytest ended with {code} on {tests}:\n{said[-3000:]}")
+    return Verdict(next(iter(failures(said)), f"pytest ended with {code}"), seconds)
+
+
+def failing(tree: Path, test: str) -> list[str]:
+    """Return which tests of a file fail on the tree as it is: those would find every mutant."""
+    code, said, _ = _pytest(tree, [test], LONG, time.monotonic() + WALL)
+    return [] if code in {0, NO_TESTS} else failures(said) or [test]
+
+
+def failures(said: str) -> list[str]:
+    """Return the names of failed tests, up to a space in them: enough to tell and to leave them out."""
+    return re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
+
+
+def _pytest(tree: Path, arguments: list[str], limit: int, ends: float) -> tuple[int | None, str, float]:
+    """Return exit code (None if time was up), output and seconds."""
+    python = [sys.executable, "-m", "pytest", "-q", "--no-header", *arguments]
     # The tree's own sources, and machine code of its own beside them.
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)
     started = time.monotonic()
     with subprocess.Popen(  # noqa: S603
-        python, cwd=tree, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
+        [sys.executable, "-c", LIMITED.format(limit), *python], cwd=tree, env=environment, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            said, _ = process.communicate(timeout=LONGEST)
+            said, _ = process.communicate(timeout=max(0.0, ends - started))
+            code: int | None = process.returncode
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGTERM)
-            try:
-                process.communicate(timeout=STOP)
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-            return Verdict("no end", time.monotonic() - started)
-    seconds = time.monotonic() - started
-    if process.returncode == 0:
-        return Verdict("", seconds)
-    if process.returncode not in {1, 2, 3, -signal.SIGSEGV, -signal.SIGABRT}:
-        raise RuntimeError(f"pytest ended with {process.returncode} on {tests}:\n{said[-3000:]}")
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", said, re.MULTILINE)
-    return Verdict(failed[0] if failed else f"pytest ended with {process.returncode}", seconds)
+            code, said = None, ""
+        with suppress(ProcessLookupError):  # and what the tests have started
+            os.killpg(process.pid, signal.SIGKILL)
+    return code, said, time.monotonic() - started
 
 
-def try_mutant(tree: Path, mutant: Mutant, tests: list[str]) -> Verdict:
+def try_mutant(tree: Path, mutant: Mutant, tests: list[str], limit: int, ends: float, *options: str) -> Verdict:
     """Return the verdict of these tests on one mutant; the tree is left as it was."""
     path = tree / mutant.file
     source = path.read_text()
     try:
         path.write_text(mutant.applied(source))
-        return run_tests(tree, tests)
+        return run_tests(tree, tests, limit, ends, *options)
     finally:
         path.write_text(source)

@@ -8,9 +8,12 @@ import numpy as np
 import buckler
 from buckler.evaluate.curves import certified_accuracy, certified_share
 from buckler.evaluate.histogram import radius_histogram, round_grid
-from buckler.report.html import RunPage, Series, report_page
-from buckler.report.sentences import guarantee
+from buckler.report.html import report_page
+from buckler.report.payload import RunPage, Series
+from buckler.report.rows import Refuted
+from buckler.report.sentences import described, promise
 from buckler.report.thumbnails import tiles
+from buckler.results import TopVotes, top_votes
 from buckler.types import IntArray
 
 ATTACK = "<script>window.broken=1</script><img src=x onerror=window.broken=1>'\"&\u2028</title></style>"
@@ -25,6 +28,7 @@ class Example:
     ids: tuple[str, ...]
     labels: IntArray
     groups: dict[str, list[buckler.Certificate]]
+    votes: TopVotes
 
 
 def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHODS) -> Example:
@@ -41,7 +45,7 @@ def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHOD
         made = buckler.certify_counts(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
         assert isinstance(made, list)
         groups[method] = made
-    return Example(ids, labels, groups)
+    return Example(ids, labels, groups, top_votes([votes]))
 
 
 def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: str = "Example") -> str:
@@ -49,6 +53,7 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
     truth = made.labels if labelled else None
     series = [
         Series(
+            name,
             name,
             0,
             group,
@@ -60,12 +65,15 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
     images = np.random.default_rng(1).random((len(made.ids), 3, 32, 32))
     run = RunPage(
         name=f"run {ATTACK}",
-        sentence=guarantee(list(made.groups.values()), f"The model {ATTACK}", "shapes", 1e-3, 2),
+        sentence=described(list(made.groups.values()), f"The model {ATTACK}", "shapes", 1e-3, 2),
         ids=made.ids,
         labels=truth,
         facts={"Sampling": {"model": ATTACK, "sigma": "0.5"}},
         spec_toml=f'model = "{ATTACK}"',
         commands=[f"buckler report '{ATTACK}'"],
         tiles=tiles(images, 0.0, 1.0) if pictures else None,
+        votes=made.votes,
+        refuted={"image 2": Refuted("0.7001", 1, ATTACK, tiles(images[:1], 0.0, 1.0)[0] if pictures else None)},
     )
-    return report_page([run], series, title=title, class_names=CLASSES)
+    said = promise(list(made.groups.values()))
+    return report_page([run], series, title=title, promise=said, class_names=CLASSES)

@@ -27,7 +27,8 @@ CONTRAST = """() => {
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
   const paper = light(getComputedStyle(document.body).backgroundColor);
-  return ["body", ".note", "#rows thead button", ".result.wrong", ".result.abstained", "dt", "#accuracy-chart text"]
+  const names = ["body", ".note", "#rows thead button", "#kinds span", ".result.wrong", ".result.abstained", "dt"];
+  return [...names, "#accuracy-chart text"]
     .map((name) => {
       const node = document.querySelector(name), style = getComputedStyle(node);
       const ink = light(node.tagName === "text" ? style.fill : style.color);
@@ -75,9 +76,10 @@ class Visit:
     requests: list[str] = field(default_factory=list)
 
     def column(self, number: int) -> list[str]:
-        found = self.page.locator("#rows tbody tr").evaluate_all(
+        found = self.page.locator("#rows tbody tr[data-row]").evaluate_all(
             "(rows, number) => rows.map((row) => row.children[number].textContent)", number
         )
+        assert found, "the table is empty"
         return [str(text) for text in found]
 
     def chart(self) -> str:
@@ -95,6 +97,7 @@ def visit(browser: "Browser", file: Path, **options: Any) -> Visit:
     opened.goto(file.as_uri())
     opened.wait_for_selector("#accuracy-chart svg")
     opened.wait_for_selector("#histogram-chart svg")
+    opened.wait_for_selector("#rows tbody tr")
     return made
 
 
@@ -116,7 +119,9 @@ def test_hostile_text_is_inert_and_shown_as_it_is(seen: Visit) -> None:
     assert seen.column(ID)[0] == ATTACK
     assert any(ATTACK in name for name in seen.column(LABEL))
     assert ATTACK in seen.page.locator("h1").inner_text().replace("\n", "\u2028")
-    assert seen.page.locator("script").count() == 3
+    assert seen.page.locator("script").count() == 4
+    seen.page.get_by_role("button", name="image 2", exact=True).click()
+    assert ATTACK in seen.page.locator(".refuted").inner_text().replace("\n", "\u2028")
     assert seen.page.locator("body img").count() == 0
     seen.page.wait_for_timeout(100)
 
@@ -144,17 +149,116 @@ def test_keyboard_moves_the_radius(seen: Visit) -> None:
     assert seen.page.locator("#radius-named").inner_text() == radii[3]
 
 
-def test_switching_a_method_changes_the_chart(seen: Visit) -> None:
+def lines(seen: Visit, number: int) -> None:
+    seen.page.wait_for_function(
+        f"document.querySelectorAll('#accuracy-chart .mark-line path').length === {number}"
+        f" && document.querySelectorAll('#summary tbody tr:not([hidden])').length === {number}"
+    )
+
+
+def test_one_method_is_shown_and_others_are_added(seen: Visit) -> None:
+    lines(seen, 1)
     before = seen.chart()
-    lines = seen.page.locator("#accuracy-chart .mark-line path")
-    assert lines.count() == len(METHODS)
     box = seen.page.get_by_role("checkbox", name=METHODS[1])
+    assert not box.is_checked()
+    assert "alpha/2 for the runner-up" in seen.page.locator("#kinds").inner_text()
     box.focus()
     seen.page.keyboard.press("Space")
-    seen.page.wait_for_function("document.querySelectorAll('#accuracy-chart .mark-line path').length === 1")
+    lines(seen, 2)
     assert seen.chart() != before
-    box.check()
-    seen.page.wait_for_function("document.querySelectorAll('#accuracy-chart .mark-line path').length === 2")
+    seen.page.get_by_role("checkbox", name=METHODS[0]).uncheck()
+    lines(seen, 1)
+
+
+def test_first_label_is_at_its_tick(seen: Visit) -> None:
+    """The labels of both axes stand in the middle below, or beside, their ticks: the first one too."""
+    places = seen.page.evaluate(
+        """() => [...document.querySelectorAll("#accuracy-chart .role-axis")].slice(0, 4).flatMap((axis) => {
+          const middle = (node) => { const box = node.getBoundingClientRect(); return box.left + box.width / 2; };
+          const [tick, label] = [".role-axis-tick line", ".role-axis-label text"]
+            .map((name) => axis.querySelector(name));
+          return tick && axis.textContent.includes("radius") ? [middle(label) - middle(tick)] : [];
+        })"""
+    )
+    assert len(places) == 1
+    assert abs(places[0]) < 2.0
+    assert "certified radius r (l2)" in seen.page.locator("#accuracy-chart svg").text_content()
+
+
+def test_a_row_opens_its_details_by_keyboard_and_by_mouse(seen: Visit) -> None:
+    made, page = example(), seen.page
+    button = page.get_by_role("button", name="image 7", exact=True)
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.locator(".panel").count() == 1
+    said = page.locator(".panel .sentence").inner_text()
+    own = str(made.groups["exact"][7]).removeprefix("image 7: ")
+    assert said == own[0].upper() + own[1:] + "."
+    bars = page.locator(".panel .bars li").all_inner_texts()
+    top, second = made.votes.classes[7, :2].tolist()
+    counts = [int(text.split("(")[0].split()[-1]) for text in bars]
+    assert counts == [k for k in made.votes.counts[7].tolist() if k]
+    assert sum(counts) == 200
+    assert "certified" in bars[0]
+    assert bars[0].startswith(str(top))
+    assert "runner-up" in bars[1]
+    assert bars[1].startswith(str(second))
+    widths = page.locator(".panel .bar span").evaluate_all("(all) => all.map((one) => parseFloat(one.style.width))")
+    assert widths == pytest.approx([k / 2 for k in counts])
+    other = made.groups["bonferroni"][7].radius
+    shown = float(page.locator(".panel .others").inner_text().rpartition(" ")[2])
+    assert other - 1e-4 < shown <= other
+
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.textContent") == "image 8"
+    page.keyboard.press("ArrowUp")
+    page.keyboard.press("Escape")
+    assert page.locator(".panel").count() == 0
+    page.locator("#rows tbody tr[data-row='7'] td").last.click()
+    assert page.locator(".panel").count() == 1
+
+    radii = sorted(certificate.radius for certificate in made.groups["exact"])
+    page.get_by_label("Search").fill("image 7")
+    page.locator("#rows tbody tr[data-row='7']").click()
+    above = page.locator(".near button").last
+    assert float(above.inner_text().rpartition(" ")[2]) >= made.groups["exact"][7].radius - 1e-4
+    name = above.inner_text().removeprefix("Next above: ").rpartition(",")[0]
+    above.click()
+    assert page.locator("#rows tr.open th").inner_text() == name
+    assert page.evaluate("document.activeElement.textContent") == name
+    assert len(radii) == INPUTS
+
+
+def test_a_refutation_has_its_place(seen: Visit) -> None:
+    seen.page.get_by_role("button", name="image 2", exact=True).click()
+    panel = seen.page.locator(".panel")
+    assert "At distance 0.7001 class 1" in panel.locator(".refuted").inner_text()
+    assert panel.locator("figcaption").all_inner_texts() == ["the input", "the point that refutes"]
+    places = panel.locator(".thumb").evaluate_all("(all) => all.map((one) => one.style.backgroundPosition)")
+    assert places == ["-96px 0px", f"-{48 * (INPUTS % 11)}px -{48 * (INPUTS // 11)}px"]
+    seen.page.get_by_role("button", name="image 7", exact=True).click()
+    assert seen.page.locator(".refuted").count() == 0
+
+
+def test_ten_thousand_inputs_can_be_searched_sorted_and_opened(browser: "Browser", tmp_path: Path) -> None:
+    path = tmp_path / "large.html"
+    made = example(10_000, methods=("bonferroni", "top_class"))
+    path.write_text(page(made, pictures=False), encoding="utf-8", newline="\n")
+    seen = visit(browser, path)
+    assert seen.page.locator("#matches").inner_text() == "10,000 of 10,000 inputs"
+    seen.page.get_by_label("Search").fill("image 9876")
+    assert seen.column(ID - 1) == ["image 9876"]
+    seen.page.keyboard.press("Tab")
+    seen.page.get_by_role("button", name="image 9876", exact=True).click()
+    assert "Votes of 200 noisy copies" in seen.page.locator(".panel").inner_text()
+    assert "of 10,000" in seen.page.locator(".near").inner_text()
+    seen.page.get_by_label("Search").fill("")
+    seen.page.locator("#rows th[data-key=radius]").get_by_role("button").click()
+    assert seen.column(RADIUS - 1)[0] == "0.0000"
+    assert seen.page.locator("#page").inner_text() == "Page 1 of 200"
+    assert seen.complaints == []
+    seen.page.context.close()
 
 
 def test_choosing_other_certificates_changes_histogram_and_table(seen: Visit) -> None:
@@ -164,7 +268,10 @@ def test_choosing_other_certificates_changes_histogram_and_table(seen: Visit) ->
     assert seen.column(RADIUS) != radii
     seen.page.wait_for_timeout(200)
     assert seen.page.locator("#histogram-chart svg").inner_html() != bars
-    assert re.search(rf"\d+ of {INPUTS} inputs are certified", seen.page.locator("#histogram-words").inner_text())
+    assert re.search(
+        rf"\d+ of {INPUTS} inputs are certified \(\d+ predicted right",
+        seen.page.locator("#histogram-words").inner_text(),
+    )
 
 
 def test_sorting_sorts(seen: Visit) -> None:
@@ -186,11 +293,11 @@ def test_filtering_filters_and_pages_turn(seen: Visit) -> None:
     assert seen.page.locator("#page").inner_text() == "Page 1 of 3"
     seen.page.get_by_role("button", name="Next").click()
     assert seen.column(ID)[0] == "image 50"
-    seen.page.get_by_label("Outcome").select_option("abstained")
+    seen.page.get_by_label("Outcome", exact=True).select_option("abstained")
     assert set(seen.column(OUTCOME)) == {"abstained"}
     count = sum(certificate.abstained for certificate in example().groups["exact"])
     assert seen.page.locator("#matches").inner_text() == f"{count} of {INPUTS} inputs"
-    seen.page.get_by_label("Outcome").select_option("")
+    seen.page.get_by_label("Outcome", exact=True).select_option("")
     seen.page.get_by_label("Search").fill("IMAGE 7")
     assert seen.column(ID)[0] == "image 7"
     assert all("image 7" in text for text in seen.column(ID))

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import zlib
 from functools import cache
 from html.parser import HTMLParser
 from io import BytesIO
@@ -16,9 +17,11 @@ from PIL import Image
 import buckler
 from buckler.cli.app import run
 from buckler.report import html
-from buckler.report.sentences import confidence, guarantee, series_names
+from buckler.report import rows as rows_of
+from buckler.report.sentences import confidence, described, explained, kinds_of, promise
 from buckler.report.thumbnails import SIDE, contact_sheet, tiles
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
+from buckler.soundness import ANYTIME, VOTES
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
 
@@ -52,6 +55,10 @@ class Parsed(HTMLParser):
         return json.loads(self.scripts[0])
 
     @property
+    def rows(self) -> Any:
+        return json.loads(zlib.decompress(base64.b64decode(self.scripts[1])))
+
+    @property
     def policy(self) -> str:
         return next(str(a["content"]) for t, a in self.tags if a.get("http-equiv") == "Content-Security-Policy")
 
@@ -66,6 +73,7 @@ def test_text_from_a_run_is_never_markup() -> None:
     text, parsed = hostile()
     assert [attributes.get("type") for tag, attributes in parsed.tags if tag == "script"] == [
         "application/json",
+        "text/plain",
         None,
         None,
     ]
@@ -73,7 +81,7 @@ def test_text_from_a_run_is_never_markup() -> None:
     assert not any(name.startswith("on") for _, attributes in parsed.tags for name in attributes)
     assert "<script>window.broken" not in text
     assert ATTACK in parsed.text
-    assert parsed.payload["runs"][0]["ids"][0] == ATTACK
+    assert parsed.rows["runs"][0]["ids"][0] == ATTACK
     assert parsed.payload["classes"] == list(CLASSES)
     assert not set("<>&\u2028\u2029") & set(parsed.scripts[0])
 
@@ -83,7 +91,7 @@ def test_policy_lets_nothing_in_but_the_pages_own_scripts() -> None:
     hashes = ["'sha256-" + base64.b64encode(hashlib.sha256(s.encode()).digest()).decode() + "'" for s in parsed.scripts]
     rules = {rule.split()[0]: rule.split()[1:] for rule in parsed.policy.split(";")}
     assert rules["default-src"] == ["'none'"]
-    assert rules["script-src"] == hashes[1:]
+    assert rules["script-src"] == hashes[2:]
     assert rules["img-src"] == ["data:"]
     assert "unsafe" not in parsed.policy
     assert "http" not in parsed.policy
@@ -103,7 +111,7 @@ def test_size_and_what_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
     tight = page(example())
     assert len(tight.encode()) < base + 3_000
     found = Parsed(tight)
-    rows = len(found.payload["runs"][0]["ids"])
+    rows = len(found.rows["runs"][0]["ids"])
     assert rows < INPUTS
     assert f"first {rows} inputs" in found.text
     assert "Pictures were left out" in found.text
@@ -113,19 +121,59 @@ def test_size_and_what_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         page(example())
 
 
-def test_many_inputs_fit() -> None:
-    made = example(2_000)
-    text = page(made, pictures=False)
+def test_ten_thousand_inputs_by_every_method_fit() -> None:
+    text = page(example(10_000, methods=VOTES), pictures=False)
     assert len(text.encode()) < 1_500_000
-    assert len(Parsed(text).payload["runs"][0]["ids"]) == 2_000
+    rows = Parsed(text).rows
+    assert len(rows["runs"][0]["ids"]) == len(rows["runs"][0]["votes"]["counts"][0]) == 10_000
+    assert [len(column) for column in rows["series"]["radius"]] == 4 * [10_000]
+
+
+def said(sentences: Any, row: int, known: dict[str, str]) -> str:
+    """Put a sentence together, as the page's script does."""
+    parts = sentences["patterns"][sentences["which"][row]]
+    return "".join(
+        part if isinstance(part, str) else known[part["column"]] if "column" in part else part["texts"][row]
+        for part in parts
+    )
+
+
+def test_every_sentence_is_the_certificates_own() -> None:
+    counts = np.random.default_rng(3).multinomial(200, [0.7, 0.2, 0.1], 50)
+    counts[7] = [200, 0, 0]
+    counts[8] = [70, 70, 60]
+    counts[20:, 0] += np.arange(30)  # other numbers of draws
+    for sigma, n0 in [(0.5, 0), (0.003, 0), (50.0, 9)]:
+        given: dict[str, Any] = {"selection": counts // 2 + n0} if n0 else {"label": [0] * 50}
+        certificates: Any = buckler.certify_counts(counts, sigma=sigma, **given)
+        digits = rows_of.digits_of(max(c.radius for c in certificates))
+        made = json.loads(json.dumps(rows_of.columns(certificates, digits)))
+        assert {c.abstained for c in certificates} == {True, False}
+        for row, certificate in enumerate(certificates):
+            known = {
+                "predicted": str(made["predicted"][row]),
+                "radius": f"{made['radius'][row] / 10**digits:.{digits}f}",
+                "margin": "-inf" if made["margin"][row] is None else f"{made['margin'][row] / 1e4:.4f}",
+                "n": str(made["n"][row]),
+            }
+            assert f"{certificate.id}: {said(made['sentences'], row, known)}" == str(certificate)
+
+
+def test_votes_are_the_largest_ones() -> None:
+    votes = hostile()[1].rows["runs"][0]["votes"]
+    made = example()
+    assert np.array(votes["counts"]).sum(axis=0).tolist() == [votes["n"]] * INPUTS
+    top = np.array([made.votes.classes[:, 0], made.votes.counts[:, 0]])
+    assert top.tolist() == [votes["classes"][0], votes["counts"][0]]
+    assert (np.diff(votes["counts"], axis=0) <= 0).all()
 
 
 def test_what_is_shown_is_rounded_down() -> None:
     made = example()
-    payload = hostile()[1].payload
-    for one, group in zip(payload["series"], made.groups.values(), strict=True):
-        assert one["predicted"] == [certificate.predicted for certificate in group]
-        for shown, low, certificate in zip(one["radius"], one["margin"], group, strict=True):
+    payload, columns = hostile()[1].payload, hostile()[1].rows["series"]
+    for i, (one, group) in enumerate(zip(payload["series"], made.groups.values(), strict=True)):
+        assert columns["predicted"][i] == [certificate.predicted for certificate in group]
+        for shown, low, certificate in zip(columns["radius"][i], columns["margin"][i], group, strict=True):
             unit = 10.0 ** -one["digits"]
             assert certificate.radius - unit < shown / 10 ** one["digits"] <= certificate.radius
             assert low is None if certificate.margin == -np.inf else low / 1e4 <= certificate.margin < low / 1e4 + 1e-4
@@ -137,7 +185,7 @@ def test_without_labels_the_page_says_share() -> None:
     parsed = Parsed(page(example(), labelled=False, pictures=False))
     assert "Certified share against radius" in parsed.text
     assert "a certified prediction may be a wrong one" in parsed.text
-    assert parsed.payload["runs"][0]["labels"] is None
+    assert parsed.rows["runs"][0]["labels"] is None
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_page() -> None:
@@ -160,15 +208,18 @@ def test_contact_sheet_holds_each_picture_in_its_place() -> None:
 
 def test_sentences() -> None:
     made = example(5)
-    said = guarantee(list(made.groups.values()), "The model m", "shapes", 1e-3, 1)
-    assert "sigma 0.5, was certified on 5 inputs of shapes" in said
-    assert "at most 0.001 over its 200 draws" in said
-    assert "selected on" in said
+    groups = list(made.groups.values())
+    told = described(groups, "The model m", "shapes", 1e-3, 1)
+    assert "sigma 0.5, was certified on 5 inputs of shapes, with 200 draws each" in told
+    assert "selected on" in told
+    assert "open l2 ball" in promise(groups)
+    assert "at most 0.001" in promise(groups)
+    assert all(len(explained(name)) > 20 for name in (*VOTES, ANYTIME, "pairwise/star", "own:mine"))
     assert confidence(0.05) == "0.950"
     first = made.groups["exact"][0]
     loose = buckler.certify_counts([90, 10], sigma=0.5, alpha=0.01, label=0)
-    assert series_names(["a"], [(0, first), (0, loose)]) == ["exact, alpha 0.001", "exact, alpha 0.01"]
-    assert series_names(["a", "b"], [(0, first), (1, loose)]) == ["a, exact", "b, exact"]
+    assert kinds_of([first, loose]) == ["exact, alpha 0.001", "exact, alpha 0.01"]
+    assert kinds_of([first]) == ["exact"]
 
 
 def make_run(folder: Path, name: str, sigma: float = 0.25) -> None:
@@ -189,6 +240,16 @@ def test_command_on_runs_and_certificates(
     monkeypatch.syspath_prepend(str(tmp_path))
     make_run(tmp_path, "narrow")
     make_run(tmp_path, "wide", 0.5)
+    for name in ("narrow", "wide"):
+        (tmp_path / "by" / name).mkdir(parents=True)
+        (tmp_path / name).rename(tmp_path / "by" / name / "run")
+    alike = [str(tmp_path / "by" / name / "run") for name in ("narrow", "wide")]
+    assert run(["report", *alike, "-o", "alike.html", "--method", "exact"]) == 0
+    seen = Parsed((tmp_path / "alike.html").read_text(encoding="utf-8"))
+    for name in ("narrow", "wide"):
+        (tmp_path / "by" / name / "run").rename(tmp_path / name)
+    assert [one["name"] for one in seen.payload["series"]] == ["narrow", "wide"]
+    assert str(tmp_path) not in seen.text.partition("How it was made")[0]
     (tmp_path / "names.txt").write_text("\n".join(f"digit <b>{i}</b>" for i in range(10)))
     choice = ["--method", "exact", "--method", "top_class", "--data", "digits", "--classes", "names.txt"]
     assert run(["report", "narrow", "wide", "-o", "both.html", *choice]) == 0
@@ -197,6 +258,16 @@ def test_command_on_runs_and_certificates(
         "narrow, exact", "narrow, top_class", "wide, exact", "wide, top_class",
     ]  # fmt: skip
     assert [one["tiles"] for one in both.payload["runs"]] == [0, 20]
+    assert both.payload["charts"]["accuracy"]["layer"][0]["encoding"]["x"]["title"] == "certified radius r (l2)"
+    ticked = [
+        attributes["data-kind"] for _, attributes in both.tags if "data-kind" in attributes and "checked" in attributes
+    ]
+    assert ticked == ["0"]
+    assert "top_class: Clopper-Pearson at alpha for the class," in both.text
+    assert "exact: Buehler's limit" in both.text
+    headline = both.text.partition("How it was made")[0]
+    assert str(tmp_path) not in headline
+    assert both.rows["runs"][0]["votes"]["n"] == 100
     assert "buckler sample wide --spec spec.toml" in both.text
     assert "buckler report narrow wide --out both.html --method exact" in both.text
     assert "answers:" in both.text

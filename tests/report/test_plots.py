@@ -1,5 +1,6 @@
 """Figures: the formats, the same bytes each time, and text that stays text."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from buckler.report.plots import DASHES, PALETTE, _looks, accuracy_panels, accur
 
 RADII = np.linspace(0.0, 1.0, 50)
 CURVES = [
-    Curve(name, RADII, (1 - RADII) ** p, (1 - RADII) ** p * 0.95, 100, 0.0, 1e-3) for p, name in enumerate("abc", 1)
+    Curve(name, RADII, (1 - RADII) ** p, (1 - RADII) ** p * 0.95, 100, 0.0, 1e-3, "l2")
+    for p, name in enumerate("abc", 1)
 ]
 START = {"png": b"\x89PNG", "pdf": b"%PDF", "svg": b"<?xml"}
 
@@ -32,6 +34,8 @@ def test_text_stays_text(tmp_path: Path) -> None:
     text = (tmp_path / "figure.svg").read_text()
     assert "Certified &lt;accuracy&gt;" in text
     assert "certified radius r (l2)" in text
+    with pytest.raises(InvalidInput, match="one norm to share an axis; got l1 and l2"):
+        accuracy_plot([CURVES[0], replace(CURVES[1], norm="l1")], tmp_path / "two.svg", "Two norms")
     assert all(colour.lower() in text for colour in PALETTE[:3])
 
 

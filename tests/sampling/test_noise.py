@@ -7,7 +7,17 @@ from hypothesis import strategies as st
 
 from buckler.errors import InvalidInput
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
-from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, Stream, check_address, content_id, gaussian
+from buckler.sampling.noise import (
+    LARGEST_SEED,
+    NOISE_BLOCK,
+    Address,
+    PhiloxNoise,
+    Stream,
+    check_address,
+    content_id,
+    gaussian,
+    seed_of,
+)
 from buckler.types import AnyArray
 
 SHAPE = (3, 2)
@@ -51,6 +61,34 @@ def test_every_part_of_the_address_counts(other: Address) -> None:
     a, b = gaussian(here, NOISE_BLOCK, (64,)), gaussian(other, NOISE_BLOCK, (64,))
     assert not np.intersect1d(a, b).size > 2  # chance collisions of float32 values alone
     assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 0.05
+
+
+def test_addresses_lead_to_the_same_noise_for_ever() -> None:
+    """Evidence is drawn again from its address: another hash, width or order of fields would be another noise."""
+    address = Address(7, "é", "estimation", 3)
+    assert address.key() == 0xD83443C4060379A878A401C5AAB8AC61
+    assert address.state() == (0xF31428BE0524D5F1, 3 << 32)
+    assert gaussian(address, 2, (2,)).tobytes().hex() == "0a2602bf1c34913e977dd4bf6ddd73bf"
+    assert content_id([[0.5, 1.0]]) == "x-7b53d751fb8486bd0183"
+    assert (NOISE_BLOCK, LARGEST_SEED) == (128, 2**53)
+
+
+def test_rows_that_are_passed_over_are_drawn_all_the_same() -> None:
+    whole, noise = gaussian(Address(1, "a", "selection"), 20, SHAPE), PhiloxNoise()
+    for low, rows in ((0, 3), (7, 2), (9, 4), (15, 5), (2, 6)):  # on, over a gap, on, over a gap, back
+        out = np.empty((rows, *SHAPE), dtype=np.float32)
+        noise.fill(out, Address(1, "a", "selection"), low)
+        assert (out == whole[low : low + rows]).all()
+
+
+def test_seeds_from_both_sides() -> None:
+    assert check_address(LARGEST_SEED, "a", "selection").seed == seed_of(LARGEST_SEED) == LARGEST_SEED
+    assert 0 <= seed_of(None) < LARGEST_SEED
+    for seed in (-1, LARGEST_SEED + 1, 0.5):
+        with pytest.raises(InvalidInput, match="seed"):
+            check_address(seed, "a", "selection")
+        with pytest.raises(InvalidInput, match="seed"):
+            seed_of(seed)
 
 
 def test_blocks_of_a_stream_lie_far_apart_on_the_device() -> None:

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from buckler.errors import InvalidInput
 from buckler.files import checksum
+from buckler.sampling.cards import read_card
 from buckler.training import fitting, gaussian
-from buckler.training.cards import read_card
 from buckler.training.checkpoints import save_checkpoint
 
 QUICK = ["digits", "--sigma", "0.25", "--arch", "small_conv", "--epochs", "1", "--device", "cpu"]

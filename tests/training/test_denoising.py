@@ -16,18 +16,20 @@ pytest.importorskip("sklearn")
 from buckler.cli.app import run  # noqa: E402
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
+from buckler.sampling import networks  # noqa: E402
 from buckler.sampling.architectures import build  # noqa: E402
+from buckler.sampling.cards import DenoiserCard, page, read_card  # noqa: E402
 from buckler.sampling.models import resolve_model  # noqa: E402
-from buckler.training import denoising, weights  # noqa: E402
-from buckler.training.cards import DenoiserCard, page, read_card  # noqa: E402
+from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
+from buckler.sampling.unet import DEVIATION, MEAN, UNet  # noqa: E402
+from buckler.training import denoising  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.denoising import train_denoiser  # noqa: E402
 from buckler.training.descent import TrainingProgress  # noqa: E402
 from buckler.training.outcome import Trained  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 from buckler.training.tasks import Denoise  # noqa: E402
-from buckler.training.unet import DEVIATION, MEAN, UNet  # noqa: E402
-from buckler.training.weights import load_denoiser, load_network, save_network  # noqa: E402
+from buckler.training.weights import save_network  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -38,7 +40,7 @@ TINY = partial(UNet, (8, 8, 8), 1)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train and read a U-Net of ten thousand parameters, not of three million."""
     monkeypatch.setattr(denoising, "UNet", TINY)
-    monkeypatch.setattr(weights, "UNet", TINY)
+    monkeypatch.setattr(networks, "UNet", TINY)
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from buckler.files import checksum  # noqa: E402
+from buckler.sampling.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
+from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
 from buckler.training.augmentation import noisy, split  # noqa: E402
-from buckler.training.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
-from buckler.training.weights import load_denoiser, load_network  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 CARDS = sorted(MODELS.glob("*.json"))

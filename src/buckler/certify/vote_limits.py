@@ -53,10 +53,10 @@ def _from_shares(votes: Votes, share: float, margin: MarginKind) -> FloatArray:
 
 
 _SUMMARIES = {
-    exact: "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest",
+    exact: "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest here",
     bonferroni: "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up",
-    bonferroni_all: "Clopper-Pearson at alpha/m for every class",
-    top_class: "Clopper-Pearson at alpha for the class alone",
+    bonferroni_all: "Clopper-Pearson at alpha/m for each of the m classes",
+    top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
 }
 METHODS = tuple(
     Method(limit.__name__, "votes", limit, summary, sound=True, options=("uniform",) if limit is exact else ())

@@ -3,6 +3,7 @@
 import os
 import sys
 import traceback
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +20,7 @@ from buckler.cli.compact import compact
 from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
+from buckler.cli.models import models
 from buckler.cli.plan import plan
 from buckler.cli.report import report
 from buckler.cli.reproduce import reproduce
@@ -26,9 +28,10 @@ from buckler.cli.sample import sample
 from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
 from buckler.cli.train import train
-from buckler.errors import BucklerError, InvalidInput
+from buckler.errors import BucklerError, BucklerWarning, InvalidInput
 
 DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
+_USUAL_WARNING = warnings.showwarning
 
 app = typer.Typer(
     name="buckler",
@@ -48,7 +51,7 @@ class _Command(TyperCommand):
         return super().invoke(ctx)
 
 
-for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan):
+for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan, models):
     app.command(cls=_Command)(_command)
 app.command("import", cls=_Command)(import_)
 
@@ -88,7 +91,10 @@ def run(arguments: list[str] | None = None) -> int:
     given = sys.argv[1:] if arguments is None else arguments
     tell_when_compiling(None if "--quiet" in given else _say_compiling)
     try:
-        code = app(args=arguments, prog_name="buckler", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("always", BucklerWarning)
+            warnings.showwarning = _say_warning  # type: ignore[assignment]
+            code = app(args=arguments, prog_name="buckler", standalone_mode=False)
         sys.stdout.flush()  # what cannot be printed is told here, not by Python at its end
     except TyperException as usage:
         return _mistake(usage.format_message() if hasattr(usage, "format_message") else str(usage))
@@ -128,6 +134,13 @@ def _bug() -> int:
     traceback.print_exc()
     print("buckler: this is a bug; please report it with the lines above and your command", file=sys.stderr)
     return BUG
+
+
+def _say_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+    if issubclass(category, BucklerWarning):
+        print(f"buckler: {' '.join(str(message).split())}", file=sys.stderr)
+    else:
+        _USUAL_WARNING(message, category, *where)
 
 
 def _say_compiling() -> None:

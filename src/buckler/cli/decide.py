@@ -59,6 +59,7 @@ def decide(
     model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
     data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    denoiser: options.Denoiser = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
@@ -99,6 +100,7 @@ def decide(
     given = {
         "model": model, "data": data, "sigma": sigma, "n": max_n, "n0": n0, "seed": seed, "every": every,
         "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
+        "denoiser": denoiser,
     }  # fmt: skip
     merged = settings_from(spec, given)
     options.check_outputs(out=out, tsv=tsv)

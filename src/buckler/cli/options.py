@@ -25,6 +25,13 @@ Tsv = Annotated[
         help="Write the field's usual log: idx label predict radius correct time; rounded down.", show_default="none"
     ),
 ]
+Denoiser = Annotated[
+    str | None,
+    typer.Option(
+        help="Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory.",
+        show_default="none",
+    ),
+]
 NumClasses = Annotated[
     int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
 ]

@@ -28,13 +28,17 @@ def sample(
     ] = None,
     model: Annotated[
         str | None,
-        typer.Option(help="package.module:factory, FILE.onnx, resnet110:WEIGHTS or hf:FOLDER.", show_default=IN_SPEC),
+        typer.Option(
+            help="package.module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.",
+            show_default=IN_SPEC,
+        ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", show_default=IN_SPEC),
     ] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    denoiser: options.Denoiser = None,
     n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
@@ -122,7 +126,7 @@ def sample(
         "dtype": dtype, "channels_last": channels_last, "compile": compile, "mean": values("mean", mean, float) or None,
         "std": values("std", std, float) or None, "labels": labels, "resize": resize, "crop": crop,
         "value_range": values("value_range", value_range, float) or None, "every": every, "limit": limit,
-        "ids": values("ids", ids, str) or None,
+        "ids": values("ids", ids, str) or None, "denoiser": denoiser,
     }  # fmt: skip
     settings = settings_from(spec, given)
     options.check_given(settings, "model", "data", "sigma", "n")

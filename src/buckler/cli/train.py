@@ -17,7 +17,7 @@ from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
 if TYPE_CHECKING:
-    from buckler.training.cards import ClassifierCard, DenoiserCard
+    from buckler.sampling.cards import ClassifierCard, DenoiserCard
     from buckler.training.descent import TrainingProgress
     from buckler.training.outcome import Trained
 

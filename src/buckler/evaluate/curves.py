@@ -6,7 +6,7 @@ certified accuracy is above the observed one less that many inputs, for all radi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import betainc
@@ -27,7 +27,10 @@ from buckler.types import ArrayLike, BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each threshold of the radius (or margin): observed, and its simultaneous lower limit."""
+    """Certified accuracy at each threshold of the radius (or margin): observed, and its simultaneous lower limit.
+
+    ``norm`` is that of the radii; None where thresholds are margins.
+    """
 
     name: str
     thresholds: FloatArray
@@ -36,6 +39,7 @@ class Curve:
     inputs: int
     abstained: float
     delta: float
+    norm: str | None = None
 
 
 def false_certificates(inputs: int, alpha: float, delta: float) -> int:
@@ -133,13 +137,16 @@ def _curve(
     if (twice := first_repeated(c.id for c in certificates)) is not None:
         # Copies of one input stand or fall together, and the guarantee counts independent ones.
         raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
+    if len(norms := sorted({c.law.norm for c in certificates})) > 1:
+        raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
     reach = np.where(counted, [c.radius for c in certificates], -1.0)
     level = max(c.alpha for c in certificates) if all(c.sound for c in certificates) else None
     abstained = float(np.mean([c.abstained for c in certificates]))
-    return _reaching(reach, grid, level, delta, certificates[0].method if name is None else name, abstained)
+    called = certificates[0].method if name is None else name
+    return replace(_reaching(reach, grid, level, delta, called, abstained), norm=norms[0])
 
 
 def _reaching(

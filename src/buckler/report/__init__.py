@@ -6,8 +6,9 @@
 - ``plots.margin_grid(columns, paths, title)``: accuracy against both margins, as the paper arranges its figures.
 - ``pages.build_page(results)``: the page about results of runs (``runs.results.read_result``); ``sweeps.sweep_table``
   and ``draw_axes``: the cells of a sweep (``runs.sweep.sweep_runs``) as a table and as figures.
-- ``html.report_page(runs, series, title=, class_names=)``: one self-contained page, from ``templates/``, with the
-  charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``.
+- ``html.report_page(runs, series, title=, promise=, class_names=)``: one self-contained page, from ``templates/``, with
+  the charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``; ``payload`` and ``rows`` are
+  what its script reads.
 
 May import: the root modules and everything under ``evaluate``; matplotlib only here, as are the
 templates of all pages but the paper's.

@@ -35,12 +35,13 @@ def looks(runs: Sequence[int]) -> list[Look]:
     found = []
     for i, run in enumerate(runs):
         place = list(runs[:i]).count(run)
-        colour = COLOURS[(place if single else run) % len(COLOURS)]
-        found.append(Look(colour, DASHES[place % len(DASHES)]))
+        # Neighbours differ in dashes too: colour alone tells nothing to some.
+        colour, dash = (place, place) if single else (run, run + place)
+        found.append(Look(COLOURS[colour % len(COLOURS)], DASHES[dash % len(DASHES)]))
     return found
 
 
-def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, Any]:
+def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) -> dict[str, Any]:
     """Return the chart of curves against radius; rows ``(series, radius, place, accuracy, low)`` come as ``curves``.
 
     Between two radii of the grid the step shows the value at the larger one: never more than is certified.
@@ -53,18 +54,18 @@ def accuracy_chart(series: Sequence[Look], value: str, top: float) -> dict[str, 
     dash = alt.StrokeDash(
         "series:N", legend=None, scale=alt.Scale(domain=keys, range=[list(look.dash) or [1, 0] for look in series])
     )
-    x = alt.X("radius:Q", title="radius r (l2)", scale=alt.Scale(domain=[0, top], nice=False))
+    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False))
     y = alt.Y("accuracy:Q", title=value, scale=alt.Scale(domain=[0, 1]))
     curves = alt.Chart(alt.NamedData("curves")).transform_filter("indexof(shown, datum.series) >= 0")
     here = curves.transform_filter("datum.place == cursor")
-    band = curves.mark_area(interpolate="step-before", opacity=0.18).encode(x=x, y=y, y2="low:Q", color=colour)
+    band = curves.mark_area(interpolate="step-before", opacity=0.3).encode(x=x, y=y, y2="low:Q", color=colour)
     line = curves.mark_line(interpolate="step-before", strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
     rule = here.mark_rule(color="currentColor", opacity=0.5).encode(x=x)
     point = here.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour)
     return _finished(alt.layer(band, line, rule, point).add_params(shown, cursor), 320)
 
 
-def histogram_chart(step: float) -> dict[str, Any]:
+def histogram_chart(axis: str, step: float) -> dict[str, Any]:
     """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
     alt = _altair()
     kinds = ["predicted right", "predicted wrong", "label unknown"]
@@ -73,7 +74,7 @@ def histogram_chart(step: float) -> dict[str, Any]:
         alt.Chart(alt.NamedData("histogram"))
         .mark_bar(binSpacing=1)
         .encode(
-            x=alt.X("low:Q", title="certified radius (l2)", bin=alt.BinParams(binned=True, step=step)),
+            x=alt.X("low:Q", title=axis, bin=alt.BinParams(binned=True, step=step)),
             x2="high:Q",
             y=alt.Y("count:Q", title="inputs", stack="zero", axis=alt.Axis(tickMinStep=1)),
             color=colour,
@@ -104,6 +105,7 @@ def _finished(chart: Any, height: int) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titleFontSize": 13,
         "labelFontSize": 12,
+        "labelFlush": False,  # the first and the last label stand at their ticks
     }
     made = chart.properties(width="container", height=height, background="transparent").configure(
         axis=axis, view={"stroke": None}, font="system-ui, sans-serif"

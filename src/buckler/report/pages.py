@@ -8,8 +8,9 @@ import numpy as np
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_curve, false_certificates
 from buckler.evaluate.histogram import radius_histogram, round_grid
-from buckler.report.html import RunPage, Series, report_page
-from buckler.report.sentences import guarantee, series_names
+from buckler.report.html import report_page
+from buckler.report.payload import RunPage, Series
+from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
 from buckler.report.thumbnails import tiles
 from buckler.results import Result, short_names
 
@@ -36,7 +37,9 @@ def build_page(
     _check_names(results, class_names)
     names = short_names([result.path for result in results])
     pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
-    return report_page(pages, _series(names, results, delta), title=title, class_names=class_names)
+    made = _series(shortened(names), results, delta)
+    said = promise([one.certificates for one in made])
+    return report_page(pages, made, title=title, promise=said, class_names=class_names)
 
 
 def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:
@@ -52,9 +55,9 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
 
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
     groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
-    called = series_names(names, [(run, group.certificates[0]) for run, group in groups])
-    top = max(certificate.radius for _, group in groups for certificate in group.certificates)
-    top = top or max(group.certificates[0].sigma for _, group in groups)
+    kinds = [name for result in results for name in kinds_of([group.certificates[0] for group in result.groups])]
+    called = series_names(names, [run for run, _ in groups], kinds)
+    top = max(certificate.radius for _, group in groups for certificate in group.certificates) or 1.0
     # Where all radii were asked for beforehand, steps are drawn at those.
     asked = sorted({radius for result in results for radius in result.asked})
     radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
@@ -62,10 +65,10 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
     labelled = all(group.labels is not None for _, group in groups)
     made = []
-    for name, (run, group) in zip(called, groups, strict=True):
+    for name, kind, (run, group) in zip(called, kinds, groups, strict=True):
         curve = certified_curve(group, radii, delta=delta, name=name, use_labels=labelled)
         histogram = radius_histogram(group.certificates, group.labels, edges)
-        made.append(Series(name, run, group.certificates, curve, histogram))
+        made.append(Series(name, kind, run, group.certificates, curve, histogram))
     return made
 
 
@@ -73,9 +76,9 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
     spec, ids = result.spec or {}, result.ids
     kinds = [group.certificates[0] for group in result.groups]
     wrong = false_certificates(len(ids), max(kind.alpha for kind in kinds), delta)
-    model = f"The model {spec['model']}" if "model" in spec else "A model"
+    model = f"The model {brief(str(spec['model']))}" if "model" in spec else "A model"
     groups = [group.certificates for group in result.groups]
-    sentence = guarantee(groups, model, str(spec.get("data", name)), delta, wrong)
+    sentence = described(groups, model, brief(str(spec.get("data", name))), delta, wrong)
     if result.planned > len(ids):
         sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
     if result.caution:
@@ -100,7 +103,7 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
     shown = result.pictures
     pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high)
     commands = result.commands if command is None else (*result.commands, command)
-    return RunPage(name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures)
+    return RunPage(name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes)
 
 
 def _distinct(values: Iterable[str]) -> str:

@@ -34,7 +34,7 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
     with _figure([path], 1) as (_, grid):
         axes = grid[0]
         _draw(axes[0], curves, _looks(curves))
-        axes[0].set(xlabel="certified radius r (l2)", ylabel="certified accuracy", title=title)
+        axes[0].set(xlabel=radius_axis(curves), ylabel="certified accuracy", title=title)
         axes[0].legend(title=_band(curves))
 
 
@@ -64,10 +64,18 @@ def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: 
         axes = grid[0]
         for place, (name, curves) in zip(axes, panels, strict=True):
             _draw(place, curves, looks)
-            place.set(xlabel="certified radius r (l2)", title=name)
+            place.set(xlabel=radius_axis(everything), title=name)
         axes[0].set_ylabel(ylabel)
         axes[-1].legend(title=_band(everything))
         figure.suptitle(title, fontsize=10)
+
+
+def radius_axis(curves: Sequence[Curve]) -> str:
+    """Return the name of an axis of radii, with the norm; curves of two norms cannot share one."""
+    norms = sorted({curve.norm for curve in curves if curve.norm is not None})
+    if len(norms) > 1:
+        raise InvalidInput(f"curves must measure radii in one norm to share an axis; got {' and '.join(norms)}")
+    return f"certified radius r ({norms[0]})" if norms else "certified radius r"
 
 
 def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) -> None:

@@ -1,36 +1,85 @@
 """Certificates -> sentences: what a run certifies and with what guarantee, and what to call each of its curves."""
 
+import re
 from collections.abc import Sequence
 from decimal import Decimal
+from itertools import takewhile
 from math import ceil, log10
 
+from buckler.certify.registry import methods
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
+from buckler.soundness import ANYTIME
+
+FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
+"""The folders of a path, a drive's letter included; what stands before a colon is a kind of model, and stays."""
 
 
-def series_names(run_names: Sequence[str], groups: Sequence[tuple[int, Certificate]]) -> list[str]:
-    """Return a name for each group of certificates, given its run and one of its members.
+def kinds_of(members: Sequence[Certificate]) -> list[str]:
+    """Return a name for each group of certificates of one run, given one of its members.
 
-    The method, then only what is needed to tell it from the others of its run.
+    The method, then only what is needed to tell it from the others.
     """
-    several = len({run for run, _ in groups}) > 1
     details = [
         ("margin_kind", "{} margin"),
         ("alpha", "alpha {:g}"),
-        ("sigma", "sigma {:g}"),
+        ("law", "{}"),
         ("radius_kind", "radius {}"),
         ("map", "{}"),
         ("temperature", "T {:g}"),
     ]
     names = []
-    for run, member in groups:
-        beside = [other for place, other in groups if place == run]
-        parts = [run_names[run], member.method] if several else [member.method]
+    for member in members:
+        parts = [member.method]
         for field, text in details:
-            if len({getattr(other, field) for other in beside}) > 1 and getattr(member, field) is not None:
-                parts.append(text.format(getattr(member, field)))
+            values = [getattr(other, field) for other in members]
+            if any(value != values[0] for value in values) and (mine := getattr(member, field)) is not None:
+                parts.append(text.format(mine.describe() if field == "law" else mine))
         names.append(", ".join(parts))
     return names
+
+
+def series_names(run_names: Sequence[str], runs: Sequence[int], kinds: Sequence[str]) -> list[str]:
+    """Return a name for each curve, of a run and a kind: no more than tells it from the others.
+
+    >>> series_names(["a", "b"], [0, 1], ["exact", "exact"]), series_names(["a"], [0], ["exact"])
+    (['a', 'b'], ['exact'])
+    """
+    several, one_kind = len(set(runs)) > 1, len(set(kinds)) == 1
+    pairs = [(run_names[run], kind) for run, kind in zip(runs, kinds, strict=True)]
+    return [", ".join(((run,) if several else ()) + (() if several and one_kind else (kind,))) for run, kind in pairs]
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them begin or end with.
+
+    >>> shortened(["cifar10-sigma0.25-counts", "cifar10-sigma0.50-counts"])
+    ['sigma0.25', 'sigma0.50']
+    >>> shortened(["run", "run-2"]), shortened(["alone-here"])
+    (['run', 'run-2'], ['alone-here'])
+    """
+    words = [re.findall(r"[^-_ /]+|[-_ /]", name) for name in names]
+    for _ in range(2):  # from the front, then from the back
+        shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
+        words = [parts[shared:][::-1] for parts in words]
+    short = ["".join(parts).strip("-_ /") for parts in words]
+    return short if len(names) > 1 and all(short) and len(set(short)) == len(names) else list(names)
+
+
+def brief(name: str) -> str:
+    """Return the name of a model or of data without the folders of its path.
+
+    >>> brief("resnet110:/home/me/nets/a.safetensors"), brief("C:\\\\data\\\\x.npz"), brief("mymodels:make")
+    ('resnet110:a.safetensors', 'x.npz', 'mymodels:make')
+    """
+    return FOLDERS.sub("", name)
+
+
+def explained(method: str) -> str:
+    """Return what a method does, in one sentence."""
+    if method == ANYTIME:
+        return "draws until radii fixed beforehand are decided; valid whenever one stops"
+    return {known.name: known.summary for known in methods()}.get(method, "a bound of the user's own")
 
 
 def confidence(delta: float) -> str:
@@ -43,24 +92,34 @@ def confidence(delta: float) -> str:
     return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))
 
 
-def guarantee(groups: Sequence[Sequence[Certificate]], model: str, data: str, delta: float, wrong: int) -> str:
-    """Return what the certificates of one run say, in one paragraph; ``groups`` holds those of each method.
+def promise(groups: Sequence[Sequence[Certificate]]) -> str:
+    """Return what every certificate of a page says."""
+    every = [certificate for group in groups for certificate in group]
+    alpha, law = max(certificate.alpha for certificate in every), every[0].law
+    closed = all(certificate.law.closed for certificate in every)
+    return (
+        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class everywhere in "
+        f"{'a closed' if closed else 'an open'} {law.norm} ball around the input, {law.units}, and is wrong with "
+        f"probability at most {alpha:g} over its draws of noise."
+    )
+
+
+def described(groups: Sequence[Sequence[Certificate]], model: str, data: str, delta: float, wrong: int) -> str:
+    """Return what was certified in one run, in one paragraph; ``groups`` holds the certificates of each method.
 
     ``wrong`` is how many of a method's certificates may be wrong with probability at least ``1 - delta``.
     """
     every = [certificate for group in groups for certificate in group]
-    total, alpha = len(groups[0]), max(certificate.alpha for certificate in every)
+    total = len(groups[0])
     draws = sorted({certificate.n for certificate in every})
     count = f"{draws[0]:,} draws" if len(draws) == 1 else f"{draws[0]:,} to {draws[-1]:,} draws"
-    sigmas = " or ".join(f"{sigma:g}" for sigma in sorted({certificate.sigma for certificate in every}))
+    noise = " or ".join(dict.fromkeys(certificate.law.describe() for certificate in every))
     other = sorted({certificate.n0 for certificate in every} - {0})
     ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
     size = f"{total:,} input{'' if total == 1 else 's'}"
     return (
-        f"{model}, smoothed with Gaussian noise of sigma {sigmas}, was certified on {size} of {data}: each certificate "
-        f"says that the smoothed classifier, not the model itself, predicts one class everywhere in an open l2 ball "
-        f"around the input, and is wrong with probability at most {alpha:g} over its {count} of noise. The class was "
+        f"{model}, smoothed by {noise}, was certified on {size} of {data}, with {count} each; the class was "
         f"{' or '.join(ways)}. With probability at least {confidence(delta)} over all draws, no more than {wrong:,} of "
         f"a method's {total:,} certificates are wrong: that is the shaded band."
     )

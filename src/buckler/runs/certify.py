@@ -44,11 +44,15 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
 
 
 class CertifiedRun(NamedTuple):
-    """The certificates of all inputs by each method; their labels where known, and hashes of their values."""
+    """The certificates of all inputs by each method; their labels where known, hashes of their values, and votes.
+
+    ``votes`` are a table ``[inputs, m]`` for each shard: of the draws that were certified, or of all where scores were.
+    """
 
     certificates: list[list[Certificate]]
     labels: IntArray | None
     contents: tuple[str, ...]
+    votes: list[IntArray]
 
 
 def certify_evidence(
@@ -83,7 +87,8 @@ def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> C
     Keywords are those of ``certify_evidence``.
     """
     found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
-    return CertifiedRun([issue(terms, limits) for terms, limits in found.limits], found.labels, found.contents)
+    made = [issue(terms, limits) for terms, limits in found.limits]
+    return CertifiedRun(made, found.labels, found.contents, found.votes)
 
 
 def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:
@@ -102,6 +107,7 @@ class _Found(NamedTuple):
     limits: list[tuple[Terms, MarginLimits]]
     labels: IntArray | None
     contents: tuple[str, ...]
+    votes: list[IntArray]
 
 
 def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found:
@@ -114,7 +120,7 @@ def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found
         raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
     if scored and evidence.spec.scores == "none":
         raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
-    point = evidence.checkpoint(first.n) if len(scored) < len(questions) else 0
+    point = evidence.checkpoint(first.n if len(scored) < len(questions) else None)
     of_scores: dict[str, list[MarginLimits]] = {question.method.name: [] for question in scored}
     kind: tuple[SimplexMap, float | None] = ("softmax", None)
     held: list[Shard] = []
@@ -147,7 +153,8 @@ def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found
             made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
         else:
             made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
-    return _Found(made, labels, tuple(name for one in held for name in one.input_hashes))
+    contents = tuple(name for one in held for name in one.input_hashes)
+    return _Found(made, labels, contents, [one.counts[:, 0] for one in held])
 
 
 def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:

@@ -65,6 +65,8 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
     """Return the classifier of a draft; in a worker too, so nothing but these plain values travels."""
     return resolve_model(
         draft.model,
+        denoiser=draft.denoiser,
+        sigma=draft.sigma,
         num_classes=num_classes,
         mean=draft.mean,
         std=draft.std,

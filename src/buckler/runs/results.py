@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from buckler.certify.decided import Decided
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
-from buckler.results import Certified, Pictures, Result
+from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes, top_votes
 from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
 from buckler.runs.contents import contents_hash, found_again
@@ -19,7 +20,7 @@ from buckler.runs.own_method import method_named
 from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
-from buckler.runs.store.decisions import read_drawings
+from buckler.runs.store.decisions import read_decisions, read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.noise import Float32Array, content_id
@@ -68,6 +69,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         environment=drawn.facts(),
         caution=drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
+        votes=top_votes(made.votes),
     )
 
 
@@ -84,11 +86,12 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
-    contents, drawn = None, drawn_from(origin)
+    contents, drawn, votes = None, drawn_from(origin), None
     if "drawn_by" in origin:
         drawers = entries(origin)
         drawings = read_drawings(path, len(drawers))
         contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(drawers, drawings)
+        votes = _votes_of(read_decisions(path)) if len(groups) == 1 else None
     return Result(
         path=path,
         groups=tuple(Certified(str(path), group, truth) for group in groups),
@@ -102,7 +105,14 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         caution="" if drawn is None else drawn.sentence(),
         commands=_commands(path, origin) if isinstance(spec, dict) else (),
         asked=_asked(origin),
+        votes=votes,
     )
+
+
+def _votes_of(decisions: Sequence[Decided]) -> TopVotes:
+    rows = [sorted(decided.votes, key=lambda pair: (-pair[1], pair[0]))[:SHOWN_CLASSES] for decided in decisions]
+    table = np.array([[*row, *[(0, 0)] * (SHOWN_CLASSES - len(row))] for row in rows], dtype=np.int64)
+    return TopVotes(table[..., 0], table[..., 1], np.array([decided.certificate.n for decided in decisions]))
 
 
 def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:

@@ -73,6 +73,7 @@ class RunSpec:
     compile: bool = False
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
+    denoiser: str | None = None
     labels: str | None = None
     resize: int | None = None
     crop: int | None = None
@@ -86,6 +87,8 @@ class RunSpec:
         for name in ("model", "data", "device"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name):
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
+        if self.denoiser is not None and (not isinstance(self.denoiser, str) or not self.denoiser):
+            raise InvalidInput(f"denoiser must be a text of at least one character; got {show(self.denoiser)}")
         put = object.__setattr__
         put(self, "sigma", check_positive("sigma", self.sigma))
         put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))

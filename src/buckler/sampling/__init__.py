@@ -2,8 +2,12 @@
 
 - ``classifiers``: what a classifier must be, a callable ``batch -> logits``; ``as_classifier(model)`` makes one of
   a torch module (``modules``), an ONNX file, a scikit-learn estimator or a callable. ``Normalized(model, mean, std)``.
-- ``models.resolve_model(name)``: what ``--model`` means. ``weights``: the hashes of its files.
-- ``architectures.build(name, num_classes)``: the reference networks, so that a name and a file of weights are a model.
+- ``models.resolve_model(name, denoiser=, sigma=)``: what ``--model`` and ``--denoiser`` mean; ``weights``: the hashes
+  of their files. ``shelf``: networks by name, with their ``cards``. ``folders``: those of transformers and diffusers,
+  with what their image ``processors`` do put inside.
+- ``denoised.Denoised(denoiser, classifier, sigma=)``, ``denoised.Averaged(models)``: models made of models;
+  ``diffusion.Diffusion(network, abar)``: a diffusion model as a denoiser, in one step.
+- ``architectures.build(name, num_classes)``, ``unet``: the reference networks; ``networks`` reads them from files.
 - ``datasets.open_dataset(name)``: inputs with stable ids, from arrays (``arrays``), folders of ``images`` or digits.
 - ``noise``: (seed, input id, stream, block) -> Gaussian noise, whatever the batch size or order.
 - ``batches``: which draws share a batch. ``simplex``: logits -> hardmax, softmax, sparsemax.

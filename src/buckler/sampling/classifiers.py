@@ -150,7 +150,7 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
     centre, scale = (check_float_array(name, v).astype(np.float32) for name, v in (("mean", mean), ("std", std)))
     if centre.ndim > 1 or scale.ndim > 1 or (scale <= 0).any():
         raise InvalidInput(f"mean and std must be one number a channel, std above 0; got {show(mean)} and {show(std)}")
-    if _is_module(model):
+    if is_module(model):
         from buckler.sampling.modules import NormalizedModule
 
         return NormalizedModule(model, centre, scale)
@@ -177,7 +177,7 @@ def as_classifier(
     check_choice("dtype", dtype, get_args(Dtype))
     if num_classes is not None:
         num_classes = check_whole("num_classes", num_classes, 2)
-    if _is_module(model):
+    if is_module(model):
         from buckler.sampling.modules import TorchClassifier
 
         made: Classifier = TorchClassifier(
@@ -209,6 +209,7 @@ def as_classifier(
     return made
 
 
-def _is_module(model: Any) -> bool:
+def is_module(model: Any) -> bool:
+    """Return whether this is a torch module."""
     # Asked without importing torch: a torch module can only exist where torch has been imported.
     return any(c.__module__.startswith("torch.nn.modules") and c.__name__ == "Module" for c in type(model).__mro__)

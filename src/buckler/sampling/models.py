@@ -1,9 +1,12 @@
-"""What ``--model`` means: a name or path -> a classifier.
+"""What ``--model`` means: a name or path -> a classifier; ``resolve_model`` is the one door.
 
 - ``package.module:factory``: a function of the user's own that returns the model, called without arguments.
 - ``file.onnx``: run by onnxruntime.
 - ``resnet110:weights.safetensors``: a built-in architecture and its weights.
-- ``hf:FOLDER``: a transformers image classifier saved in a local folder; its normalisation is put inside.
+- ``hf:FOLDER``: a transformers image classifier saved in a local folder; its image processor is put inside.
+- ``buckler:NAME``: a network that comes with this package, or ``buckler:FOLDER/NAME`` (``shelf``).
+
+And what ``--denoiser`` means: what stands before the classifier (``load_denoiser``).
 
 Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neither can run a program.
 """
@@ -12,63 +15,130 @@ import importlib
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, Unpack, cast
 
 from buckler.errors import InvalidInput, MissingExtra, show
-from buckler.files import parse_json, read_text
-from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier
+from buckler.sampling.cards import DenoiserCard
+from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier, is_module
+from buckler.sampling.shelf import take
 from buckler.sampling.weights import named_architecture, weight_files
 
 ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
 """The names in ``sampling.architectures``, which loads torch."""
 
-LARGEST_PREPROCESSOR = 1 << 20
-"""Bytes of a preprocessor's settings, at most."""
+
+class Running(TypedDict, total=False):
+    """How a model is run, as ``as_classifier`` takes it."""
+
+    num_classes: int | None
+    device: str | None
+    dtype: Dtype
+    channels_last: bool
+    compile: bool
 
 
 def resolve_model(
     name: str,
     *,
-    num_classes: int | None = None,
+    denoiser: str | None = None,
+    sigma: float | None = None,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
-    device: str | None = None,
-    dtype: Dtype = "float32",
-    channels_last: bool = False,
-    compile: bool = False,  # noqa: A002
+    **running: Unpack[Running],
 ) -> Classifier:
-    """Return the classifier that a ``--model`` argument names; ``mean`` and ``std`` put a normalisation inside."""
+    """Return the classifier that a ``--model`` argument names, and behind which ``denoiser`` it stands, if any.
+
+    ``mean`` and ``std`` put a normalisation inside, in place of the one that a folder of transformers tells; ``sigma``
+    is the deviation that the denoiser is to remove. The classifier's ``files`` are those of both.
+    """
     if (mean is None) != (std is None):
         raise InvalidInput("mean and std must be given together")
-    head, colon, tail = name.partition(":")
-    model: Any
-    files: Mapping[str, str] = {}
-    if name.endswith(".onnx"):
-        model = name
-    elif colon and head == "hf":
-        model, own = load_transformers(Path(tail))
-        files = weight_files(Path(tail))
-        if mean is None or std is None:
-            mean, std = own or (None, None)
-    elif colon and head in ARCHITECTURES:
-        model = load_architecture(head, Path(tail), num_classes)
-        files = weight_files(Path(tail))
-    elif colon and all(part.isidentifier() for part in head.split(".")) and tail.isidentifier():
-        model = call_factory(head, tail)
-    else:
-        known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURES)
-        raise InvalidInput(f"model must be package.module:factory, FILE.onnx, hf:FOLDER, {known}; got {name!r}")
+    model, files = load_model(name, running.get("num_classes"), normalise=mean is None)
     if mean is not None and std is not None:
         if isinstance(model, str):
             model = as_classifier(model)
-            num_classes, files = num_classes or model.num_classes, model.files
+            running = {"num_classes": model.num_classes, **running}
+            files = model.files
         model = Normalized(model, mean, std)
-    made = as_classifier(
-        model, num_classes=num_classes, device=device, dtype=dtype, channels_last=channels_last, compile=compile
-    )
+    if denoiser is not None:
+        if sigma is None:
+            raise InvalidInput("sigma must be given with a denoiser: it is told what to remove")
+        if not is_module(model):
+            raise InvalidInput(f"denoiser is for a model that is a torch module; got {show(model)}")
+        cleaner, its_files = load_denoiser(denoiser)
+        from buckler.sampling.denoised import Denoised
+
+        model = Denoised(cleaner, model, sigma=sigma)
+        files = {**files, **{f"denoiser/{file}": content for file, content in its_files.items()}}
+    made = as_classifier(model, **running)
     made.files = files or made.files
     return made
+
+
+def load_model(name: str, num_classes: int | None = None, *, normalise: bool = True) -> tuple[Any, Mapping[str, str]]:
+    """Return the model that a name stands for (the path itself of an ONNX file), and the hashes of its files."""
+    head, colon, tail = name.partition(":")
+    if name.endswith(".onnx"):
+        return name, {}
+    if colon and head == "hf":
+        _need_torch()
+        from buckler.sampling.folders import load_transformers
+
+        return load_transformers(Path(tail), normalise)
+    if colon and head == "buckler":
+        _, path = take(tail, "classifier")
+        _need_torch()
+        from buckler.sampling.networks import load_network
+
+        return load_network(path), weight_files(path)
+    if colon and head in ARCHITECTURES:
+        return load_architecture(head, Path(tail), num_classes), weight_files(Path(tail))
+    if _is_factory(name):
+        return call_factory(head, tail), {}
+    known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURES)
+    raise InvalidInput(
+        f"model must be package.module:factory, FILE.onnx, hf:FOLDER, buckler:NAME, {known}; got {name!r}"
+    )
+
+
+def load_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
+    """Return the denoiser that a ``--denoiser`` argument names, and the hashes of its files.
+
+    ``buckler:NAME``, ``unet:WEIGHTS`` as ``buckler train --denoiser`` wrote them, ``diffusers:FOLDER``, or
+    ``package.module:factory``.
+    """
+    head, colon, tail = name.partition(":")
+    if colon and head in {"buckler", "unet"}:
+        card, path = take(tail, "denoiser") if head == "buckler" else (None, Path(tail))
+        _need_torch()
+        from buckler.sampling import networks
+
+        network = networks.load_denoiser(path)
+        if isinstance(card, DenoiserCard):
+            network.sigmas = (card.smallest_sigma, card.sigma)
+        return network, weight_files(path)
+    if colon and head == "diffusers":
+        _need_torch()
+        from buckler.sampling.folders import load_diffusers
+
+        return load_diffusers(Path(tail))
+    if _is_factory(name):
+        return call_factory(head, tail, "denoiser"), {}
+    raise InvalidInput(
+        f"denoiser must be buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory; got {name!r}"
+    )
+
+
+def _is_factory(name: str) -> bool:
+    head, colon, tail = name.partition(":")
+    return bool(colon) and all(part.isidentifier() for part in head.split(".")) and tail.isidentifier()
+
+
+def _need_torch() -> None:
+    if find_spec("torch") is None:
+        raise MissingExtra("torch", "torch")
 
 
 @contextmanager
@@ -101,16 +171,16 @@ def find_function(name: str, what: str) -> Callable[..., Any]:
     return cast(Callable[..., Any], found)
 
 
-def call_factory(module: str, factory: str) -> Any:
+def call_factory(module: str, factory: str, what: str = "model") -> Any:
     """Return what ``module:factory`` returns."""
-    found = find_function(f"{module}:{factory}", "model")
+    found = find_function(f"{module}:{factory}", what)
     with modules_here():
         try:
             return found()
         except Exception as problem:
             text = show(" ".join(str(problem).split()), 200)
             raise InvalidInput(
-                f"model {module}:{factory} cannot be made: {type(problem).__name__}: {text}"
+                f"{what} {module}:{factory} cannot be made: {type(problem).__name__}: {text}"
             ) from problem
 
 
@@ -156,27 +226,3 @@ def load_architecture(architecture: str, path: Path, num_classes: int | None = N
         text = " ".join(str(problem).split())
         raise InvalidInput(f"weights {str(path)!r} do not fit the architecture: {show(text, 200)}") from None
     return module
-
-
-def load_transformers(folder: Path) -> tuple[Any, tuple[list[float], list[float]] | None]:
-    """Return an image classifier saved in a folder, and the (mean, std) its preprocessor would apply, if any."""
-    if not (folder / "config.json").is_file():
-        raise InvalidInput(f"hf: must be followed by a folder with config.json; got {str(folder)!r}")
-    try:
-        from transformers import AutoModelForImageClassification
-    except ImportError:
-        raise MissingExtra("transformers", "torch") from None
-    try:
-        model = AutoModelForImageClassification.from_pretrained(
-            str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True
-        )
-        preprocessor = folder / "preprocessor_config.json"
-        settings = parse_json(read_text(preprocessor, LARGEST_PREPROCESSOR)) if preprocessor.exists() else {}
-        if not isinstance(settings, dict):
-            raise ValueError(f"{preprocessor.name} must hold an object")
-    except Exception as problem:
-        text = " ".join(str(problem).split())
-        raise InvalidInput(f"hf:{folder} cannot be loaded: {show(text, 200)}") from problem
-    if settings.get("do_normalize") and "image_mean" in settings and "image_std" in settings:
-        return model, (settings["image_mean"], settings["image_std"])
-    return model, None

@@ -5,11 +5,10 @@
 - ``denoising.train_denoiser(config, images, classifier, out, ...)``: a denoiser before a classifier.
 - ``recipe.TrainingConfig(sigma=, architecture=, ...)``: every choice that decides the weights.
 - ``data.read_images(name, path)``: the images, from one file, a folder, or the bundled digits.
-- ``weights.load_network(path)``, ``weights.load_denoiser(path)``: the classifier or denoiser in a weights file.
 
 Behind both: ``tasks`` (what is to be learnt), ``fitting`` (the run), ``outcome`` (what it leaves), ``descent`` (the
-steps), ``augmentation`` (batches made on the device), ``averaging`` (the running average of the weights), ``unet``,
-``checkpoints``, ``devices``, ``accuracy``, ``cards``.
+steps), ``augmentation`` (batches made on the device), ``averaging`` (the running average of the weights),
+``checkpoints``, ``devices``, ``accuracy``, ``weights``. Networks and cards are read in ``sampling``.
 
 Importing this room loads no torch; the modules that need it do. May import: the root modules and ``sampling``.
 """

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 
 from buckler.sampling.architectures import Network, build
+from buckler.sampling.cards import ClassifierCard
 from buckler.training.accuracy import accuracy_under
 from buckler.training.averaging import recompute_statistics
-from buckler.training.cards import ClassifierCard
 from buckler.training.data import Images
 from buckler.training.descent import TrainingProgress
 from buckler.training.devices import STATISTICS

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from buckler import __version__
-from buckler.training.cards import ClassifierCard, DenoiserCard, write_card
+from buckler.sampling.cards import ClassifierCard, DenoiserCard, write_card
 from buckler.training.data import Images
 from buckler.training.descent import Descent
 from buckler.training.devices import describe

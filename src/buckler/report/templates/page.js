@@ -18,6 +18,11 @@
     return name ? `${label} ${name}` : String(label);
   };
 
+  // The inputs come compressed: base64 of deflated JSON.
+  const unpack = (text) => new Response(
+    new Blob([Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0))]).stream().pipeThrough(new DecompressionStream("deflate")),
+  ).json();
+
   // Expressions are interpreted, not compiled, so that the page's policy can forbid eval.
   const embed = (id, spec, datasets) =>
     window.vegaEmbed(byId(id), { ...spec, datasets }, {
@@ -55,35 +60,47 @@
     byId("accuracy-chart").addEventListener("pointerdown", follow);
   });
 
-  const switches = [...document.querySelectorAll("#summary input[type=checkbox]")];
+  // A curve is shown if its method is, and its run where there are several.
+  const ticked = (box) => !box || box.checked;
   const showCurves = () => {
-    const on = switches.filter((box) => box.checked).map((box) => `s${box.dataset.series}`);
-    switches.forEach((box) => box.closest("tr").classList.toggle("off", !box.checked));
+    const on = payload.series.flatMap((one, i) => {
+      const row = document.querySelector(`#summary tr[data-series="${i}"]`);
+      const run = ticked(row.querySelector("input"));
+      row.hidden = !ticked(document.querySelector(`#kinds input[data-kind="${one.kind}"]`));
+      row.classList.toggle("off", !run);
+      return run && !row.hidden ? [`s${i}`] : [];
+    });
     accuracyView.then((view) => view.signal("shown", on).runAsync());
   };
-  switches.forEach((box) => box.addEventListener("change", showCurves));
+  document.querySelectorAll("#kinds input, #summary input").forEach((box) => box.addEventListener("change", showCurves));
+  showCurves();
 
   const barRows = (one) => one.bars.flatMap((counts, kind) => counts.map((count, i) => ({
     low: one.edges[i], high: one.edges[i + 1], kind: KINDS[kind], rank: kind, count,
   })));
   const histogramView = embed("histogram-chart", payload.charts.histogram, { histogram: barRows(payload.series[0]) });
 
-  const state = { series: 0, key: null, descending: false, page: 0, rows: [] };
+  const state = { series: 0, key: null, descending: false, page: 0, all: [], rows: [], open: null };
+  let inputs = null;
 
+  const at = (column, i) => (Array.isArray(column) ? column[i] : column);
   const rowsOf = (index) => {
     const one = payload.series[index];
-    const run = payload.runs[one.run];
+    const run = inputs.runs[one.run];
+    const { tiles } = payload.runs[one.run];
+    const column = (name) => inputs.series[name][index];
     return run.ids.map((id, i) => {
       const label = run.labels ? run.labels[i] : null;
-      const predicted = one.predicted[i];
+      const predicted = column("predicted")[i];
+      const margin = column("margin")[i];
       const outcome = predicted === null ? "abstained" : label === null ? "certified" : predicted === label ? "right" : "wrong";
       return {
-        id, label, predicted, outcome, radius: one.radius[i] / 10 ** one.digits,
-        margin: one.margin[i] === null ? null : one.margin[i] / 1e4,
-        n: typeof one.n === "number" ? one.n : one.n[i], tile: run.tiles === null ? null : run.tiles + i,
+        place: i, id, label, predicted, outcome, radius: column("radius")[i] / 10 ** one.digits,
+        margin: margin === null ? null : margin / 1e4, n: at(column("n"), i), tile: tiles === null ? null : tiles + i,
       };
     });
   };
+  const radiusText = (row) => row.radius.toFixed(payload.series[state.series].digits);
 
   // Numbers inside of ids count as numbers, so that image 10 comes after image 9.
   const collator = new Intl.Collator("en", { numeric: true });
@@ -101,49 +118,163 @@
       (!words || [row.id, nameOf(row.label), nameOf(row.predicted)].some((text) => text.toLowerCase().includes(words))) &&
       (!outcome || row.outcome === outcome || (outcome === "certified" && row.outcome !== "abstained")) &&
       row.radius >= least;
-    state.rows = rowsOf(state.series).filter(wanted);
+    state.rows = state.all.filter(wanted);
     if (state.key) {
       const sign = state.descending ? -1 : 1;
       state.rows.sort((a, b) => sign * compare(a, b, state.key));
     }
-    const all = payload.runs[payload.series[state.series].run].ids.length;
-    byId("matches").textContent = `${state.rows.length.toLocaleString("en")} of ${all.toLocaleString("en")} inputs`;
+    byId("matches").textContent = `${count(state.rows.length)} of ${count(state.all.length)} inputs`;
     state.page = 0;
+    state.open = null;
     draw();
   };
 
+  const count = (number) => number.toLocaleString("en");
   const marginText = (margin) => (margin === null ? "-inf" : margin.toFixed(4));
 
-  const thumb = (row) => {
-    const cell = make("td");
-    if (row.tile === null) return cell;
+  const thumb = (tile, label) => {
     const picture = make("span", "thumb");
-    const [x, y] = [row.tile % payload.sheet.columns, Math.floor(row.tile / payload.sheet.columns)];
+    const [x, y] = [tile % payload.sheet.columns, Math.floor(tile / payload.sheet.columns)];
     picture.setAttribute("role", "img");
-    picture.setAttribute("aria-label", `input ${row.id}`);
+    picture.setAttribute("aria-label", label);
     picture.style.backgroundImage = `url("${payload.sheet.uri}")`;
     picture.style.backgroundPosition = `-${48 * x}px -${48 * y}px`;
-    cell.append(picture);
-    return cell;
+    return picture;
+  };
+
+  // The parts of a row's details; each returns its nodes, none where nothing is known.
+  const sentence = (row) => {
+    const { which, patterns } = inputs.series.sentences[state.series];
+    const known = { predicted: String(row.predicted), radius: radiusText(row), margin: marginText(row.margin), n: String(row.n) };
+    const part = (piece) => (typeof piece === "string" ? piece : piece.column ? known[piece.column] : piece.texts[row.place]);
+    const text = patterns[which[row.place]].map(part).join("");
+    return [make("p", "sentence", text.charAt(0).toUpperCase() + text.slice(1) + ".")];
+  };
+  const pictures = (row, refuted) => {
+    const run = payload.runs[payload.series[state.series].run];
+    const shown = row.tile === null ? [] : [[row.tile, "the input"]];
+    if (refuted && refuted.tile !== null && run.points !== null) shown.push([run.points + refuted.tile, "the point that refutes"]);
+    if (!shown.length) return [];
+    const line = make("div", "pictures");
+    line.append(...shown.map(([tile, words]) => {
+      const figure = make("figure");
+      figure.append(thumb(tile, `${words}, ${row.id}`), make("figcaption", "", words));
+      return figure;
+    }));
+    return [line];
+  };
+  const bars = (row) => {
+    const { votes } = inputs.runs[payload.series[state.series].run];
+    if (!votes) return [make("p", "", "Votes are not in this file: a page made from the run's own folder has them.")];
+    const n = at(votes.n, row.place);
+    const top = votes.classes.map((column, k) => [column[row.place], votes.counts[k][row.place]]).filter(([, number]) => number > 0);
+    const rival = top.find(([label]) => label !== (row.predicted === null ? top[0][0] : row.predicted));
+    const rest = n - top.reduce((sum, [, number]) => sum + number, 0);
+    const list = make("ul", "bars");
+    const line = (name, words, number) => {
+      const item = make("li");
+      const title = make("span", "name", name);
+      if (words.length) title.append(" ", make("small", "", words.join(", ")));
+      const track = make("span", "bar");
+      const fill = make("span");
+      fill.style.width = `${(100 * number) / n}%`;
+      track.append(fill);
+      item.append(title, track, make("span", "number", `${count(number)} (${((100 * number) / n).toFixed(1)} %)`));
+      return item;
+    };
+    top.forEach(([label, number]) => {
+      const words = [];
+      if (label === row.predicted) words.push("certified");
+      if (rival && label === rival[0]) words.push("runner-up");
+      if (label === row.label) words.push("label");
+      list.append(line(nameOf(label), words, number));
+    });
+    if (rest) list.append(line("all others", [], rest));
+    return [make("h4", "", `Votes of ${count(n)} noisy copies`), list];
+  };
+  const methods = (row) => {
+    const run = payload.series[state.series].run;
+    const others = payload.series.map((one, i) => [one, i]).filter(([one, i]) => one.run === run && i !== state.series);
+    if (!others.length) return [];
+    const words = others.map(([one, i]) => `${one.name} ${(inputs.series.radius[i][row.place] / 10 ** one.digits).toFixed(one.digits)}`);
+    return [make("h4", "", "Radius by the other methods"), make("p", "others", words.join(", "))];
+  };
+  const neighbours = (row) => {
+    const order = [...state.all].sort((a, b) => a.radius - b.radius || a.place - b.place);
+    const rank = order.indexOf(row);
+    const line = make("p", "near", `Its radius is number ${count(order.length - rank)} of ${count(order.length)}, the largest being the first. `);
+    [["Next below", order[rank - 1]], ["Next above", order[rank + 1]]].forEach(([words, other]) => {
+      if (!other) return;
+      const button = make("button", "", `${words}: ${other.id}, ${radiusText(other)}`);
+      button.type = "button";
+      button.addEventListener("click", () => reveal(other));
+      line.append(button, " ");
+    });
+    return [make("h4", "", "Neighbours in radius"), line];
+  };
+  const refutation = (refuted) => (!refuted ? [] : [
+    make("h4", "", "Refuted"),
+    make("p", "refuted", `At distance ${refuted.radius} class ${nameOf(refuted.rival)} wins: ${refuted.sentence}`),
+  ]);
+  const details = (row) => {
+    const known = inputs.runs[payload.series[state.series].run].refuted;
+    const refuted = Object.hasOwn(known, row.id) ? known[row.id] : null;
+    const [left, right] = [make("div"), make("div")];
+    left.append(...sentence(row), ...pictures(row, refuted), ...refutation(refuted));
+    right.append(...bars(row), ...methods(row), ...neighbours(row));
+    const panel = make("div", "panel");
+    panel.append(left, right);
+    const line = make("tr", "details");
+    const cell = make("td");
+    cell.colSpan = document.querySelectorAll("#rows thead th").length;
+    cell.append(panel);
+    line.append(cell);
+    return line;
+  };
+  const toggle = (row) => {
+    state.open = state.open === row ? null : row;
+    draw();
+    const button = document.querySelector(`#rows tr[data-row="${row.place}"] button`);
+    if (button) button.focus();
+  };
+  // A neighbour may be filtered out or on another page.
+  const reveal = (row) => {
+    if (!state.rows.includes(row)) {
+      byId("filters").reset();
+      select();
+    }
+    state.page = Math.floor(state.rows.indexOf(row) / PAGE);
+    state.open = null;
+    toggle(row);
   };
 
   const draw = () => {
-    const digits = payload.series[state.series].digits;
     const body = document.querySelector("#rows tbody");
     const pages = Math.max(1, Math.ceil(state.rows.length / PAGE));
-    body.replaceChildren(...state.rows.slice(state.page * PAGE, (state.page + 1) * PAGE).map((row) => {
-      const line = make("tr");
-      const id = make("th", "name", row.id);
+    body.replaceChildren(...state.rows.slice(state.page * PAGE, (state.page + 1) * PAGE).flatMap((row) => {
+      const open = state.open === row;
+      const line = make("tr", open ? "open" : "");
+      line.dataset.row = row.place;
+      line.addEventListener("click", () => toggle(row));
+      const id = make("th", "name");
       id.scope = "row";
+      const button = make("button", "", row.id);
+      button.type = "button";
+      button.setAttribute("aria-expanded", String(open));
+      id.append(button);
       const outcome = make("td");
       outcome.append(make("span", `result ${row.outcome}`, row.outcome));
-      if (payload.sheet) line.append(thumb(row));
+      if (payload.sheet) {
+        const picture = make("td");
+        if (row.tile !== null) picture.append(thumb(row.tile, `input ${row.id}`));
+        line.append(picture);
+      }
       line.append(
         id, make("td", "name", nameOf(row.label)), make("td", "name", nameOf(row.predicted)),
-        make("td", "number", row.radius.toFixed(digits)), outcome, make("td", "number", marginText(row.margin)),
-        make("td", "number", row.n.toLocaleString("en")),
+        make("td", "number", radiusText(row)), outcome, make("td", "number", marginText(row.margin)),
+        make("td", "number", count(row.n)),
       );
-      return line;
+      return open ? [line, details(row)] : [line];
     }));
     byId("page").textContent = `Page ${state.page + 1} of ${pages}`;
     byId("before").disabled = state.page === 0;
@@ -163,15 +294,29 @@
   ["search", "outcome", "least"].forEach((id) => byId(id).addEventListener("input", select));
   byId("before").addEventListener("click", () => { state.page -= 1; draw(); });
   byId("after").addEventListener("click", () => { state.page += 1; draw(); });
+  // Within the table the arrows go from input to input, and Escape closes the details.
+  byId("rows").addEventListener("keydown", (event) => {
+    const buttons = [...document.querySelectorAll("#rows tbody .name button")];
+    const place = buttons.indexOf(document.activeElement);
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (step && place >= 0 && buttons[place + step]) {
+      event.preventDefault();
+      buttons[place + step].focus();
+    }
+    if (event.key === "Escape" && state.open) toggle(state.open);
+  });
 
   const choose = () => {
     state.series = Number(byId("chosen").value);
     const one = payload.series[state.series];
     const certified = one.inputs - one.abstained;
+    const sums = one.bars.map((counts, kind) => [counts.reduce((sum, number) => sum + number, 0), KINDS[kind]]);
+    const parts = sums.filter(([number]) => number).map(([number, words]) => `${count(number)} ${words}`).join(", ");
     byId("histogram-words").textContent =
-      `${certified.toLocaleString("en")} of ${one.inputs.toLocaleString("en")} inputs are certified; ` +
-      `${one.abstained.toLocaleString("en")} abstentions have no radius and are not drawn.`;
+      `${count(certified)} of ${count(one.inputs)} inputs are certified${parts ? ` (${parts})` : ""}; ` +
+      `${count(one.abstained)} abstentions have no radius and are not drawn.`;
     histogramView.then((view) => view.data("histogram", barRows(one)).runAsync());
+    state.all = rowsOf(state.series);
     select();
   };
   byId("chosen").addEventListener("change", choose);
@@ -187,7 +332,7 @@
     const lines = [["run", "method", "id", "label", "predicted", "outcome", "radius", `${one.margin_kind}_margin`, "n"].join(",")];
     state.rows.forEach((row) => lines.push([
       cell(payload.runs[one.run].name), cell(one.name), cell(row.id), cell(nameOf(row.label)), cell(nameOf(row.predicted)),
-      row.outcome, row.radius.toFixed(one.digits), marginText(row.margin), row.n,
+      row.outcome, radiusText(row), marginText(row.margin), row.n,
     ].join(",")));
     const link = make("a");
     link.href = URL.createObjectURL(new Blob([lines.join("\r\n") + "\r\n"], { type: "text/csv;charset=utf-8" }));
@@ -196,5 +341,8 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   });
 
-  choose();
+  unpack(byId("packed").textContent).then((found) => {
+    inputs = found;
+    choose();
+  }).catch((problem) => { byId("matches").textContent = `The inputs cannot be shown by this browser: ${problem.message}`; });
 })();

@@ -1,4 +1,4 @@
-"""The card beside a network's weights: what it was trained on, how, how well, and the checksum to know it by.
+"""The card beside a network's weights: what it was trained on, how, how well, what it certifies, and its checksum.
 
 Written twice, for a program (``.json``) and for a person (``.md``). Knows no torch.
 """
@@ -29,11 +29,12 @@ PAGE = """# {title}
 | images | {train_inputs:,} for training, {test_inputs:,} for the test |
 | noise | {noise} |
 {accuracies}
+{certified}
 | training time | {seconds:.0f} s on {device} |
 | versions | {versions} |
 
-The accuracies were measured with the float16 weights of the file, computed in float32. No certificate is claimed
-here: an accuracy under noise is an estimate of the base classifier, not a bound.
+The accuracies were measured with the float16 weights of the file, computed in float32. An accuracy under noise is an
+estimate of the base classifier, not a bound; what is certified stands in the rows called so, with its command.
 
 ## Recipe
 
@@ -80,6 +81,19 @@ class Card:
     seconds: float
     device: str
     versions: dict[str, str]
+    certified: tuple[Mapping[str, Any], ...] = ()
+    """Tables of certified accuracy: sigma, alpha, n, inputs, ``accuracy`` by radius, and the command."""
+
+    def certified_rows(self) -> str:
+        """Return the tables as rows of the page."""
+        rows = []
+        for table in self.certified:
+            shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
+            rows.append(
+                f"| certified at sigma = {table['sigma']} | {shares}; of {table['inputs']} test images, "
+                f"n {table['n']:,}, alpha {table['alpha']}: `{table['command']}` |"
+            )
+        return "\n".join(rows) or "| certified | not measured |"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +105,12 @@ class ClassifierCard(Card):
     accuracy: float
     clean_accuracy: float
     lam: float | None = None
+
+    def noise(self) -> str:
+        """Return the noise of the training in a word or two."""
+        if self.lam is not None:
+            return f"splitting, lam {self.lam:g}"
+        return f"Gaussian, sigma {self.sigma:g}" if self.sigma > 0.0 else "none"
 
     def summary(self) -> str:
         """Return the accuracies in a line."""
@@ -130,6 +150,10 @@ class DenoiserCard(Card):
     classifier_sha256: str
     accuracy: dict[str, float]
 
+    def noise(self) -> str:
+        """Return the noise of the training in a word or two."""
+        return f"Gaussian, sigma {self.smallest_sigma:g} to {self.sigma:g}"
+
     def summary(self) -> str:
         """Return the accuracies in a line."""
         shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
@@ -157,7 +181,7 @@ def page(card: ClassifierCard | DenoiserCard) -> str:
     """Return the card for a person, as Markdown."""
     recipe = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items())
     versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    own = {"title": Path(card.weights).stem, "recipe": recipe, "versions": versions}
+    own = {"title": Path(card.weights).stem, "recipe": recipe, "versions": versions, "certified": card.certified_rows()}
     return PAGE.format(**(asdict(card) | card.words() | own))
 
 
@@ -177,6 +201,7 @@ def read_card(path: Path) -> ClassifierCard | DenoiserCard:
     """Return the card in a ``.json`` file; one that names no kind is a classifier's."""
     try:
         fields = parse_json(read_text(path, LARGEST_CARD))
+        fields["certified"] = tuple(fields.get("certified", ()))
         return KINDS[fields.get("kind", "classifier")](**fields)
     except (OSError, ValueError, TypeError, AttributeError, KeyError):
         raise InvalidInput(f"path must be a network's card (.json); {path} is not readable as one") from None

@@ -43,7 +43,12 @@ class Block(nn.Module):
 
 
 class UNet(nn.Module):
-    """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, ``sigma`` one number or one for each."""
+    """The denoiser: ``unet(x, sigma)`` is an estimate of the clean images, ``sigma`` one number or one for each.
+
+    ``sigmas`` are the smallest and the largest that it was trained for, where that is known.
+    """
+
+    sigmas: tuple[float, float] = (0.0, math.inf)
 
     def __init__(self, widths: tuple[int, int, int] = (64, 112, 112), blocks: int = 2) -> None:
         """Build the network with ``blocks`` residual blocks at each resolution on the way down and up."""

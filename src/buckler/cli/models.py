@@ -1,0 +1,43 @@
+"""``buckler models``: the networks that come with the package, as their cards tell of them."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from buckler.sampling.shelf import cards_in, shelf, weights_of
+
+
+def models(
+    folder: Annotated[
+        Path | None, typer.Option(help="Weights and their cards.", show_default="BUCKLER_MODELS, or the repository's")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one card a line, as JSON.")] = False,
+) -> None:
+    """List the networks at hand, each compared with the checksum on its card; nothing is fetched.
+
+    Each is --model buckler:NAME or, a denoiser, --denoiser buckler:NAME; the card beside its weights says more.
+
+    Examples:
+
+      buckler models
+
+      buckler models --folder weights --json
+    """
+    home = shelf() if folder is None else folder
+    cards = cards_in(home)
+    for card in cards.values():
+        weights_of(card, home)
+    if as_json:
+        for name, card in cards.items():
+            print(json.dumps({"name": name, **asdict(card)}))
+        return
+    if not cards:
+        print(f"no networks in {home}")
+    for name, card in cards.items():
+        print(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
+        for table in card.certified:
+            shares = ", ".join(f"{share:.1%} at {radius}" for radius, share in table["accuracy"].items())
+            print(f"    certified at sigma {table['sigma']:g}: {shares}")
