@@ -15,6 +15,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
 from buckler.sampling.noise import seed_of
+from buckler.sampling.values import on_host
 from buckler.smoothed import Smoothed
 from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray
 
@@ -51,7 +52,7 @@ class Smooth:
         everywhere within the radius of ``x``. Selection is by ``n0`` draws, the limit from ``n`` others.
         """
         made = self._smoothed.certify_many(
-            np.asarray(_one(x))[None],
+            np.asarray(on_host(x))[None],
             n=n,
             n0=n0,
             alpha=alpha,
@@ -64,7 +65,7 @@ class Smooth:
 
     def predict(self, x: ArrayLike, n: int, alpha: float, batch_size: int) -> int:
         """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""
-        x = np.asarray(_one(x))[None]
+        x = np.asarray(on_host(x))[None]
         return int(
             self._smoothed.predict_many(x, n=n, alpha=alpha, seed=self.seed, batch_size=batch_size, progress=False)[0]
         )
@@ -138,12 +139,7 @@ class PyTorchRandomizedSmoothing:
         raise InvalidInput("training is not done here: train with noise beforehand, for example by `buckler train`")
 
     def _inputs(self, x: ArrayLike) -> AnyArray:
-        points = np.asarray(x)
+        points = np.asarray(on_host(x))
         if points.shape[1:] != self.input_shape:
             raise InvalidInput(f"x must have shape [inputs, *{self.input_shape}]; got {points.shape}")
         return points
-
-
-def _one(x: Any) -> Any:
-    """Return one input; a torch tensor comes as it is, on any device."""
-    return x.detach().cpu().numpy() if hasattr(x, "detach") else x

@@ -1,6 +1,7 @@
 """A model, sigma and inputs -> certificates, in memory: the door for one's own program."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Unpack
 
 from buckler.certificates import Certificates
@@ -21,6 +22,7 @@ from buckler.plans import (
 from buckler.records import Certificate
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import BATCH_SIZE, Engine
+from buckler.sampling.models import resolve_model
 from buckler.sampling.noise import Float32Array, seed_of
 from buckler.sampling.values import as_floats, check_value_range
 from buckler.types import ArrayLike, IntArray, MarginKind, RadiusKind, SimplexMap
@@ -30,8 +32,9 @@ from buckler.waiting import Show, shown
 class Smoothed:
     """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, in the units of the input.
 
-    ``model`` is a torch module, a scikit-learn classifier, the path of an ONNX file, or any callable that turns a batch
-    into logits. Noise is added to the input as given, so any normalisation belongs inside of the model.
+    ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
+    commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
+    ``package.module:factory``. Noise is added to the input as given, so any normalisation belongs inside of the model.
 
     ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
@@ -56,11 +59,14 @@ class Smoothed:
         """Hold the model; nothing is drawn yet."""
         self.sigma = check_positive("sigma", sigma)
         self.value_range = None if value_range is None else check_value_range(value_range)
-        self.classifier = as_classifier(model, num_classes=num_classes)
+        make = resolve_model if isinstance(model, str) else as_classifier
+        self.classifier = make(model, num_classes=num_classes)
+        self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
 
     def __repr__(self) -> str:
         """Return the model, the noise and the classes."""
-        return f"Smoothed({self.classifier!r}, sigma={self.sigma:g}, num_classes={self.classifier.num_classes})"
+        where = "" if self.classifier.device == "cpu" else f", on {self.classifier.device}"
+        return f"Smoothed({self._name}, sigma={self.sigma:g}, num_classes={self.classifier.num_classes}{where})"
 
     def certify(
         self,
