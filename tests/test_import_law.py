@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "records", "results", "rounding", "soundness", "files", "certificates"}
+ROOT = {"types", "errors", "records", "refutations", "results", "rounding", "soundness", "files", "certificates"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "rounding": set[str](),
     "soundness": {"types", "errors"},
     "records": {"types", "errors", "rounding", "soundness"},
+    "refutations": {"types", "errors", "rounding"},
     "results": {"types", "errors", "records"},
     "certificates": {"types", "errors", "records", "rounding"},
     "files": {"types", "errors"},

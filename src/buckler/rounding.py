@@ -1,4 +1,4 @@
-"""Numbers for people: what is a guarantee is rounded down."""
+"""Numbers for people: what is guaranteed from below is rounded down, from above up."""
 
 from decimal import ROUND_FLOOR, Context, Decimal
 from math import isfinite
@@ -20,3 +20,12 @@ def rounded_down(value: float | Decimal, digits: int = 3) -> str:
     if not isfinite(exact):
         return str(float(exact))
     return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
+
+
+def rounded_up(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` decimals, never less than it is.
+
+    >>> rounded_up(0.37511), rounded_up(0.58), rounded_up(0.0)
+    ('0.376', '0.580', '0.000')
+    """
+    return f"{-Decimal(rounded_down(-value, digits)):f}"

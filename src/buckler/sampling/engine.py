@@ -78,19 +78,19 @@ class Engine:
         check_choice("noise", self.noise, get_args(NoiseKind))
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
-        self._classifier = classifier
+        self.classifier = classifier
         self._backend = self._open_backend()
         self._backend.rows = self.rows
 
     def _open_backend(self) -> Backend:
-        if self._classifier.backend == "numpy":
+        if self.classifier.backend == "numpy":
             if self.noise != "philox":
                 raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
-            return HostBackend(self._classifier, sigma=self.sigma, num_classes=self.num_classes, workers=self._workers)
+            return HostBackend(self.classifier, sigma=self.sigma, num_classes=self.num_classes, workers=self._workers)
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
-            self._classifier,
+            self.classifier,
             sigma=self.sigma,
             num_classes=self.num_classes,
             noise=self.noise,
@@ -99,7 +99,7 @@ class Engine:
 
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which to draw; the classifier is given back as it was."""
-        return self._classifier.session()
+        return self.classifier.session()
 
     def draw(
         self,

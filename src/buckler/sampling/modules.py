@@ -80,14 +80,22 @@ class TorchClassifier:
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
-        if batch.dim() == 4 and self._format is torch.channels_last:
-            batch = batch.contiguous(memory_format=torch.channels_last)
         if self._call is None:
-            self._call = self._compile(batch)
-        kind = torch.device(self.device).type
+            self._call = self._compile(self._laid_out(batch))
         # Not inference_mode: folding weights into a compiled program needs ordinary tensors.
-        with torch.no_grad(), torch.autocast(kind, self._dtype, enabled=self._autocast):
-            out = self._call(batch.to(self._input))
+        with torch.no_grad():
+            return self._logits(self._call, batch)
+
+    def with_gradients(self, batch: torch.Tensor) -> torch.Tensor:
+        """Return the logits with their history, for gradients with respect to the batch; never compiled."""
+        return self._logits(self.module, batch)
+
+    def _laid_out(self, batch: torch.Tensor) -> torch.Tensor:
+        return batch.contiguous(memory_format=self._format) if batch.dim() == 4 else batch
+
+    def _logits(self, call: Any, batch: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(torch.device(self.device).type, self._dtype, enabled=self._autocast):
+            out = call(self._laid_out(batch).to(self._input))
         logits = getattr(out, "logits", out)
         if not isinstance(logits, torch.Tensor):
             raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")

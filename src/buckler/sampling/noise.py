@@ -1,9 +1,10 @@
 """(seed, input id, stream, block) -> Gaussian noise, whatever the batch size, the order or the worker.
 
-The draws of an input form two endless streams, ``selection`` and ``estimation``, each cut into blocks of
-``NOISE_BLOCK`` draws. A block has an address, and its noise is a function of that address alone: the address is hashed
-into the key of a counter-based generator (Philox), so no state is carried from one block to the next, two addresses
-never share noise and a block drawn again is the same block.
+The draws of an input form endless streams, ``selection`` and ``estimation`` for certificates, ``attack`` for finding
+points that may refute one and ``refutation`` for judging these, each cut into blocks of ``NOISE_BLOCK`` draws. A block
+has an address, and its noise is a function of that address alone: the address is hashed into the key of a counter-based
+generator (Philox), so no state is carried from one block to the next, two addresses never share noise and a block drawn
+again is the same block.
 
 Two kinds of generator exist, and their values differ, so the kind is part of a run's specification:
 
@@ -24,7 +25,9 @@ from buckler.errors import InvalidInput, check_choice, check_whole, show
 NOISE_BLOCK = 128
 """Draws in a block of noise. Part of the addressing: another value would be another noise."""
 
-Stream = Literal["selection", "estimation"]
+Stream = Literal["selection", "estimation", "attack", "refutation"]
+"""The first three letters are hashed, so they must differ."""
+
 NoiseKind = Literal["philox", "cuda"]
 Float32Array = npt.NDArray[np.float32]
 

@@ -1,0 +1,133 @@
+"""Refuted against certified radius, and seconds an image, for several attacks in one process on one network.
+
+    python benchmarks/refute_device.py --model resnet110:models/cifar10-resnet110-sigma0.50.safetensors \
+        --data cifar10_test500.npz --sigma 0.5 --device cuda
+    python benchmarks/refute_device.py --model resnet110:models/cifar10-resnet110-sigma0.50.safetensors \
+        --data cifar10_test500.npz --images 1 --n 200 --max-n 500 --attack decoupled:1:9:4
+    python benchmarks/refute_device.py
+
+The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:SEARCHES:STEPS:DRAWS, and
+may be given several times. Shown are the refuted radius over the certified one (median, quartiles, smallest), how many
+were refuted, the search's noisy copies an image and its rate a second, and seconds an image by the clock: of the search
+alone, and of everything. Certifying and compiling are not counted. Without a model, a small untrained network and
+random images stand in: they run anywhere, and say nothing about a trained network.
+"""
+
+import argparse
+import time
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from buckler.certify.counts import certify_counts
+from buckler.evaluate.attacks import Attack, AttackName
+from buckler.evaluate.refutations import Refuting
+from buckler.laws.gaussian import Gaussian
+from buckler.records import Certificate
+from buckler.runs.opening import open_run
+from buckler.sampling.classifiers import Classifier, as_classifier
+from buckler.sampling.engine import Engine
+from buckler.sampling.gradients import Attacked
+from buckler.types import AnyArray
+
+SELECTION = 100
+DEFAULT = Attack()
+
+
+def stand_in(images: int) -> tuple[Classifier, AnyArray]:
+    """Return a small untrained network, and random images in [0, 1]."""
+    torch.manual_seed(0)
+    module = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 9, 10))
+    x = np.random.default_rng(0).uniform(0.0, 1.0, (images, 3, 8, 8)).astype(np.float32)
+    return as_classifier(module.eval(), num_classes=10), x
+
+
+def main() -> None:
+    """Certify, attack, and print a line for each attack."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", help="as for buckler sample; none: a small stand-in")
+    parser.add_argument("--data", help="as for buckler sample, with --model")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--images", type=int, default=100)
+    parser.add_argument("--sigma", type=float, default=0.5)
+    parser.add_argument("--n", type=int, default=10_000)
+    parser.add_argument("--max-n", type=int, default=20_000, help="draws that judge a candidate, at most")
+    parser.add_argument("--alpha", type=float, default=1e-3)
+    parser.add_argument("--batch-size", type=int, help="rows of a batch")
+    parser.add_argument("--attack", action="append", help="NAME:SEARCHES:STEPS:DRAWS, NAME decoupled or pgd")
+    parser.add_argument("--out", help="write the radii of the first attack to this .npz file")
+    options = parser.parse_args()
+    if options.model is None:
+        classifier, x = stand_in(4 * options.images)
+        measure(classifier, x, options.batch_size or 512, options)
+        return
+    cuda = options.device.startswith("cuda")
+    settings: dict[str, Any] = {
+        "model": options.model, "data": options.data, "sigma": options.sigma, "n": options.n, "num_classes": 10,
+        "limit": 4 * options.images, "device": options.device,
+        "batch_size": options.batch_size or (4096 if cuda else 256),
+        **({"dtype": "bfloat16", "channels_last": True, "compile": True} if cuda else {}),
+    }  # fmt: skip
+    with open_run(settings) as run:
+        classifier = run.executor._classifier  # type: ignore[attr-defined]  # noqa: SLF001  (it runs in this process)
+        measure(classifier, run.dataset.load(0, len(run.dataset)), run.spec.batch_size, options)
+
+
+def certified(engine: Engine, x: AnyArray, options: argparse.Namespace) -> tuple[AnyArray, list[Certificate]]:
+    """Return the first images that are certified, and their certificates."""
+    ids = [str(i) for i in range(len(x))]
+    with engine.session():
+        chosen = engine.votes(x, ids, "selection", SELECTION)
+        votes = engine.votes(x, ids, "estimation", options.n)
+    made = certify_counts(votes, selection=chosen, sigma=options.sigma, alpha=options.alpha, ids=ids)
+    assert not isinstance(made, Certificate)
+    kept = [c for c in made if c.predicted is not None][: options.images]
+    return x[[int(c.id) for c in kept]], kept
+
+
+def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Namespace) -> None:
+    """Refute by each attack and print a line."""
+    engine = Engine(classifier, sigma=options.sigma, batch_size=rows)
+    x, certificates = certified(engine, x, options)
+    ids = [c.id for c in certificates]
+    labels = np.array([c.predicted for c in certificates])
+    radii = np.array([c.radius for c in certificates])
+    print(
+        f"{len(x)} certified images, {classifier.device}, batch {rows}, sigma {options.sigma:g}, n {options.n}, median "
+        f"certified radius {np.median(radii):.4f}"
+    )
+    for number, text in enumerate(options.attack or [f"decoupled:{DEFAULT.searches}:{DEFAULT.steps}:{DEFAULT.draws}"]):
+        name, *sizes = text.split(":")
+        attack = Attack(cast(AttackName, name), *map(int, sizes))
+        model, how = Attacked(engine, ids), Refuting(
+            Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), attack
+        )  # fmt: skip
+        looked, searching = 0, 0.0
+        start = time.perf_counter()
+
+        def tick(draws: int) -> None:
+            nonlocal looked, searching
+            looked += draws
+            searching = time.perf_counter() - start  # noqa: B023  (called before the next round)
+
+        with model.session():
+            made = how.refute(model, ids, x, labels, radii, tick)
+        took = time.perf_counter() - start
+        refuted = np.array([np.nan if r.radius is None else r.radius for r in made])
+        ratio = np.sort((refuted / radii)[np.isfinite(refuted)])
+        low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75]) if ratio.size else (np.nan,) * 3
+        print(
+            f"{text:24} ratio median {middle:.3f}, quartiles {low:.3f} {high:.3f}, smallest "
+            f"{ratio[0] if ratio.size else np.nan:.3f}; {ratio.size} refuted; {looked / len(x):,.0f} copies an image "
+            f"at {looked / searching:,.0f}/s, {sum(r.n for r in made) / len(x):,.0f} draws to judge; "
+            f"{searching / len(x):.3f} s an image to search, {took / len(x):.3f} s in all",
+            flush=True,
+        )
+        if options.out and number == 0:
+            np.savez(options.out, ids=ids, certified=radii, refuted=refuted)
+
+
+if __name__ == "__main__":
+    main()

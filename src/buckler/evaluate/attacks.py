@@ -1,0 +1,244 @@
+"""Inputs and their classes -> nearby points at which the smoothed classifier seems to predict something else.
+
+A search, no statement: what it finds is judged on fresh draws (``evaluate.refutations``). It minimises the distance,
+subject to some rival getting as many votes as the class. Each step looks at fresh noisy copies of every point: the
+gradient of the pair's mean softmax turns the direction, and the votes move the distance towards the boundary. By T1 the
+quantile margin falls by at most ``2 / sigma`` for a unit of distance, so ``sigma / 2`` times the margin seldom
+overshoots. Direction and norm are thus decoupled (Rony et al. 2019); several searches for each input aim at different
+rivals, and the best goes on. The other attack is projected gradient descent at fixed distances, bisected from the
+certified radius on (Salman et al. 2019). torch lives here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from math import cos, pi
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from buckler.types import FloatArray, IntArray
+
+AttackName = Literal["decoupled", "pgd"]
+
+TURNS = (1.0, 0.05)
+"""Length of a step along the unit gradient, beside the unit direction: at first the gradient takes over, at last some
+twenty are averaged."""
+
+GAINS = (1.3, 0.1)
+"""How much of the distance to the boundary, estimated from the votes of one step, the norm moves: at first, at last."""
+
+MOMENTUM, MEMORY = 0.7, 0.85
+"""Of the gradient's direction, and of the votes that searches are compared by."""
+
+FIRST_LOOK = 128
+"""Draws at the input itself, from which the nearest rivals are read."""
+
+
+class Seen(Protocol):
+    """What noisy copies say at each point."""
+
+    @property
+    def votes(self) -> torch.Tensor:
+        """Votes ``[points, m]``."""
+        ...
+
+    @property
+    def scores(self) -> torch.Tensor:
+        """Mean scores ``[points, m]``."""
+        ...
+
+    @property
+    def gradient(self) -> torch.Tensor:
+        """Where the rival's mean score rises over the class's."""
+        ...
+
+
+class Looking(Protocol):
+    """What is attacked: a classifier under noise, with gradients (``sampling.gradients``)."""
+
+    device: torch.device
+
+    def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+        """Return what ``draws`` noisy copies of each point say about its pair (class, rival)."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """How hard to search: what is found depends on it, never whether that holds.
+
+    ``searches`` for each input go on for a third of the ``steps``, half as many for the next third, one for the last,
+    with ``draws`` noisy copies a step, twice and four times as many. ``pgd`` has one search and ``phases`` bisections.
+    """
+
+    name: AttackName = "decoupled"
+    searches: int = 4
+    steps: int = 150
+    draws: int = 32
+    phases: int = 8
+
+    @property
+    def looks(self) -> int:
+        """Noisy copies looked at for each input."""
+        if self.name == "pgd":
+            return FIRST_LOOK + self.steps * self.draws
+        third, half = self.steps // 3, -(-self.searches // 2)
+        rest = self.steps - 2 * third
+        return FIRST_LOOK + self.draws * (third * self.searches + 2 * third * half + 4 * rest)
+
+
+@dataclass(slots=True)
+class _Rows:
+    """Searches under way, a row each."""
+
+    inputs: torch.Tensor
+    label: torch.Tensor
+    rival: torch.Tensor
+    free: torch.Tensor
+    direction: torch.Tensor
+    drift: torch.Tensor
+    norm: torch.Tensor
+    recent: torch.Tensor
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all other rows."""
+        for field in fields(self):
+            setattr(self, field.name, getattr(self, field.name)[rows])
+
+
+class Search:
+    """The search around inputs ``x`` of classes ``labels``, from distance ``start`` of each to ``reach``."""
+
+    def __init__(
+        self,
+        model: Looking,
+        x: npt.NDArray[np.float32],
+        labels: IntArray,
+        start: FloatArray,
+        *,
+        sigma: float,
+        reach: float,
+        value_range: tuple[float, float] | None = None,
+        attack: Attack | None = None,
+    ) -> None:
+        """Hold the inputs on the model's device; points stay in ``value_range`` where there is one."""
+        self._model, self._sigma, self._reach, self._range = model, sigma, reach, value_range
+        self._attack = Attack() if attack is None else attack
+        self._x = torch.as_tensor(x, device=model.device)
+        self._labels = torch.as_tensor(labels, device=model.device)
+        self._start = torch.as_tensor(start, dtype=torch.float32, device=model.device).clamp(max=reach)
+        self._best = torch.zeros_like(self._x)
+
+    def run(self, tick: Callable[[int], None] = lambda _: None) -> FloatArray:
+        """Search, and return the distance at which each class seems to lose; ``tick`` is told the draws made."""
+        rows = self._aim()
+        tick(FIRST_LOOK * len(self._x))
+        plan, draws = self._attack, self._attack.draws
+        low, high = self._start.clone(), torch.full_like(self._start, self._reach)
+        for step in range(plan.steps):
+            if plan.name == "decoupled" and step in (plan.steps // 3, 2 * (plan.steps // 3)):
+                draws *= 2
+                self._keep_best(rows, -(-plan.searches // 2) if draws == 2 * plan.draws else 1)
+            if plan.name == "pgd" and step * plan.phases // plan.steps != (step - 1) * plan.phases // plan.steps:
+                self._bisect(rows, low, high, first=step == 0)
+            share = 0.5 + 0.5 * cos(pi * step / plan.steps)
+            self._step(rows, 1 + step, draws, share)
+            tick(draws * len(rows.norm))
+        if plan.name == "pgd":
+            self._bisect(rows, low, high, first=False)
+            return np.asarray(high.cpu().numpy(), dtype=np.float64)
+        self._keep_best(rows, 1)
+        self._best = rows.direction
+        return np.asarray(rows.norm.cpu().numpy(), dtype=np.float64)
+
+    def points(self, inputs: IntArray, norms: FloatArray) -> npt.NDArray[np.float32]:
+        """Return points at these distances from these inputs, in the direction that was found for each."""
+        rows = torch.as_tensor(inputs, device=self._x.device)
+        reach = torch.as_tensor(norms, dtype=torch.float32, device=self._x.device)
+        return self._points(self._x[rows], self._best[rows], reach).cpu().numpy()
+
+    def _aim(self) -> _Rows:
+        """Look at the inputs themselves, and aim at the nearest rivals; the last search is free to change its own."""
+        count = len(self._x)
+        searches = self._attack.searches if self._attack.name == "decoupled" else 1
+        # Any other class will do here: the gradient is not used.
+        pair = torch.stack([self._labels, torch.where(self._labels == 0, 1, 0)], dim=1)
+        scores = self._model.look(self._x, np.arange(count), pair, 0, FIRST_LOOK).scores
+        order = scores.scatter(1, self._labels[:, None], -1.0).argsort(dim=1, descending=True)[:, :-1]
+        aims = torch.stack([order[:, min(k, order.shape[1] - 1)] for k in range(searches)], dim=1)
+        aims[:, -1] = order[:, 0]
+        each = torch.arange(count, device=self._x.device).repeat_interleave(searches)
+        zero = torch.zeros((len(each), *self._x.shape[1:]), device=self._x.device)
+        free = torch.arange(len(each), device=self._x.device) % searches == searches - 1
+        return _Rows(
+            each, self._labels[each], aims.flatten(), free, zero, zero.clone(),
+            torch.zeros(len(each), device=zero.device), torch.zeros((len(each), scores.shape[1]), device=zero.device),
+        )  # fmt: skip
+
+    def _step(self, rows: _Rows, block: int, draws: int, share: float) -> None:
+        pair = torch.stack([rows.label, rows.rival], dim=1)
+        points = self._points(self._x[rows.inputs], rows.direction, rows.norm)
+        seen = self._model.look(points, rows.inputs.cpu().numpy(), pair, block, draws)
+        rows.recent = MEMORY * rows.recent + seen.votes
+        rivals = (rows.recent + seen.scores).scatter(1, rows.label[:, None], -1.0).argmax(dim=1)
+        rows.rival = torch.where(rows.free, rivals, rows.rival)
+        rows.drift = MOMENTUM * rows.drift + (1.0 - MOMENTUM) * _unit(seen.gradient)
+        rows.direction = _unit(rows.direction + _between(TURNS, share) * _unit(rows.drift))
+        if self._attack.name == "decoupled" or block == 1:
+            move = _between(GAINS, share) * 0.5 * self._sigma * _margin(seen.votes, rows.label)
+            rows.norm = (rows.norm + move).clamp(0.0, self._reach)
+        if block == 1:  # up to here at the inputs themselves
+            rows.norm = (
+                self._start[rows.inputs]
+                if self._attack.name == "pgd"
+                else torch.maximum(rows.norm, self._start[rows.inputs])
+            )
+
+    def _keep_best(self, rows: _Rows, count: int) -> None:
+        """Keep the searches of each input that are nearest, less what their votes say is still to go."""
+        searches = len(rows.norm) // len(self._x)
+        distance = rows.norm + 0.5 * self._sigma * _margin(rows.recent, rows.label)
+        best = distance.view(-1, searches).argsort(dim=1)[:, :count].sort(dim=1).values
+        rows.keep((best + searches * torch.arange(len(best), device=best.device)[:, None]).flatten())
+
+    def _bisect(self, rows: _Rows, low: torch.Tensor, high: torch.Tensor, *, first: bool) -> None:
+        if not first:
+            won = _margin(rows.recent, rows.label) < 0.0
+            self._best[won] = rows.direction[won]
+            high[won], low[~won] = rows.norm[won], rows.norm[~won]
+            rows.norm, rows.recent = 0.5 * (low + high), torch.zeros_like(rows.recent)
+
+    def _points(self, x: torch.Tensor, direction: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
+        """Return points at a distance, in the range of the values: what is cut off there is made up for elsewhere."""
+        if self._range is None:
+            return x + _wide(norm, x) * direction
+        length = norm
+        for _ in range(4):
+            moved = (x + _wide(length, x) * direction).clamp(*self._range)
+            length = length * (norm / (moved - x).flatten(1).norm(dim=1).clamp(min=1e-12)).clamp(max=2.0)
+        return moved
+
+
+def _wide(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return values.view(-1, *(1,) * (like.dim() - 1))
+
+
+def _unit(vectors: torch.Tensor) -> torch.Tensor:
+    """Return each vector at length one, or as it is where it is zero."""
+    length = vectors.flatten(1).norm(dim=1)
+    return vectors / _wide(torch.where(length > 0.0, length, 1.0), vectors)
+
+
+def _between(ends: tuple[float, float], share: float) -> float:
+    return float(ends[1] * (ends[0] / ends[1]) ** share)
+
+
+def _margin(votes: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
+    """Return the quantile margin that the votes suggest, half a vote added to either side so that it is finite."""
+    quantile = torch.special.ndtri((votes + 0.5) / (votes.sum(dim=1, keepdim=True) + 1.0))
+    own = label[:, None]
+    rival = quantile.scatter(1, own, -torch.inf).amax(dim=1)
+    margin: torch.Tensor = quantile.gather(1, own)[:, 0] - rival
+    return margin

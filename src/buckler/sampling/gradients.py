@@ -1,0 +1,121 @@
+"""A torch module under noise, looked at with gradients: what attacks on the smoothed classifier climb by. Loads torch.
+
+The noise is addressed, in the stream ``attack``: all points of one input share it, and no other stream does. Nothing
+here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from buckler.errors import InvalidInput, show
+from buckler.sampling.adaptive import Decider, draw_until_decided
+from buckler.sampling.device import CudaNoise
+from buckler.sampling.engine import Engine
+from buckler.sampling.modules import TorchClassifier
+from buckler.sampling.noise import NOISE_BLOCK, Float32Array, check_address, gaussian
+from buckler.types import IntArray
+
+BLOCKS = 64
+"""Blocks of noise that one look may take."""
+
+
+class Seen(NamedTuple):
+    """At each point: votes of the noisy copies and their mean scores ``[points, m]``, and the gradient of the pair."""
+
+    votes: torch.Tensor
+    scores: torch.Tensor
+    gradient: torch.Tensor
+
+
+class Attacked:
+    """The model of an engine, at points near several inputs: votes and gradients; call it inside ``session()``."""
+
+    def __init__(self, engine: Engine, ids: Sequence[str], *, temperature: float = 1.0) -> None:
+        """Take an engine of a torch module: nothing else has gradients."""
+        if not isinstance(engine.classifier, TorchClassifier):
+            raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
+        self._engine, self._classifier, self._temperature = engine, engine.classifier, temperature
+        self._sigma = float(np.float32(engine.sigma))
+        self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
+        self.device = torch.device(self._classifier.device)
+        self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None
+        self.rows = engine.rows
+
+    def count(self, points: Float32Array, names: Sequence[str], n: int) -> IntArray:
+        """Return the votes ``[points, m]`` of so many draws for the search, in the stream ``attack``."""
+        return self._engine.votes(points, names, "attack", n)
+
+    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider) -> None:
+        """Draw at points that are fixed now, in the stream ``refutation``, until the decider wants no more."""
+        for _ in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
+            pass
+
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Put the module in eval mode without gradients of its weights, and give it back as it was."""
+        wanted = [p for p in self._classifier.module.parameters() if p.requires_grad]
+        for parameter in wanted:
+            parameter.requires_grad_(False)
+        try:
+            with self._classifier.session():
+                yield
+        finally:
+            for parameter in wanted:
+                parameter.requires_grad_(True)
+
+    def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+        """Return votes, and the gradient of the mean of ``score[pair[:, 1]] - score[pair[:, 0]]``, at each point.
+
+        ``inputs[k]`` is the input whose noise point k shares: the first ``draws`` from block ``BLOCKS * block`` of the
+        stream on. Points of one input should stand together.
+        """
+        whole, rest = divmod(draws, NOISE_BLOCK)
+        parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)
+        seen = [self._each(points, inputs, pair, BLOCKS * block + k, rows) for k, rows in enumerate(parts)]
+        votes, scores, gradient = (torch.stack(kind) for kind in zip(*seen, strict=True))
+        shares = torch.tensor([rows / draws for rows in parts], device=self.device)
+        return Seen(votes.sum(dim=0), torch.tensordot(shares, scores, 1), torch.tensordot(shares, gradient, 1))
+
+    def _each(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+        found, first = [], 0
+        while first < len(points):
+            last = first + max(1, self.rows // draws)
+            try:
+                found.append(self._some(points[first:last], inputs[first:last], pair[first:last], block, draws))
+            except torch.OutOfMemoryError:
+                if self.rows <= draws:
+                    raise
+                self.rows //= 2
+                torch.cuda.empty_cache()
+                continue
+            first = last
+        return Seen(*map(torch.cat, zip(*found, strict=True)))
+
+    def _some(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+        own, place = np.unique(inputs, return_inverse=True)
+        shape = points.shape[1:]
+        noise = torch.stack([self._noise(int(i), block, draws, tuple(shape)) for i in own])
+        noisy = noise[torch.as_tensor(place, device=self.device)].mul_(self._sigma).add_(points[:, None])
+        noisy = noisy.flatten(0, 1).requires_grad_()
+        logits = self._classifier.with_gradients(noisy)
+        scores = torch.softmax(logits / self._temperature, dim=1)
+        sides = pair.repeat_interleave(draws, dim=0)
+        gap = (scores.gather(1, sides[:, 1:]) - scores.gather(1, sides[:, :1])).sum()
+        (gradient,) = torch.autograd.grad(gap, noisy)
+        votes = torch.zeros((len(points), logits.shape[1]), device=self.device)
+        rows = torch.arange(len(points), device=self.device).repeat_interleave(draws)
+        votes.index_put_((rows, logits.argmax(dim=1)), torch.ones((), device=self.device), accumulate=True)
+        means = scores.detach().view(len(points), draws, -1).mean(dim=1)
+        return Seen(votes, means, gradient.view(len(points), draws, *shape).mean(dim=1))
+
+    def _noise(self, place: int, block: int, draws: int, shape: tuple[int, ...]) -> torch.Tensor:
+        address = self._addresses[place].at(block)
+        if self._on_device is None:
+            return torch.from_numpy(gaussian(address, draws, shape)).to(self.device)
+        out = torch.empty((draws, *shape), device=self.device)
+        self._on_device.fill(out, address, 0)
+        return out
