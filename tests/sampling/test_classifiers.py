@@ -115,7 +115,7 @@ def test_normalisation_goes_inside() -> None:
 
 
 def test_an_onnx_file_for_one_batch_size_is_run_at_it(tmp_path: Path) -> None:
-    weight = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    weight = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
     path = onnx_file(tmp_path / "net.onnx", weight)
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 5
