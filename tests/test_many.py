@@ -254,3 +254,14 @@ def test_a_prediction_until_decided_takes_few_draws() -> None:
     with pytest.raises(buckler.InvalidInput, match="n must be"):
         smoothed().predict([0.8], n=0)
     assert smoothed().predict([0.8], n=5) is None  # five draws cannot say anything at 1e-3
+
+
+def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
+    law = buckler.laws.GridGaussian(0.5)
+    x = np.array([204 / 255, 0.0], dtype=np.float32)
+    grid = buckler.Smoothed(Counting(), law=law, num_classes=2)
+    price = law.price(2, 100)
+    assert price > 0.0
+    assert grid.predict(x, n=100) == 0
+    assert grid.predict(x, n=100, alpha=price) is None
+    assert grid.predict(x, max_n=100, alpha=price) is None

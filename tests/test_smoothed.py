@@ -9,8 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 import buckler
-import buckler.smoothed as smoothed_module
-from buckler import many
+from buckler import many, predicting
 from buckler.types import AnyArray
 
 
@@ -205,7 +204,7 @@ def test_both_streams_come_from_one_engine(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(options)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(smoothed_module, "Engine", spy)
+    monkeypatch.setattr(predicting, "Engine", spy)
     smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
     smoothed.certify([0.6], n=10)
     smoothed.certify([0.6], n=10, map="softmax")
@@ -231,8 +230,10 @@ def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.Mo
     smoothed = buckler.Smoothed("named_model_here:make", sigma=0.5, num_classes=2)
     monkeypatch.delitem(sys.modules, "named_model_here")
     assert smoothed.certify([0.6], n=100) == buckler.Smoothed(half_space, 0.5, 2).certify([0.6], n=100)
-    assert repr(smoothed) == "Smoothed(named_model_here:make, sigma=0.5, num_classes=2)"
-    assert repr(buckler.Smoothed(half_space, 0.25, 2)) == "Smoothed(half_space, sigma=0.25, num_classes=2)"
+    assert repr(smoothed) == "Smoothed(named_model_here:make, law=Gaussian(sigma=0.5), num_classes=2)"
+    assert (
+        repr(buckler.Smoothed(half_space, 0.25, 2)) == "Smoothed(half_space, law=Gaussian(sigma=0.25), num_classes=2)"
+    )
     with pytest.raises(buckler.InvalidInput, match=r"model must be package\.module:factory, FILE\.onnx"):
         buckler.Smoothed("resnet", sigma=0.5)
 

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from buckler.certify import budget
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import limits_of_counts
 from buckler.certify.decided import Decided
 from buckler.certify.issue import MarginLimits, issue
 from buckler.certify.ladder import Ladder
-from buckler.certify.predictions import PredictionTest, predicted_class
+from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
 from buckler.certify.scores import limits_of_scores
 from buckler.errors import ClassifierError, InvalidInput, check_whole, show
 from buckler.plans import FixedDraws
@@ -22,8 +23,8 @@ from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.backend import KeptScores
 from buckler.sampling.batches import Request
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Float32Array, Stream, content_id
-from buckler.types import AnyArray, ArrayLike, IntArray
+from buckler.sampling.noise import Stream, content_id
+from buckler.types import AnyArray, ArrayLike, Float32Array, IntArray
 from buckler.waiting import Show
 
 BATCHES = 64
@@ -95,20 +96,14 @@ class _Watch:
 def _vote_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
     first = group.votes("selection", plan.n0, progress=watch) if plan.n0 else None
     votes = group.votes("estimation", plan.n, progress=watch)
-    alpha, margin = plan.terms.alpha, plan.terms.margin
-    return limits_of_counts(
-        votes, plan.terms.method, alpha=alpha, margin=margin, label=group.labels, selection=first, ids=group.ids
-    )
+    return limits_of_counts(votes, plan.terms, label=group.labels, selection=first, ids=group.ids)
 
 
 def _score_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
     keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
     first = group.scores("selection", plan.n0, keep, progress=watch) if plan.n0 else None
     scores = group.scores("estimation", plan.n, keep, progress=watch)
-    alpha, margin = plan.terms.alpha, plan.terms.margin
-    return limits_of_scores(
-        scores, plan.terms.method, alpha=alpha, margin=margin, label=group.labels, selection=first, ids=group.ids
-    )
+    return limits_of_scores(scores, plan.terms, label=group.labels, selection=first, ids=group.ids)
 
 
 def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: float | None = None) -> list[Decided]:
@@ -137,13 +132,20 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
 
 
 def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:
-    """Return the predicted class of each input, -1 for none, from ``n`` draws or until decided within ``max_n``."""
+    """Return the predicted class of each input, -1 for none, from ``n`` draws or until decided within ``max_n``.
+
+    The price of drawing is taken from ``alpha`` first; where nothing is left, nothing is predicted.
+    """
     x, ids, _, engine = inputs
+    draws = check_whole("n", n, 1) if max_n is None else check_whole("max_n", max_n, 1)
+    level = budget.after_price(alpha, budget.price_of(engine.law, x[0].size, draws))
+    if level == 0.0:
+        return np.full(len(ids), ABSTAINED, dtype=np.int64)
     with engine.session():
         if max_n is None:
-            watch = _Watch(tell, 0, len(ids), check_whole("n", n, 1))
-            return predicted_class(inputs.votes("estimation", n, progress=watch), alpha=alpha)
-        test = PredictionTest(len(ids), engine.num_classes, alpha=alpha, max_n=max_n)
+            watch = _Watch(tell, 0, len(ids), draws)
+            return predicted_class(inputs.votes("estimation", draws, progress=watch), alpha=level)
+        test = PredictionTest(len(ids), engine.num_classes, alpha=level, max_n=draws)
         for _ in draw_until_decided(engine, x, ids, test):
             tell(len(ids) - test.undecided.size, len(ids))
         return test.answers

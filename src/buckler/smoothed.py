@@ -1,16 +1,12 @@
-"""A model, sigma and inputs -> certificates, in memory: the door for one's own program."""
+"""A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
-from buckler.certify.predictions import ABSTAINED
-from buckler.errors import InvalidInput, check_label, check_positive
-from buckler.many import Inputs, axes_explained, certify_each, decide_each, names_of, predict_each
+from buckler.many import Inputs, axes_explained, certify_each, decide_each
 from buckler.plans import (
-    DRAWS,
     CertifyOptions,
     DecideOptions,
     check_keywords,
@@ -19,18 +15,16 @@ from buckler.plans import (
     selection_draws,
     to_decide,
 )
+from buckler.predicting import Predictor
 from buckler.records import Certificate
-from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import BATCH_SIZE, Engine
-from buckler.sampling.models import resolve_model
-from buckler.sampling.noise import Float32Array, seed_of
-from buckler.sampling.values import as_floats, check_value_range
-from buckler.types import ArrayLike, IntArray, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
 from buckler.waiting import Show, shown
 
 
-class Smoothed:
-    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, in the units of the input.
+class Smoothed(Predictor):
+    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
+
+    Sigma and radii are in the units of the input.
 
     ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
     commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
@@ -47,26 +41,6 @@ class Smoothed:
     >>> certificate.predicted, round(certificate.radius, 3)
     (1, 1.089)
     """
-
-    def __init__(
-        self,
-        model: Any,
-        sigma: float,
-        num_classes: int | None = None,
-        *,
-        value_range: tuple[float, float] | None = None,
-    ) -> None:
-        """Hold the model; nothing is drawn yet."""
-        self.sigma = check_positive("sigma", sigma)
-        self.value_range = None if value_range is None else check_value_range(value_range)
-        make = resolve_model if isinstance(model, str) else as_classifier
-        self.classifier = make(model, num_classes=num_classes)
-        self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
-
-    def __repr__(self) -> str:
-        """Return the model, the noise and the classes."""
-        where = "" if self.classifier.device == "cpu" else f", on {self.classifier.device}"
-        return f"Smoothed({self._name}, sigma={self.sigma:g}, num_classes={self.classifier.num_classes}{where})"
 
     def certify(
         self,
@@ -147,7 +121,8 @@ class Smoothed:
         if ladder is not None:
             decided = self._decided(inputs, ladder, progress)
             return Certificates((one.certificate for one in decided), asked=len(inputs.x))
-        plan = fixed_draws(self.sigma, options, labelled=labels is not None, seed=inputs.engine.seed)
+        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
+        plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
         with shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)
         return Certificates(made, asked=len(inputs.x))
@@ -164,7 +139,7 @@ class Smoothed:
         alpha: float = 1e-3,
         seed: int | None = 0,
         label: int | None = None,
-        margin: MarginKind = "quantile",
+        margin: MarginKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Decided:
         """Return how far up a ladder of ``radii`` one input gets, drawing until each radius is decided.
@@ -206,72 +181,8 @@ class Smoothed:
         check_keywords(options, DecideOptions.__optional_keys__)
         return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
 
-    def predict(
-        self,
-        x: ArrayLike,
-        *,
-        n: int | None = None,
-        max_n: int | None = None,
-        alpha: float = 1e-3,
-        seed: int | None = 0,
-        id: str | None = None,  # noqa: A002  (the record's own name for it)
-    ) -> int | None:
-        """Return the class that the smoothed classifier predicts at one input ``x``, or None for an abstention.
-
-        **Guarantee.** Over the noise, another class is returned with probability at most ``alpha``.
-
-        From ``n`` draws (1000 unless told) by Cohen's PREDICT (T18a); or, with ``max_n``, from as many as it takes, at
-        most that many (T18b). It says nothing about points near x: see ``certify``.
-        """
-        ids = None if id is None else [id]
-        found = self.predict_many(
-            self._point(x)[None], n=n, max_n=max_n, alpha=alpha, seed=seed, ids=ids, progress=False
-        )
-        return None if found[0] == ABSTAINED else int(found[0])
-
-    def predict_many(
-        self,
-        x: ArrayLike,
-        *,
-        n: int | None = None,
-        max_n: int | None = None,
-        alpha: float = 1e-3,
-        seed: int | None = 0,
-        ids: Sequence[str] | None = None,
-        batch_size: int | None = None,
-        progress: bool | Show | None = None,
-    ) -> IntArray:
-        """Return ``predict`` of each of the inputs ``x[inputs, ...]`` as an array of classes, -1 for an abstention."""
-        if n is not None and max_n is not None:
-            raise InvalidInput("max_n is for drawing until decided; with n it does not apply")
-        inputs = self._inputs(x, None, ids, seed, batch_size)
-        with shown("predicting", progress) as show, axes_explained(inputs):
-            return predict_each(inputs, DRAWS if n is None else n, max_n, alpha, show)
-
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
-        ladder = ladder_of(self.sigma, options)
+        ladder = ladder_of(self.law, options, inputs.x[0].size)
         n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
         with shown("deciding", progress) as show, axes_explained(inputs):
             return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
-
-    def _inputs(
-        self,
-        x: ArrayLike,
-        labels: ArrayLike | None,
-        ids: Sequence[str] | None,
-        seed: int | None,
-        batch_size: int | None,
-    ) -> Inputs:
-        points = as_floats("x", x, self.value_range)
-        if points.ndim < 2 or points.size == 0:
-            raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
-        rows = BATCH_SIZE if batch_size is None else batch_size
-        engine = Engine(self.classifier, sigma=self.sigma, seed=seed_of(seed), batch_size=rows)
-        classes = None if labels is None else check_label(labels, engine.num_classes, len(points))
-        return Inputs(points, names_of(ids, points), classes, engine)
-
-    def _point(self, x: ArrayLike) -> Float32Array:
-        point = as_floats("x", x, self.value_range)
-        if point.ndim == 0 or point.size == 0:
-            raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
-        return point

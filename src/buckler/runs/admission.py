@@ -16,7 +16,7 @@ from buckler.runs.identity import NAMES_HASH, Identity
 from buckler.runs.spec import difference
 from buckler.sampling.probe import Answers, answers_from
 
-NAMES = frozenset({"model", "data", "labels"})
+NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields of a specification that are mere names: what they stand for is compared itself."""
 
 

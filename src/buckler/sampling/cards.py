@@ -82,7 +82,7 @@ class Card:
     device: str
     versions: dict[str, str]
     certified: tuple[Mapping[str, Any], ...] = ()
-    """Tables of certified accuracy: sigma, alpha, n, inputs, ``accuracy`` by radius, and the command."""
+    """Tables of certified accuracy: sigma, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
 
     def certified_rows(self) -> str:
         """Return the tables as rows of the page."""
@@ -91,7 +91,7 @@ class Card:
             shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
             rows.append(
                 f"| certified at sigma = {table['sigma']} | {shares}; of {table['inputs']} test images, "
-                f"n {table['n']:,}, alpha {table['alpha']}: `{table['command']}` |"
+                f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
             )
         return "\n".join(rows) or "| certified | not measured |"
 

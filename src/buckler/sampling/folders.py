@@ -4,6 +4,8 @@ What an image processor does (``processors``) becomes part of the classifier, af
 """
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -108,12 +110,26 @@ def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) ->
     except ImportError:
         raise MissingExtra(package, "hf") from None
     try:
-        model = found.from_pretrained(str(folder), local_files_only=True, use_safetensors=True, **options)
+        with _without_bars(package):
+            model = found.from_pretrained(str(folder), local_files_only=True, use_safetensors=True, **options)
     except Exception as problem:
         text = " ".join(str(problem).split())
         raise InvalidInput(f"{kind}:{folder} cannot be loaded: {show(text, 200)}") from problem
     assert isinstance(model, nn.Module)  # noqa: S101  (what these two return)
     return model
+
+
+@contextmanager
+def _without_bars(package: str) -> Iterator[None]:
+    """Let a library load without a bar of its own; commands show one where there is something to wait for."""
+    log = import_module(f"{package}.utils.logging")
+    shown = log.is_progress_bar_enabled()
+    log.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            log.enable_progress_bar()
 
 
 def _settings(path: Path) -> dict[str, Any]:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.sampling.noise import Float32Array
-from buckler.types import AnyArray, ArrayLike
+from buckler.types import AnyArray, ArrayLike, Float32Array
 
 ValueRange = tuple[float, float]
 

@@ -1,0 +1,155 @@
+"""Folders of transformers and diffusers, made on the spot: they load offline, certify, and a run goes on with them."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+diffusers = pytest.importorskip("diffusers")
+
+from buckler.cli.app import run  # noqa: E402
+from buckler.errors import BucklerWarning, InvalidInput  # noqa: E402
+from buckler.files import checksum  # noqa: E402
+from buckler.runs.store.evidence import open_evidence  # noqa: E402
+from buckler.sampling.models import load_denoiser, resolve_model  # noqa: E402
+
+torch.set_num_threads(1)
+SIZE, CLASSES = 8, 5
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a classifier, a denoiser and data, all of random numbers."""
+    home: Path = tmp_path_factory.mktemp("home")
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        image_size=16, patch_size=8, num_channels=3, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, num_labels=CLASSES,
+    )  # fmt: skip
+    transformers.ViTForImageClassification(config).save_pretrained(home / "vit")
+    transformers.ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(home / "vit")
+    unet(home / "ddpm")
+    (home / "ddpm" / "scheduler").mkdir()
+    diffusers.DDPMScheduler(beta_schedule="squaredcos_cap_v2", prediction_type="v_prediction").save_pretrained(
+        home / "ddpm" / "scheduler"
+    )
+    x = np.random.default_rng(0).random((6, 3, SIZE, SIZE)).astype(np.float32)
+    np.savez(home / "data.npz", x=x, y=np.arange(6) % CLASSES)
+    return home
+
+
+def unet(folder: Path, **changes: Any) -> None:
+    blocks = {"down_block_types": ("DownBlock2D",) * 2, "up_block_types": ("UpBlock2D",) * 2}
+    diffusers.UNet2DModel(
+        **{"sample_size": SIZE, "layers_per_block": 1, "block_out_channels": (8, 8), "norm_num_groups": 4,
+           "add_attention": False, **blocks, **changes}
+    ).save_pretrained(folder)  # fmt: skip
+
+
+def names(home: Path) -> list[str]:
+    return ["--model", f"hf:{home / 'vit'}", "--denoiser", f"diffusers:{home / 'ddpm'}"]
+
+
+def test_the_pair_is_that_of_the_two_libraries(home: Path) -> None:
+    """Step by step with their own classes: schedule, one-step estimate, processor, classifier."""
+    pair = resolve_model(f"hf:{home / 'vit'}", denoiser=f"diffusers:{home / 'ddpm'}", sigma=0.25)
+    noisy = torch.rand(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)) * 1.5 - 0.25
+    with pair.session():
+        found = pair(noisy)
+    scheduler = diffusers.DDPMScheduler.from_pretrained(home / "ddpm" / "scheduler")
+    levels = ((1 - scheduler.alphas_cumprod) / scheduler.alphas_cumprod).sqrt()
+    t = int((levels - 0.5).abs().argmin())
+    z = scheduler.alphas_cumprod[t].sqrt() * (2 * noisy - 1)
+    with torch.no_grad():
+        velocity = diffusers.UNet2DModel.from_pretrained(home / "ddpm", low_cpu_mem_usage=False).eval()(z, t).sample
+        clean = (scheduler.step(velocity, t, z).pred_original_sample.clamp(-1, 1) + 1) / 2
+        sized = torch.nn.functional.interpolate(clean, (16, 16), mode="bilinear", antialias=True)
+        vit = transformers.ViTForImageClassification.from_pretrained(home / "vit").eval()
+        expected = vit((sized - 0.5) / 0.5).logits
+    assert torch.allclose(found, expected, atol=1e-4)
+    assert pair.num_classes == CLASSES
+
+
+def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: Path, capsys: Any) -> None:
+    out = tmp_path / "run"
+    drawing = [*names(home), "--data", str(home / "data.npz"), "--sigma", "0.25", "--n", "40", "--n0", "10"]
+    command = ["sample", str(out), *drawing, "--shard-inputs", "2", "--batch-size", "60", "--quiet"]
+    assert run([*command, "--max-samples", "150"]) == 3  # two of three shards are missing
+    begun = open_evidence(out)
+    assert 0 < begun.inputs_done < 6
+    assert run(command) == 0
+    whole = tmp_path / "whole"
+    assert run(["sample", str(whole), *command[2:]]) == 0
+    assert open_evidence(out).digest() == open_evidence(whole).digest()
+    assert run(["certify", str(out), "--method", "top_class", "--quiet"]) == 0
+    files = json.loads((out / "manifest.json").read_text())["drawn_by"][0]["files"]
+    weights = "diffusion_pytorch_model.safetensors"
+    assert files[f"denoiser/{weights}"] == checksum(home / "ddpm" / weights)
+    assert files["denoiser/scheduler_config.json"] == checksum(home / "ddpm" / "scheduler" / "scheduler_config.json")
+    assert files["model.safetensors"] == checksum(home / "vit" / "model.safetensors")
+    assert {"config.json", "preprocessor_config.json", "denoiser/config.json"} <= files.keys()
+
+    # The same denoiser elsewhere is the same model; another, or none, is another.
+    elsewhere = [part.replace("ddpm", "moved") for part in command]
+    shutil.copytree(home / "ddpm", home / "moved")
+    assert run(elsewhere) == 0
+    other = tmp_path / "ddpm"
+    torch.manual_seed(7)
+    unet(other)
+    (other / "scheduler_config.json").write_bytes((home / "ddpm" / "scheduler" / "scheduler_config.json").read_bytes())
+    changed = ["diffusers:" + str(other) if "diffusers:" in part else part for part in command]
+    capsys.readouterr()
+    assert run(changed) == 2
+    told = capsys.readouterr().err
+    assert len(told.splitlines()) == 1
+    assert "another classifier: 'denoiser/diffusion_pytorch_model.safetensors' is not" in told
+    assert run([part for part in command if "diffusers:" not in part and part != "--denoiser"]) == 2
+    assert "another classifier: a file of its weights is not the file that began it" in capsys.readouterr().err
+
+
+def test_decide_with_both(home: Path, tmp_path: Path) -> None:
+    out = tmp_path / "decided.parquet"
+    drawing = [*names(home), "--data", str(home / "data.npz"), "--sigma", "0.25", "--limit", "2", "--max-n", "60"]
+    assert run(["decide", "--target-radius", "0.01", *drawing, "--out", str(out), "--quiet"]) == 0
+    assert out.exists()
+
+
+def test_folders_that_are_not_denoisers_are_refused(home: Path, tmp_path: Path) -> None:
+    for name, changes, named in (
+        ("classes", {"num_class_embeds": 3}, "must not be told the class"),
+        ("channels", {"out_channels": 1}, "as many channels as it takes"),
+    ):
+        unet(tmp_path / name, **changes)
+        with pytest.warns(BucklerWarning, match="no scheduler_config"), pytest.raises(InvalidInput, match=named):
+            load_denoiser(f"diffusers:{tmp_path / name}")
+    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="must hold a UNet2DModel; got None"):
+        load_denoiser(f"diffusers:{home / 'vit'}")
+    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="a folder with config"):
+        load_denoiser(f"diffusers:{tmp_path / 'nowhere'}")
+    (tmp_path / "channels" / "scheduler_config.json").write_text("[1]")
+    with pytest.raises(InvalidInput, match="must hold an object"):
+        load_denoiser(f"diffusers:{tmp_path / 'channels'}")
+    for weights in (tmp_path / "classes").glob("*.safetensors"):
+        weights.write_bytes(b"nothing")
+    (tmp_path / "classes" / "config.json").write_text((home / "ddpm" / "config.json").read_text())
+    with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="cannot be loaded"):
+        load_denoiser(f"diffusers:{tmp_path / 'classes'}")
+
+
+def test_a_folder_without_a_schedule_is_taken_for_ddpm(home: Path, tmp_path: Path, capsys: Any) -> None:
+    unet(tmp_path / "bare")
+    with pytest.warns(BucklerWarning, match="the schedule is taken to be that of DDPM"):
+        denoiser, files = load_denoiser(f"diffusers:{tmp_path / 'bare'}")
+    assert denoiser.sigmas == pytest.approx((0.005, 78.7), rel=0.01)
+    assert "scheduler_config.json" not in files
+    drawing = ["--data", str(home / "data.npz"), "--sigma", "0.25", "--n", "4", "--limit", "1", "--quiet"]
+    named = ["--model", f"hf:{home / 'vit'}", "--denoiser", f"diffusers:{tmp_path / 'bare'}"]
+    assert run(["sample", str(tmp_path / "run"), *named, *drawing]) == 0
+    told = [line for line in capsys.readouterr().err.splitlines() if line.startswith("buckler:")]
+    assert len(told) == 1
+    assert "DDPM" in told[0]
