@@ -17,6 +17,8 @@ from buckler.plans import (
 )
 from buckler.predicting import Predictor
 from buckler.records import Certificate
+from buckler.refutations import Refutation
+from buckler.refuting import RefuteOptions, refute_each
 from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
 from buckler.waiting import Show, shown
 
@@ -180,6 +182,48 @@ class Smoothed(Predictor):
         """
         check_keywords(options, DecideOptions.__optional_keys__)
         return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
+
+    def refute(
+        self,
+        x: ArrayLike,
+        *,
+        certificate: Certificate | None = None,
+        label: int | None = None,
+        id: str | None = None,  # noqa: A002  (the record's own name for it)
+        **options: Unpack[RefuteOptions],
+    ) -> Refutation:
+        """Return a point near ``x`` at which the smoothed classifier does not predict a class, or an abstention.
+
+        **Guarantee.** Over the draws that judge it, which the search has not seen, the refutation is false with
+        probability at most ``alpha`` (theory T22). An abstention says nothing.
+
+        The class is that of a ``certificate`` of x, and the search begins at its radius, or it is ``label``. Options:
+        ``max_radius`` (8 sigma unless told), ``alpha`` (0.001), ``max_n`` draws at a candidate (20,000), ``seed`` (0)
+        and ``attack``, an ``evaluate.attacks.Attack``. Points stay in ``value_range``. The model is a torch module.
+        """
+        if (certificate is None) == (label is None):
+            raise InvalidInput("certificate or label must be given, and not both")
+        return self.refute_many(
+            self._point(x)[None], certificates=None if certificate is None else [certificate],
+            labels=None if label is None else [label], ids=None if id is None else [id], progress=False, **options,
+        )[0]  # fmt: skip
+
+    def refute_many(
+        self,
+        x: ArrayLike,
+        *,
+        certificates: Sequence[Certificate] | None = None,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+        **options: Unpack[RefuteOptions],
+    ) -> list[Refutation]:
+        """Return ``refute`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each."""
+        check_keywords(options, RefuteOptions.__optional_keys__)
+        inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
+        with shown("refuting", progress) as show, axes_explained(inputs):
+            return refute_each(inputs, certificates, self.value_range, options, show)
 
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
         ladder = ladder_of(self.law, options, inputs.x[0].size)

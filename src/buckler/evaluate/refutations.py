@@ -14,7 +14,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from buckler.bounds.sign import log_wealth_of_votes
-from buckler.errors import check_alpha, check_whole
+from buckler.errors import InvalidInput, check_alpha, check_whole
+from buckler.records import Claim
 from buckler.refutations import PairTest, Refutation
 from buckler.types import BoolArray, FloatArray, IntArray, Law
 
@@ -29,6 +30,12 @@ COARSE_DRAWS, FINE_DRAWS = 256, 1024
 
 EXCESS = (0.4, 0.2, 0.1, 0.05, 0.035, 0.025, 0.018, 0.012, 0.008, 0.005)
 """Candidates: this much beyond the distance at which votes seem to tie."""
+
+SEARCHED = frozenset({"gaussian"})
+"""Laws whose points are searched for."""
+
+REACH = 8.0
+"""Distance up to which points are searched for, in sigmas, unless told."""
 
 MAX_DRAWS = 20_000
 """Draws at a candidate, at most, unless told."""
@@ -103,6 +110,16 @@ class Refuting:
     reach: float = np.inf
     value_range: tuple[float, float] | None = None
     attack: "Attack | None" = None
+
+    def __post_init__(self) -> None:
+        """Refuse a law whose norm the search does not know, and impossible levels and distances."""
+        if self.law.name not in SEARCHED:
+            known = ", ".join(sorted(SEARCHED))
+            raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")
+        check_alpha(self.alpha)
+        check_whole("max_n", self.max_n, 1)
+        if not self.reach > 0.0:
+            raise InvalidInput(f"max_radius must be above 0; got {self.reach}")
 
     def refute(
         self,
@@ -185,6 +202,19 @@ class _Line:
         root = np.where(falling, root, np.where(level > 0.0, shares[-1], shares[0]))
         lowest = 0.0 if n == COARSE_DRAWS else shares[0]
         return np.minimum(distances * np.clip(root, lowest, shares[-1]), self.reach), rivals
+
+
+def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
+    """Return the class and the radius of a certificate, or say why it cannot be refuted under this law."""
+    if certificate.predicted is None:
+        raise InvalidInput(f"certificate {certificate.id!r} is an abstention: it claims nothing to refute")
+    if certificate.map != "hardmax":
+        raise InvalidInput(f"certificate {certificate.id!r} is of {certificate.map} scores; votes alone can be refuted")
+    if (certificate.law.name, dict(certificate.law.parameters)) != (law.name, dict(law.parameters)):
+        raise InvalidInput(
+            f"certificate {certificate.id!r} is for {certificate.law.describe()}, and this is {law.describe()}"
+        )
+    return certificate.predicted, certificate.radius
 
 
 def distances_between(points: Points, x: Points) -> FloatArray:
