@@ -31,8 +31,7 @@ MAY_SEE = {
     "many": ROOT | {"laws", "sampling", "certify", "plans", "waiting"},
     "refuting": ROOT | {"laws", "sampling", "evaluate", "many", "waiting"},
     "predicting": ROOT | {"laws", "sampling", "certify", "plans", "many", "waiting"},
-    "smoothed": ROOT
-    | {"laws", "sampling", "certify", "evaluate", "plans", "many", "waiting", "predicting", "refuting"},
+    "smoothed": ROOT | {"certify", "plans", "many", "waiting", "predicting", "refuting"},
 }
 MAY_SEE["compat"] = ROOT | {"sampling", "smoothed"}
 WHEN_CALLED = {"certificates": {"evaluate", "report", "runs"}}

@@ -5,6 +5,7 @@ from typing import Unpack
 
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
+from buckler.errors import InvalidInput
 from buckler.many import Inputs, axes_explained, certify_each, decide_each
 from buckler.plans import (
     CertifyOptions,
