@@ -10,6 +10,7 @@ from torch import nn
 from buckler import Smoothed
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack
+from buckler.laws import GridGaussian
 
 QUICK = Attack(searches=2, steps=30, draws=16)
 
@@ -49,6 +50,23 @@ def test_many_are_as_each_and_all_is_told() -> None:
     assert told[-1] == 3
     alone = smoothed.refute(-X, label=0, id="b", attack=QUICK, max_radius=1.0)
     assert alone.radius == pytest.approx(made[1].radius)
+
+
+def test_on_a_grid_the_point_lies_on_it_and_the_price_is_paid() -> None:
+    law = GridGaussian(0.5)
+    x = law.values(np.full(64, 26))
+    module = nn.Linear(64, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[-1.0] * 64, [1.0] * 64]))
+        module.bias.zero_()
+    made = Smoothed(module, law=law).refute(x, label=1, attack=QUICK)
+    assert made.point is not None
+    assert made.radius is not None
+    steps = law.indices(made.point) - 26
+    truth = 8 * 26 / 255  # the distance to the hyperplane
+    assert truth <= np.sqrt((steps**2).sum()) / 255 <= made.radius <= 1.1 * truth
+    with pytest.raises(InvalidInput, match="spent"):
+        Smoothed(module, law=law).refute(x, label=1, attack=QUICK, alpha=1e-12)
 
 
 @pytest.mark.parametrize(

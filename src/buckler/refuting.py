@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from buckler.errors import InvalidInput
-from buckler.laws.gaussian import Gaussian
 from buckler.many import Inputs
 from buckler.records import Certificate
 from buckler.refutations import Refutation
@@ -44,10 +43,10 @@ def refute_each(
     from buckler.sampling.gradients import Attacked
 
     engine, total = inputs.engine, len(inputs.ids)
-    law, attack = Gaussian(engine.sigma), options.get("attack", Attack())
+    law, attack = engine.law, options.get("attack", Attack())
     labels, start = _claims(inputs, certificates, law)
     how = Refuting(
-        law, options.get("alpha", 1e-3), options.get("max_n", MAX_DRAWS), options.get("max_radius", REACH * law.sigma),
+        law, options.get("alpha", 1e-3), options.get("max_n", MAX_DRAWS), options.get("max_radius", REACH * law.unit),
         value_range, attack,
     )  # fmt: skip
     size = max(1, BATCHES * engine.rows // (attack.searches * attack.draws))
