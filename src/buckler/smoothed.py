@@ -36,7 +36,8 @@ class Smoothed:
 
     ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
-    be floats, since sigma and radius are in units that whole numbers leave open.
+    be floats, since sigma and radius are in units that whole numbers leave open; under a law on a grid, whole numbers
+    are steps of it, so that 8-bit images come as they are.
 
     >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero
@@ -217,7 +218,7 @@ class Smoothed:
         seed: int | None,
         batch_size: int | None,
     ) -> Inputs:
-        points = as_floats("x", x, self.value_range)
+        points = as_floats("x", x, self.value_range, self.law)
         if points.ndim < 2 or points.size == 0:
             raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
         rows = BATCH_SIZE if batch_size is None else batch_size
@@ -226,7 +227,7 @@ class Smoothed:
         return Inputs(points, names_of(ids, points), classes, engine)
 
     def _point(self, x: ArrayLike) -> Float32Array:
-        point = as_floats("x", x, self.value_range)
+        point = as_floats("x", x, self.value_range, self.law)
         if point.ndim == 0 or point.size == 0:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
         return point
