@@ -79,9 +79,7 @@ def test_certificates_say_what_was_found() -> None:
     good = buckler.Smoothed(mean, law=LAW, num_classes=2).certify(np.array([200, 210], dtype=np.uint8), n=500)
     assert good.replayed == 512
     assert good.differed == 0
-    assert "true to the last bit if the classifier is one function (512 rows run again elsewhere gave the same" in str(
-        good
-    )
+    assert "if the classifier is one function (512 rows run again elsewhere gave the same bits)" in str(good)
     bad = buckler.Smoothed(of_place, law=LAW, num_classes=2)
     assert "NOT bit-stable" in str(bad.certify(X[0], n=500))
     assert "NOT bit-stable" in str(bad.decide(X[0], radii=[0.05]).certificate)
