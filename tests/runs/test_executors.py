@@ -138,5 +138,5 @@ def test_where_work_is_done_is_one_of_two_places() -> None:
     with pytest.raises(InvalidInput, match="executor must be one of"), open_executor("thread", load):
         pass
     for wrong in ({"address": "auto"}, {"workers": 2}):
-        with pytest.raises(InvalidInput, match="are for the executor 'ray'"), open_executor("process", load, **wrong):  # type: ignore[arg-type]
+        with pytest.raises(InvalidInput, match="are for the executor 'ray'"), open_executor("process", load, **wrong):
             pass
