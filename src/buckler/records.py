@@ -181,6 +181,8 @@ class Claim:
     sound: bool = True
     uniform: float | None = None
     price: float = 0.0
+    replayed: int = 0
+    differed: int = 0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -189,12 +191,14 @@ class Claim:
             check_sound(self.method)
         check_level(self.alpha, self.method)
         check_whole("n", self.n, 1)
-        if (self.method == ALL_COPIES) != (self.n == self.law.total):
+        every = self.law.total
+        if (self.method == ALL_COPIES) != (every is not None) or every not in {None, self.n}:
             raise InvalidInput(
-                f"method {ALL_COPIES!r} is for all copies of a law that has {self.law.total or 'no'} number of them; "
-                f"got {self.n}"
+                f"method {ALL_COPIES!r} is for a law of which all copies were looked at, and for it alone; got "
+                f"{self.method!r} and {self.n} copies of {self.law.describe()}"
             )
         check_whole("n0", self.n0, 0)
+        check_whole("differed", self.differed, 0, check_whole("replayed", self.replayed, 0))
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         check_choice("radius_kind", self.radius_kind, RADII)

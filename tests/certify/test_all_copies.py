@@ -43,7 +43,8 @@ def test_the_sentence_says_exact() -> None:
     assert str(first) == (
         "input 0: the smoothed classifier predicts class 0 everywhere within l1 distance 0.2823 in the units of the "
         "input, that distance included; exact, without error probability, from all 255 copies under splitting noise "
-        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686)"
+        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; true to the last bit if the "
+        "classifier is one function (not tested))"
     )
     assert "abstained; exact" in str(tied)
 
@@ -69,6 +70,7 @@ def test_alpha_zero_is_for_all_copies_alone() -> None:
         ({"n": 254}, "all copies"),
         ({"method": "exact"}, "alpha must be in the open interval"),
         ({"method": "exact", "alpha": 0.001}, "all copies"),
+        ({"method": "exact", "alpha": 0.001, "n": 100}, "all copies"),
         ({"law": Splitting(0.5)}, "all copies"),
         ({"radius": 73 / 255}, "radius must be what margin"),
     ):
