@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from buckler.laws import Gaussian
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.models import resolve_model
 from buckler.sampling.probe import INPUTS, Answers, Probe
@@ -25,7 +26,7 @@ WAYS: tuple[tuple[str, Dtype, bool], ...] = (
 def main() -> None:
     """Print one line for each network and way to run it; the last column is the threads, or whether TF32 is on."""
     x = np.random.default_rng(0).random((INPUTS, 3, 32, 32)).astype(np.float32)
-    probe = Probe(tuple(map(str, range(INPUTS))), x, 0.25, 10, 0, 256)
+    probe = Probe(tuple(map(str, range(INPUTS))), x, Gaussian(0.25), 10, 0, 256)
     for path in map(Path, sys.argv[1:]):
         reference = ask(probe, path, "cpu", "float32")
         for device, dtype, flag in WAYS:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from buckler.records import Counts as Counts
     from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
+    from buckler.refutations import Refutation as Refutation
     from buckler.sampling.denoised import Averaged as Averaged
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
@@ -37,6 +38,7 @@ _HOME = {
     "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
     "MarginBound": "records",
+    "Refutation": "refutations",
     "Scores": "records",
     "Smoothed": "smoothed",
     "UnsoundMethod": "errors",

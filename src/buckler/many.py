@@ -21,8 +21,8 @@ from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.backend import KeptScores
 from buckler.sampling.batches import Request
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Float32Array, Stream, content_id
-from buckler.types import AnyArray, ArrayLike, IntArray
+from buckler.sampling.noise import Stream, content_id
+from buckler.types import AnyArray, ArrayLike, Float32Array, IntArray
 
 Show = Callable[[float, int], None]
 """Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
@@ -96,20 +96,14 @@ class _Watch:
 def _vote_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
     first = group.votes("selection", plan.n0, progress=watch) if plan.n0 else None
     votes = group.votes("estimation", plan.n, progress=watch)
-    alpha, margin = plan.terms.alpha, plan.terms.margin
-    return limits_of_counts(
-        votes, plan.terms.method, alpha=alpha, margin=margin, label=group.labels, selection=first, ids=group.ids
-    )
+    return limits_of_counts(votes, plan.terms, label=group.labels, selection=first, ids=group.ids)
 
 
 def _score_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
     keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
     first = group.scores("selection", plan.n0, keep, progress=watch) if plan.n0 else None
     scores = group.scores("estimation", plan.n, keep, progress=watch)
-    alpha, margin = plan.terms.alpha, plan.terms.margin
-    return limits_of_scores(
-        scores, plan.terms.method, alpha=alpha, margin=margin, label=group.labels, selection=first, ids=group.ids
-    )
+    return limits_of_scores(scores, plan.terms, label=group.labels, selection=first, ids=group.ids)
 
 
 def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: float | None = None) -> list[Decided]:

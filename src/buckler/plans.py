@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from buckler.certify.issue import Terms, terms_of
-from buckler.certify.ladder import Ladder, fine_radii
+from buckler.certify.ladder import Ladder, default_margin, radii_for
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
-from buckler.types import MarginKind, RadiusKind, SimplexMap
+from buckler.types import Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
 """Draws unless told: for estimation, for selection, and for estimation at most where drawing ends when decided."""
@@ -79,8 +79,8 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
     return kept  # type: ignore[return-value]
 
 
-def fixed_draws(sigma: float, options: CertifyOptions, *, labelled: bool, seed: int) -> FixedDraws:
-    """Return the plan of a fixed number of draws."""
+def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> FixedDraws:
+    """Return the plan of a fixed number of draws for inputs of ``dimension`` values."""
     given: Mapping[str, Any] = {key: value for key, value in options.items() if value is not None}
     map_: SimplexMap = given.get("map", "hardmax")
     if map_ == "hardmax" and "temperature" in given:
@@ -88,33 +88,33 @@ def fixed_draws(sigma: float, options: CertifyOptions, *, labelled: bool, seed: 
     method = given.get("method", "exact" if map_ == "hardmax" else "pairwise/star")
     terms = terms_of(
         sound_method(method, "votes" if map_ == "hardmax" else "scores"),
-        sigma=sigma,
+        law=law,
         alpha=given.get("alpha", 1e-3),
-        margin=given.get("margin", "quantile"),
+        margin=given.get("margin", default_margin(law)),
         radius=given.get("radius"),
-        map=map_,
-        temperature=given.get("temperature"),
+        scores=(map_, given.get("temperature")),
+        dimension=dimension,
     )
     n0 = selection_draws(given.get("n0"), labelled, map_)
     return FixedDraws(check_whole("n", given.get("n", DRAWS), 1), n0, replace(terms, seed=seed))
 
 
-def ladder_of(sigma: float, options: DecideOptions) -> Ladder:
-    """Return the ladder that the keywords ask for."""
+def ladder_of(law: Law, options: DecideOptions, dimension: int) -> Ladder:
+    """Return the ladder that the keywords ask for, for inputs of ``dimension`` values."""
     radii, precision = options.get("radii"), options.get("precision")
     if (radii is None) == (precision is None):
         raise InvalidInput("radii or precision must be given, and not both")
     if (seconds := options.get("max_seconds")) is not None:
         check_positive("max_seconds", seconds)
-    rungs = fine_radii(precision, sigma) if precision is not None else radii
-    budget = options.get("max_n")
+    margin, budget = options.get("margin") or default_margin(law), options.get("max_n")
     return Ladder(
-        rungs,  # type: ignore[arg-type]
-        sigma,
-        check_alpha(options.get("alpha", 1e-3)),
-        MAX_DRAWS if budget is None else budget,
-        options.get("margin") or "quantile",
+        radii_for(law, precision, margin) if precision is not None else radii,  # type: ignore[arg-type]
+        alpha=check_alpha(options.get("alpha", 1e-3)),
+        max_n=MAX_DRAWS if budget is None else budget,
+        margin=margin,
         precision=precision,
+        law=law,
+        dimension=dimension,
     )
 
 

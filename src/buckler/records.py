@@ -5,8 +5,10 @@ Certificate says it in terms of the input: *this prediction does not change with
 without a promise.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from math import inf, isfinite, isnan
 from typing import Any, get_args
 
@@ -150,8 +152,9 @@ class Claim:
     Nothing is promised: a method of one's own that is compared with others says no more than this, and a
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
     that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
-    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws.
-    ``seed`` is the noise's, where it was drawn here: with it the same call gives the same claim.
+    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws. ``price``
+    is what the drawing of the law costs, a part of ``alpha``. ``seed`` is
+    the noise's, where it was drawn here: with it the same call gives the same claim.
     """
 
     id: str
@@ -169,6 +172,7 @@ class Claim:
     method: str
     sound: bool = True
     uniform: float | None = None
+    price: float = 0.0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -189,6 +193,10 @@ class Claim:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
             raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
+        if not check_real("price", self.price) >= 0.0 or (self.predicted is not None and self.price >= self.alpha):
+            raise InvalidInput(
+                f"price must be at least 0, and below alpha where a radius is certified; got {self.price}"
+            )
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
             raise InvalidInput(f"radius must be finite and at least 0, and margin not NaN; got {self.radius}")
         if self.margin_kind == "probability" and self.margin > 1.0:
@@ -230,14 +238,13 @@ class Claim:
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields in order, the law's parameters in the place of the law."""
-        found: dict[str, Any] = {}
-        for name in self.__dataclass_fields__:
-            if name == "law":
-                found.update(self.law.parameters)
-            elif name != "seed" or self.seed is not None:
-                found[name] = getattr(self, name)
-        return found
+        """Return the fields in order; in the place of the law its sigma, None without one, and last the whole of it."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"law", "seed"}}
+        before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("law")))
+        sigma = {"sigma": self.law.parameters.get("sigma")}
+        law = {"law": self.law.name, "law_parameters": json.dumps(dict(self.law.parameters), sort_keys=True)}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {**before, **sigma, **fields, **law, **seed}
 
     def __str__(self) -> str:
         """Return the claim in one sentence, the radius rounded down."""
@@ -248,12 +255,14 @@ class Claim:
             f"{chosen}, from {self.n} draws of {self.law.describe()} ({scores}, method {self.method}, "
             f"{self.margin_kind} margin"
         )
+        beside = f"; {self.price:.2g} of the error probability pays for drawing" if self.price > 0.0 else ""
+        beside += "" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
         if self.predicted is None:
-            return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive)"
+            return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive{beside})"
         return (
             f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
             f"distance {rounded_down(self.radius, 4)} {self.law.units}, with {level} at most {self.alpha:g} {basis} "
-            f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind})"
+            f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind}{beside})"
         )
 
 

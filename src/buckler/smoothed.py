@@ -1,4 +1,4 @@
-"""A model, sigma and inputs -> certificates, in memory: the door for one's own program."""
+"""A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -6,7 +6,8 @@ from typing import Any, Unpack
 
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
-from buckler.errors import InvalidInput, check_label, check_positive
+from buckler.errors import InvalidInput, check_label
+from buckler.laws import law_of
 from buckler.many import Inputs, Show, axes_explained, certify_each, decide_each, names_of
 from buckler.plans import (
     CertifyOptions,
@@ -18,15 +19,19 @@ from buckler.plans import (
     to_decide,
 )
 from buckler.records import Certificate
+from buckler.refutations import Refutation
+from buckler.refuting import RefuteOptions, refute_each
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import BATCH_SIZE, Engine
-from buckler.sampling.noise import Float32Array, seed_of
+from buckler.sampling.noise import seed_of
 from buckler.sampling.values import as_floats, check_value_range
-from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Float32Array, Law, MarginKind, RadiusKind, SimplexMap
 
 
 class Smoothed:
-    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, in the units of the input.
+    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
+
+    Sigma and radii are in the units of the input.
 
     ``model`` is a torch module, a scikit-learn classifier, the path of an ONNX file, or any callable that turns a batch
     into logits. Noise is added to the input as given, so any normalisation belongs inside of the model.
@@ -46,19 +51,20 @@ class Smoothed:
     def __init__(
         self,
         model: Any,
-        sigma: float,
+        sigma: float | None = None,
         num_classes: int | None = None,
         *,
+        law: Law | None = None,
         value_range: tuple[float, float] | None = None,
     ) -> None:
         """Hold the model; nothing is drawn yet."""
-        self.sigma = check_positive("sigma", sigma)
+        self.law = law_of(sigma, law)
         self.value_range = None if value_range is None else check_value_range(value_range)
         self.classifier = as_classifier(model, num_classes=num_classes)
 
     def __repr__(self) -> str:
         """Return the model, the noise and the classes."""
-        return f"Smoothed({self.classifier!r}, sigma={self.sigma:g}, num_classes={self.classifier.num_classes})"
+        return f"Smoothed({self.classifier!r}, law={self.law}, num_classes={self.classifier.num_classes})"
 
     def certify(
         self,
@@ -139,7 +145,8 @@ class Smoothed:
         if ladder is not None:
             decided = self._decided(inputs, ladder, progress)
             return Certificates((one.certificate for one in decided), asked=len(inputs.x))
-        plan = fixed_draws(self.sigma, options, labelled=labels is not None, seed=inputs.engine.seed)
+        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
+        plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
         with _shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)
         return Certificates(made, asked=len(inputs.x))
@@ -156,7 +163,7 @@ class Smoothed:
         alpha: float = 1e-3,
         seed: int | None = 0,
         label: int | None = None,
-        margin: MarginKind = "quantile",
+        margin: MarginKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Decided:
         """Return how far up a ladder of ``radii`` one input gets, drawing until each radius is decided.
@@ -198,8 +205,50 @@ class Smoothed:
         check_keywords(options, DecideOptions.__optional_keys__)
         return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
 
+    def refute(
+        self,
+        x: ArrayLike,
+        *,
+        certificate: Certificate | None = None,
+        label: int | None = None,
+        id: str | None = None,  # noqa: A002  (the record's own name for it)
+        **options: Unpack[RefuteOptions],
+    ) -> Refutation:
+        """Return a point near ``x`` at which the smoothed classifier does not predict a class, or an abstention.
+
+        **Guarantee.** Over the draws that judge it, which the search has not seen, the refutation is false with
+        probability at most ``alpha`` (theory T22). An abstention says nothing.
+
+        The class is that of a ``certificate`` of x, and the search begins at its radius, or it is ``label``. Options:
+        ``max_radius`` (8 sigma unless told), ``alpha`` (0.001), ``max_n`` draws at a candidate (20,000), ``seed`` (0)
+        and ``attack``, an ``evaluate.attacks.Attack``. Points stay in ``value_range``. The model is a torch module.
+        """
+        if (certificate is None) == (label is None):
+            raise InvalidInput("certificate or label must be given, and not both")
+        return self.refute_many(
+            self._point(x)[None], certificates=None if certificate is None else [certificate],
+            labels=None if label is None else [label], ids=None if id is None else [id], progress=False, **options,
+        )[0]  # fmt: skip
+
+    def refute_many(
+        self,
+        x: ArrayLike,
+        *,
+        certificates: Sequence[Certificate] | None = None,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+        **options: Unpack[RefuteOptions],
+    ) -> list[Refutation]:
+        """Return ``refute`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each."""
+        check_keywords(options, RefuteOptions.__optional_keys__)
+        inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
+        with _shown("refuting", progress) as show, axes_explained(inputs):
+            return refute_each(inputs, certificates, self.value_range, options, show)
+
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
-        ladder = ladder_of(self.sigma, options)
+        ladder = ladder_of(self.law, options, inputs.x[0].size)
         n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
         with _shown("deciding", progress) as show, axes_explained(inputs):
             return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
@@ -216,7 +265,7 @@ class Smoothed:
         if points.ndim < 2 or points.size == 0:
             raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
         rows = BATCH_SIZE if batch_size is None else batch_size
-        engine = Engine(self.classifier, sigma=self.sigma, seed=seed_of(seed), batch_size=rows)
+        engine = Engine(self.classifier, law=self.law, seed=seed_of(seed), batch_size=rows)
         classes = None if labels is None else check_label(labels, engine.num_classes, len(points))
         return Inputs(points, names_of(ids, points), classes, engine)
 

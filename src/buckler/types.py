@@ -20,6 +20,10 @@ Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
 Decision = Literal["undecided", "certified", "hopeless", "precise"]
 
 
+Float32Array = npt.NDArray[np.float32]
+WordArray = npt.NDArray[np.uint64]
+
+
 class Law(Protocol):
     """How noise is drawn, and what a margin under that noise certifies: see the room ``laws``."""
 
@@ -55,3 +59,42 @@ class Law(Protocol):
 
     def describe(self) -> str:
         """Return the noise in words."""
+
+    @property
+    def unit(self) -> float:
+        """A length of the order of the radii that the law certifies: tables and fine ladders are scaled by it."""
+
+    @property
+    def draws(self) -> Literal["gaussian", "words"]:
+        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words."""
+
+    @property
+    def idealised(self) -> str | None:
+        """What a certificate idealises about the drawing; None where its sentence is true to the last bit."""
+
+    def price(self, dimension: int, draws: int) -> float:
+        """Return the total-variation distance of ``draws`` drawn copies from those of the theorem, rounded up.
+
+        ``dimension`` is the number of values of an input. 0.0 where the drawing is exact, or idealised.
+        """
+
+    def check_input(self, x: Float32Array) -> None:
+        """Refuse an input that the law cannot take, and name what to do."""
+
+
+class NormalLaw(Law, Protocol):
+    """A law that is drawn as unit normals times a spread."""
+
+    @property
+    def spread(self) -> float | Float32Array:
+        """What unit normals are multiplied by: one number, or an array of an input's shape."""
+
+
+class WordLaw(Law, Protocol):
+    """A law that turns addressed 64-bit words into noisy copies."""
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return how many words one noisy copy of an input of this shape takes."""
+
+    def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
+        """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""

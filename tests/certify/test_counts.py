@@ -60,12 +60,14 @@ def test_the_sentence() -> None:
     assert str(certificate) == (
         "input: the smoothed classifier predicts class 0 everywhere within l2 distance 0.3751 in the units of the "
         "input, with error probability at most 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise "
-        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009, radius R2)"
+        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009, radius R2; "
+        "idealised: real-valued noise, drawn and added in float32)"
     )
     abstention = buckler.certify_counts([50, 50], sigma=0.25, selection=[3, 1], method="top_class")
     assert str(abstention) == (
         "input: abstained at error probability 0.001 for a class selected on 4 other draws, from 100 draws of Gaussian "
-        "noise with sigma 0.25 (hardmax, method top_class, quantile margin not shown to be positive)"
+        "noise with sigma 0.25 (hardmax, method top_class, quantile margin not shown to be positive; "
+        "idealised: real-valued noise, drawn and added in float32)"
     )
 
 

@@ -114,7 +114,7 @@ def test_refusals() -> None:
         law_of(0.5, Gaussian(0.5))
     with pytest.raises(InvalidInput, match="law must be one of 'gaussian'"):
         named("cauchy", {})
-    with pytest.raises(InvalidInput, match="does not take the parameters"):
+    with pytest.raises(InvalidInput, match="law 'gaussian' takes sigma; got 'scale'"):
         named("gaussian", {"scale": 1.0})
     with pytest.raises(InvalidInput, match="radius kind"):
         Gaussian(1.0).margin(1.0, "R1")

@@ -221,7 +221,7 @@ def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
     target = Target(precision=0.2)
     found = call(out, target=target, n=20_000)
     assert {"precise"} <= {d.decision for d in found} <= {"precise", "hopeless"}
-    radii = target.ladder(0.25, 20_000).radii
+    radii = target.ladder(spec(n=20_000)).radii
     for d in found:
         assert d.certificate.radius == (radii[len(d.certified_at) - 1] if d.certified_at else 0.0)
     best = {c.id: c for c in certify_counts_at(20_000)}

@@ -138,10 +138,19 @@ def test_unknown_fields_beside_the_specification_mean_nothing(golden: Path) -> N
 
 def test_nothing_is_certified_from_a_specification_with_a_field_that_is_not_known(golden: Path) -> None:
     manifest = read_sealed(golden / "manifest.json")
-    manifest["spec"]["law"] = "uniform"
+    manifest["spec"]["weather"] = "fine"
     manifest["owner"]["spec"] = hash_of(manifest["spec"])
     write_sealed(golden / "manifest.json", {**manifest, "version": "9.8.7"})
-    with pytest.raises(NewerFormat, match=r"newer version \(the specification says 'law', buckler 9\.8\.7\)"):
+    with pytest.raises(NewerFormat, match=r"newer version \(the specification says 'weather', buckler 9\.8\.7\)"):
+        open_evidence(golden)
+
+
+def test_nothing_is_certified_from_draws_of_a_law_that_is_not_known(golden: Path) -> None:
+    manifest = read_sealed(golden / "manifest.json")
+    manifest["spec"]["law"] = "lognormal"
+    manifest["owner"]["spec"] = hash_of(manifest["spec"])
+    write_sealed(golden / "manifest.json", {**manifest, "version": "9.8.7"})
+    with pytest.raises(NewerFormat, match=r"newer version \(its law is 'lognormal', buckler 9\.8\.7\)"):
         open_evidence(golden)
 
 

@@ -5,6 +5,7 @@ noisy copies of each input, hands their votes to ``update`` and goes on while in
 any time is T16, why a whole ladder costs no more than one radius T18.
 """
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -27,10 +28,10 @@ COARSEST = 4
 class AnytimeTest:
     """How far up a ladder of radii each of several inputs gets, decided as draws come in.
 
-    **Guarantee.** For each input, the probability that a radius is *ever* certified on whose open l2 ball the smoothed
-    prediction is not constantly the label is at most ``ladder.alpha``: any-time, for independent draws in the order
-    they were made, with labels and ladder fixed beforehand. Batches of any size keep it, as does giving up at any
-    moment for any reason.
+    **Guarantee.** For each input, the probability that a radius is *ever* certified on whose ball, in the law's norm,
+    the smoothed prediction is not constantly the label is at most ``ladder.alpha``: any-time, for independent draws in
+    the order they were made, with labels and ladder fixed beforehand. Batches of any size keep it, as does giving up at
+    any moment for any reason.
 
     A radius is certified once all those below it are, and every other class has been overcome at it: the e-value of
     each class reached the level at some look, not all at the same one, or the exam was passed at draw ``exam_n``. The
@@ -196,7 +197,7 @@ class AnytimeTest:
         )
         decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
         return Decided(
-            certificate,
+            replace(certificate, price=ladder.price),
             label,
             "certified" if rung == len(ladder) else decision,
             tuple((int(k), int(self._votes[row, k])) for k in np.flatnonzero(self._votes[row])),

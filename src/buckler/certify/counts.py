@@ -7,13 +7,13 @@ import numpy as np
 
 from buckler.certificates import Certificates
 from buckler.certify.discrete import limits_by
-from buckler.certify.issue import MarginLimits, issue, terms_of
-from buckler.certify.method import Method, Votes
+from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
+from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
 from buckler.certify.ties import tie_breaker
-from buckler.errors import InvalidInput, check_alpha, check_counts, check_label
+from buckler.errors import InvalidInput, check_counts, check_label
 from buckler.records import Certificate, Counts
-from buckler.types import AnyArray, ArrayLike, IntArray, Law, MarginKind, RadiusKind
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
 
 class CountsOptions(TypedDict, total=False):
@@ -21,6 +21,7 @@ class CountsOptions(TypedDict, total=False):
 
     sigma: float | None
     law: Law | None
+    dimension: int | None
     alpha: float
     label: ArrayLike | None
     selection: ArrayLike | Counts | None
@@ -44,6 +45,7 @@ def certify_counts(
     *,
     sigma: float | None = None,
     law: Law | None = None,
+    dimension: int | None = None,
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Counts | None = None,
@@ -59,31 +61,26 @@ def certify_counts(
     certified class is ``label``, fixed beforehand, or the top class of ``selection``, counts of *separate* draws; it
     is never read off ``counts``, which would fail with probability up to 1.8 alpha.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``radius`` is R2 for
-    the quantile margin; for the probability margin R1+ (the default) or R1. ``tie_seed`` asks for the randomised form
-    of ``exact``: ties between outcomes are broken by one uniform number for each input, made from the seed and the
-    input's id (so give ``ids``, all different) and recorded in the certificate. Fix it before looking at the counts.
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
+    number of values of an input, needed where the law's drawing has a price. ``radius`` is R2 for the quantile margin;
+    for the probability margin R1+ (the default) or R1. ``tie_seed`` asks for the randomised form of ``exact``: ties
+    between outcomes are broken by one uniform number for each input, made from the seed and the input's id (so give
+    ``ids``, all different) and recorded in the certificate. Fix it before looking at the counts.
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
     0.3751187560301544
     """
     rule = sound_method(method, "votes")
-    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius)
-    made = issue(
-        terms,
-        limits_of_counts(
-            counts, rule, alpha=alpha, margin=margin, label=label, selection=selection, ids=ids, tie_seed=tie_seed
-        ),
-    )
+    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, dimension=dimension)
+    limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids, tie_seed=tie_seed)
+    made = issue(terms, limits)
     return Certificates(made) if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
 
 
 def limits_of_counts(
     counts: ArrayLike | Counts,
-    method: Method,
+    terms: Terms,
     *,
-    alpha: float,
-    margin: MarginKind,
     label: ArrayLike | None = None,
     selection: ArrayLike | Counts | None = None,
     ids: Sequence[str] | None = None,
@@ -91,7 +88,8 @@ def limits_of_counts(
 ) -> MarginLimits:
     """Return the limit of each input's margin by a method that reads votes, and the class it is about.
 
-    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most alpha.
+    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most
+    ``terms.alpha``, the price of drawing included.
     """
     if isinstance(counts, Counts):
         ids = counts.ids if ids is None else ids
@@ -106,9 +104,13 @@ def limits_of_counts(
     if tie_seed is not None and len(set(names)) < len(names):
         raise InvalidInput("ids must differ from one another where ties are broken at random: each id has its number")
     uniforms = None if tie_seed is None else [tie_breaker(tie_seed, name) for name in names]
-    votes = votes_of(batch, chosen)
-    low = limits_by(method, votes, check_alpha(alpha), margin, uniforms)
-    return MarginLimits(names, chosen, low, votes.n, n0, uniforms)
+
+    def limits(level: float, rows: BoolArray) -> FloatArray:
+        mine = None if uniforms is None else np.asarray(uniforms)[rows]
+        return limits_by(terms.method, votes_of(batch[rows], chosen[rows]), level, terms.margin, mine)
+
+    low, prices = terms.limits(batch.sum(axis=1), limits)
+    return MarginLimits(names, chosen, low, batch.sum(axis=1), n0, prices, uniforms)
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:

@@ -3,17 +3,20 @@
 ``Terms`` are what all certificates of one call share; ``MarginLimits`` what each input has of its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar, get_args
 
+import numpy as np
+
+from buckler.certify import budget
 from buckler.certify.method import Method
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
 from buckler.laws import law_of
 from buckler.records import MAPS, Certificate, Claim, MarginBound
 from buckler.soundness import ANYTIME
-from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
 
 Kind = TypeVar("Kind", bound=Claim)
 
@@ -33,6 +36,21 @@ class Terms:
     map: SimplexMap = "hardmax"
     temperature: float | None = None
     seed: int | None = None
+    dimension: int | None = None
+
+    def limits(self, n: IntArray, compute: Callable[[float, BoolArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
+        """Return the limits of inputs of ``n`` draws each, and the prices that were taken from alpha before.
+
+        ``compute(level, rows)`` makes the limits of some rows; those for which no level is left have none, -inf.
+        """
+        draws, where = np.unique(n, return_inverse=True)
+        prices = np.array([budget.price_of(self.law, self.dimension, count) for count in draws.tolist()])[where]
+        low = np.full(n.shape, -inf)
+        for price in np.unique(prices).tolist():
+            level, rows = budget.after_price(self.alpha, price), prices == price
+            if level > 0.0:
+                low[rows] = compute(level, rows)
+        return low, prices
 
 
 def terms_of(
@@ -43,13 +61,14 @@ def terms_of(
     alpha: float,
     margin: MarginKind,
     radius: RadiusKind | None = None,
-    map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
+    scores: tuple[SimplexMap, float | None] = ("hardmax", None),
+    dimension: int | None = None,
 ) -> Terms:
-    """Return checked terms; the radius is the law's first for the margin unless told."""
+    """Return checked terms; the radius is the law's first for the margin unless told. ``scores``: map, temperature."""
+    map_, temperature = scores
     noise = law_of(sigma, law)
     check_choice("margin", margin, get_args(MarginKind))
-    check_choice("map", map, MAPS)
+    check_choice("map", map_, MAPS)
     if temperature is not None:
         check_positive("temperature", temperature)
     kinds = [kind for kind, of in noise.kinds.items() if of == margin]
@@ -58,13 +77,14 @@ def terms_of(
     kind = kinds[0] if radius is None else check_choice("radius", radius, get_args(RadiusKind))
     if kind not in kinds:
         raise InvalidInput(f"radius {kind!r} follows from the {noise.kinds.get(kind)} margin; got margin {margin!r}")
-    return Terms(noise, check_alpha(alpha), method, margin, kind, map, temperature)
+    return Terms(noise, check_alpha(alpha), method, margin, kind, map_, temperature, dimension=dimension)
 
 
 class MarginLimits(NamedTuple):
     """Lower limits ``low`` of the margins of classes ``chosen``, an entry an input, and what they rest on.
 
-    ``n0`` is 0 where the class was given; ``uniforms`` broke ties at random, where they were asked for.
+    ``n0`` is 0 where the class was given; ``prices`` were taken from alpha for drawing; ``uniforms`` broke ties at
+    random, where they were asked for.
     """
 
     ids: Sequence[str]
@@ -72,6 +92,7 @@ class MarginLimits(NamedTuple):
     low: FloatArray
     n: IntArray
     n0: IntArray
+    prices: FloatArray
     uniforms: Sequence[float] | None = None
 
 
@@ -96,7 +117,8 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
     for low in set(lows):
         bound = MarginBound(kind=terms.margin, low=low, alpha=terms.alpha, method=name, sound=sound)
         radii[low] = terms.law.radius(bound.low, terms.radius)
-    each = zip(limits.ids, limits.chosen.tolist(), lows, limits.n.tolist(), limits.n0.tolist(), strict=True)
+    numbers = (limits.chosen, limits.n, limits.n0, limits.prices)
+    each = zip(limits.ids, lows, *(of.tolist() for of in numbers), strict=True)
     uniforms = limits.uniforms
     return [
         kind(
@@ -115,9 +137,10 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             method=name,
             sound=sound,
             uniform=None if uniforms is None else uniforms[i],
+            price=price,
             seed=terms.seed,
         )
-        for i, (name_, chosen, low, n, n0) in enumerate(each)
+        for i, (name_, low, chosen, n, n0, price) in enumerate(each)
     ]
 
 

@@ -10,7 +10,7 @@ on the draws, has no such level (theory T17).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import pairwise
 from math import log
 
@@ -23,7 +23,7 @@ from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mi
 from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
-from buckler.laws import Gaussian
+from buckler.laws import law_of
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
@@ -48,17 +48,16 @@ HIGHEST = 6.0
 
 @dataclass(frozen=True, slots=True)
 class _Null:
-    """What a kind of margin needs: its e-values, divergences on either side of the null, and its radius."""
+    """What a kind of margin needs: its e-values, and divergences on either side of the null."""
 
     mixture: Callable[[float], Mixture]
     kl_to_null: Callable[[ArrayLike, float], FloatArray]
     kl_to_target: Callable[[ArrayLike, float], FloatArray]
-    radius_kind: RadiusKind
 
 
 NULLS: dict[MarginKind, _Null] = {
-    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target, "R2"),
-    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space, "R1+"),
+    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target),
+    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space),
 }
 
 
@@ -66,26 +65,31 @@ NULLS: dict[MarginKind, _Null] = {
 class Ladder:
     """Rising radii, all certified at the error probability ``alpha`` together, with at most ``max_n`` draws.
 
-    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the open l2 ball, let i
+    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the law's ball, let i
     be the lowest. That ``wealth`` against the rival of the smallest margin ever reaches ``needed`` at rung i (T16), or
     that ``passes_exam`` holds there (T17), has probability at most alpha. Radii above i are certified only after i has
     been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by the
     truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
 
-    ``margin`` is the one that is tested: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``; where drawing has a price, that of
+    ``max_n`` draws of an input of ``dimension`` values is taken from alpha beforehand. ``margin`` is the one that is
+    tested, the law's first unless told: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
     draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
     ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
     ``precise_enough``.
     """
 
     radii: tuple[float, ...]
-    sigma: float
+    sigma: InitVar[float | None] = None
     alpha: float = 1e-3
     max_n: int = 100_000
-    margin: MarginKind = "quantile"
+    margin: MarginKind = None  # type: ignore[assignment]  # filled in from the law
     exam_n: int = 0
     precision: float | None = None
-    law: Law = field(init=False)
+    law: Law = None  # type: ignore[assignment]  # filled in from sigma
+    dimension: int | None = None
+    price: float = field(init=False)
+    radius_kind: RadiusKind = field(init=False)
     needed: float = field(init=False)
     exam_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
@@ -93,30 +97,35 @@ class Ladder:
     fastest: FloatArray = field(init=False)
     mixtures: tuple[Mixture, ...] = field(init=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, sigma: float | None) -> None:
         """Check what was given, and compute what every look at the votes needs."""
         put = object.__setattr__
         put(self, "radii", _check_radii(self.radii))
-        put(self, "law", Gaussian(self.sigma))
+        put(self, "law", law_of(sigma, self.law))
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
-        null = NULLS[check_choice("margin", self.margin, tuple(NULLS))]
+        put(self, "margin", check_choice("margin", self.margin or default_margin(self.law), tuple(NULLS)))
+        put(self, "radius_kind", radius_kind(self.law, self.margin))
+        null = NULLS[self.margin]
         if self.precision is not None:
             check_precision(self.precision)
-        put(self, "exam_alpha", budget.split(self.alpha, SHARES))
+        put(self, "price", budget.price_of(self.law, self.dimension, self.max_n))
+        level = budget.after_price(self.alpha, self.price)
+        if level == 0.0 or (self.price > 0.0 and self.exam_n < self.max_n):
+            # A budget that grows has a price that was not taken from alpha for the draws before.
+            raise InvalidInput(
+                f"max_n must be one for which drawing costs less than alpha {self.alpha:g}, and cannot grow later, "
+                f"under {self.law.describe()}; got {self.max_n}, whose price is {self.price:.2g}"
+            )
+        put(self, "exam_alpha", budget.split(level, SHARES))
         put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
-        put(self, "margins", tuple(self.law.margin(radius, null.radius_kind) for radius in self.radii))
+        put(self, "margins", tuple(self.law.margin(radius, self.radius_kind) for radius in self.radii))
         margins = np.array(self.margins)
         needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
         put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
         put(self, "mixtures", tuple(null.mixture(margin) for margin in self.margins))
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
-
-    @property
-    def radius_kind(self) -> RadiusKind:
-        """The radius that follows from the margin."""
-        return NULLS[self.margin].radius_kind
 
     def __len__(self) -> int:
         """Return the number of radii."""
@@ -170,18 +179,16 @@ class Ladder:
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
         """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
 
-        Relative to that radius, or to half of sigma where it is smaller. Half a vote is added to either class. A rule
-        about when to stop, and any such rule is valid (T18).
+        Relative to that radius, or to half of the law's unit (sigma) where it is smaller. Half a vote is added to
+        either class. A rule about when to stop, and any such rule is valid (T18).
         """
         if self.precision is None:
             return np.zeros(rung.shape, dtype=np.bool_)
         first, second = (top + 0.5) / (n + 1.0), (rival + 0.5) / (n + 1.0)
-        if self.margin == "quantile":
-            steps = 0.5 * (ndtri(first) - ndtri(second))
-        else:
-            steps = ndtri(0.5 + 0.5 * np.maximum(first - second, 0.0))
-        certified = np.concatenate([[0.0], self.radii])[rung] / self.sigma
-        return np.asarray((rung > 0) & (steps - certified <= self.precision * np.maximum(steps, 0.5)))
+        margins = ndtri(first) - ndtri(second) if self.margin == "quantile" else first - second
+        reach = np.array([self.law.radius(margin, self.radius_kind) for margin in margins.tolist()])
+        certified, least = np.concatenate([[0.0], self.radii])[rung], 0.5 * self.law.unit
+        return np.asarray((rung > 0) & (reach - certified <= self.precision * np.maximum(reach, least)))
 
     @staticmethod
     def _by_rung(rung: IntArray, compute: Callable[[int, BoolArray], FloatArray]) -> FloatArray:
@@ -203,6 +210,19 @@ def patience(n: ArrayLike) -> FloatArray:
     """
     ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
     return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
+
+
+def default_margin(law: Law) -> MarginKind:
+    """Return the margin that a law's first kind of radius follows from."""
+    return next(iter(law.kinds.values()))
+
+
+def radius_kind(law: Law, margin: MarginKind) -> RadiusKind:
+    """Return the law's first kind of radius for a margin, or say that it has none."""
+    found = [kind for kind, of in law.kinds.items() if of == margin]
+    if not found:
+        raise InvalidInput(f"margin must be one that {law.describe()} has a radius for; got {margin!r}")
+    return found[0]
 
 
 def check_precision(precision: float) -> float:
@@ -228,6 +248,15 @@ def fine_radii(precision: float, sigma: float) -> tuple[float, ...]:
     while (after := radii[-1] + step * max(radii[-1], 0.5 * sigma)) <= HIGHEST * sigma:
         radii.append(after)
     return tuple(radii)
+
+
+def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
+    """Return the radii of a fine ladder under a law, as far as a probability margin of 1 reaches."""
+    radii, margin = fine_radii(precision, law.unit), margin or default_margin(law)
+    if margin == "quantile":
+        return radii
+    most = law.radius(1.0, radius_kind(law, margin))
+    return tuple(radius for radius in radii if radius < most)
 
 
 def _check_radii(radii: Sequence[float]) -> tuple[float, ...]:

@@ -7,12 +7,22 @@ import numpy as np
 from buckler.certificates import Certificates
 from buckler.certify.continuous import Slope, limits_by, options_of
 from buckler.certify.draws import check_scores
-from buckler.certify.issue import MarginLimits, issue, terms_of
-from buckler.certify.method import Method
+from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_label
 from buckler.records import REST, Certificate, Scores
-from buckler.types import ArrayLike, Combine, IntArray, Law, Limit, MarginKind, RadiusKind, SimplexMap
+from buckler.types import (
+    ArrayLike,
+    BoolArray,
+    Combine,
+    FloatArray,
+    IntArray,
+    Law,
+    Limit,
+    MarginKind,
+    RadiusKind,
+    SimplexMap,
+)
 
 
 def top_class(selection: ArrayLike | Scores) -> IntArray:
@@ -36,6 +46,7 @@ def certify_scores(
     *,
     sigma: float | None = None,
     law: Law | None = None,
+    dimension: int | None = None,
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
@@ -56,8 +67,9 @@ def certify_scores(
     is ``label``, fixed beforehand, or the top class of ``selection``, scores of *separate* draws; it is never read
     off ``scores``. With both, the label is certified and the selection sample only tunes the bets and slopes.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``method`` is the name
-    of any method that reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
+    number of values of an input, needed where the law's drawing has a price. ``method`` is the name of any method that
+    reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
 
     ``map`` and ``temperature`` say how the scores were made and are recorded; a Scores record brings its own. Trying
     several temperatures, maps, margins or limits on the same draws and keeping the best needs ``budget.split(alpha,
@@ -74,21 +86,18 @@ def certify_scores(
         map, temperature = scores.map, scores.temperature  # noqa: A001
     rule = sound_method(method or f"{combine or 'pairwise'}/{limit or 'star'}", "scores")
     terms = terms_of(
-        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, map=map, temperature=temperature
-    )
-    limits = limits_of_scores(
-        scores, rule, alpha=alpha, margin=margin, label=label, selection=selection, slope=slope, ids=ids
-    )
+        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, scores=(map, temperature),
+        dimension=dimension,
+    )  # fmt: skip
+    limits = limits_of_scores(scores, terms, label=label, selection=selection, slope=slope, ids=ids)
     made = issue(terms, limits)
     return Certificates(made) if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
 
 
 def limits_of_scores(
     scores: ArrayLike | Scores,
-    method: Method,
+    terms: Terms,
     *,
-    alpha: float,
-    margin: MarginKind,
     label: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
     slope: Slope = "adaptive",
@@ -96,7 +105,8 @@ def limits_of_scores(
 ) -> MarginLimits:
     """Return the limit of each input's margin by a method that reads scores, and the class it is about.
 
-    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most alpha.
+    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most
+    ``terms.alpha``, the price of drawing included.
     """
     if label is None and selection is None:
         raise InvalidInput("label, or selection (scores of n0 > 0 separate draws), must be given; got neither")
@@ -118,8 +128,11 @@ def limits_of_scores(
     if isinstance(selection, Scores) and (record is None or not np.array_equal(selection.columns, record.columns)):
         selection = None  # it chose the class, and cannot tune bets on other columns
     about = int(chosen[0]) if single else chosen
-    low = np.atleast_1d(
-        limits_by(method, scores, about, alpha, margin, selection, options_of(method, slope, selection))
-    )
+    options = options_of(terms.method, slope, selection)
     draws = np.full(inputs, values.shape[-2], dtype=np.int64)
-    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64))
+
+    def limits(level: float, _: BoolArray) -> FloatArray:  # every input has as many draws
+        return np.atleast_1d(limits_by(terms.method, scores, about, level, terms.margin, selection, options))
+
+    low, prices = terms.limits(draws, limits)
+    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64), prices)

@@ -19,6 +19,7 @@ from buckler.runs.certify import certify_evidence
 from buckler.runs.contents import contents_hash
 from buckler.runs.interop import write_log
 from buckler.runs.provenance import who_drew
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind, SimplexMap
@@ -94,7 +95,7 @@ def certify(
         for certificate in certificates:
             print(json.dumps(as_line(certificate)))
     elif not quiet:
-        _show(certificates, labels, evidence.spec.sigma)
+        _show(certificates, labels, evidence.spec)
 
 
 def check_tsv(path: Path | None, labels: Any) -> None:
@@ -108,17 +109,22 @@ def as_line(certificate: Certificate) -> dict[str, Any]:
     return {key: value if value != -np.inf else None for key, value in certificate.as_dict().items()}
 
 
-def _show(certificates: list[Certificate], labels: Any, sigma: float) -> None:
+def noise_in(spec: RunSpec) -> str:
+    """Return the noise of a run in few words: a sigma is Gaussian."""
+    return spec.noise_law.describe() if spec.law is not None else f"sigma {spec.sigma:g}"
+
+
+def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
     console = Console()
     first = certificates[0]
     abstained = sum(c.abstained for c in certificates)
     if labels is not None:
-        radii = [0.0, *(sigma * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
-        title = f"Certified accuracy, sigma {sigma:g}, n {first.n:,}, alpha {first.alpha:g}"
+        radii = [0.0, *(first.law.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
+        title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
         console.print(accuracy_table([certified_accuracy(certificates, labels, radii)], title))
     median = rounded_down(float(np.median([c.radius for c in certificates])))
     console.print(
         f"{len(certificates)} inputs, {abstained} abstentions, median radius {median} "
-        f"(method {first.method}, {first.margin_kind} margin, sigma {sigma:g}, n {first.n:,}, alpha {first.alpha:g})",
+        f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})",
         soft_wrap=True,
     )

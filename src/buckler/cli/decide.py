@@ -13,7 +13,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli import options
-from buckler.cli.certify import as_line, check_tsv
+from buckler.cli.certify import as_line, check_tsv, noise_in
 from buckler.cli.interrupts import interruptible
 from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
 from buckler.cli.sample import IN_SPEC
@@ -24,8 +24,7 @@ from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
 from buckler.runs.interop import write_log
 from buckler.runs.opening import Where, open_run, settings_from
-from buckler.runs.target import MAX_N, ClassRule, Target, settings_to_decide
-from buckler.types import MarginKind
+from buckler.runs.target import MAX_N, ClassRule, Target, margin_for, settings_to_decide
 
 INTERRUPTED = 3
 
@@ -41,7 +40,9 @@ def decide(
             help="Certify as much as there is, to this share of the radius, in place of radii.", show_default="none"
         ),
     ] = None,
-    margin: Annotated[str, typer.Option(help="quantile (radius R2) or probability (radius R1+).")] = "quantile",
+    margin: Annotated[
+        str | None, typer.Option(help="quantile (radius R2) or probability (radius R1+).", show_default="quantile")
+    ] = None,
     max_seconds: Annotated[
         float | None,
         typer.Option(help="Stop after this many seconds, with what is certified by then.", show_default="never"),
@@ -59,6 +60,7 @@ def decide(
     model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
     data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    law: options.LawOption = None,
     denoiser: options.Denoiser = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
@@ -96,15 +98,15 @@ def decide(
     asked = radii_from(target_radius, radii, radii_to, step)
     if bool(asked) == (precision is not None):
         raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
-    target = Target(asked, alpha, cast(ClassRule, certified_class), cast(MarginKind, margin), precision)
     given = {
-        "model": model, "data": data, "sigma": sigma, "n": max_n, "n0": n0, "seed": seed, "every": every,
+        "model": model, "data": data, "sigma": sigma, "law": law, "n": max_n, "n0": n0, "seed": seed, "every": every,
         "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
         "denoiser": denoiser,
     }  # fmt: skip
     merged = settings_from(spec, given)
+    target = Target(asked, alpha, cast(ClassRule, certified_class), margin_for(merged, margin), precision)
     options.check_outputs(out=out, tsv=tsv)
-    options.check_given(merged, "model", "data", "sigma")
+    options.check_given(merged, "model", "data")
     settings = settings_to_decide(merged, target)
     if any_environment and out is None and executor == "process":
         raise InvalidInput("--any-environment is for --out or workers, and there are neither")
@@ -147,7 +149,7 @@ def decide(
         draws = np.array([certificate.n for certificate in certificates])
         Console().print(
             f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
-            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} (sigma {run.spec.sigma:g}, alpha {alpha:g})",
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_in(run.spec)}, alpha {alpha:g})",
             soft_wrap=True,
         )
     if not complete:

@@ -25,6 +25,14 @@ Tsv = Annotated[
         help="Write the field's usual log: idx label predict radius correct time; rounded down.", show_default="none"
     ),
 ]
+LawOption = Annotated[
+    str | None,
+    typer.Option(
+        "--law",
+        help="gaussian, or grid[:step=1/255,clip=255] for exact noise on 8-bit images.",
+        show_default="gaussian",
+    ),
+]
 Denoiser = Annotated[
     str | None,
     typer.Option(
@@ -55,8 +63,8 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing.")]
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
-    """Refuse settings of a drawing command that lack one of these."""
-    for name in names:
+    """Refuse settings of a drawing command that lack one of these, or say nothing of the noise."""
+    for name in (*names, *(() if "law" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 

@@ -39,6 +39,7 @@ def sample(
         typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", show_default=IN_SPEC),
     ] = None,
     sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    law: options.LawOption = None,
     denoiser: options.Denoiser = None,
     n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
@@ -121,16 +122,17 @@ def sample(
       buckler sample run/ --spec run.toml --executor ray --address auto
     """
     given = {
-        "model": model, "data": data, "sigma": sigma, "n": n, "n0": n0, "seed": seed, "num_classes": num_classes,
-        "scores": scores, "temperature": temperature, "runner_ups": runner_ups, "score_draws": score_draws,
-        "score_dtype": score_dtype, "batch_size": batch_size, "shard_inputs": shard_inputs, "device": device,
-        "dtype": dtype, "channels_last": channels_last, "compile": compile, "mean": values("mean", mean, float) or None,
+        "model": model, "data": data, "sigma": sigma, "law": law, "n": n, "n0": n0, "seed": seed,
+        "num_classes": num_classes, "scores": scores, "temperature": temperature, "runner_ups": runner_ups,
+        "score_draws": score_draws, "score_dtype": score_dtype, "batch_size": batch_size,
+        "shard_inputs": shard_inputs, "device": device, "dtype": dtype, "channels_last": channels_last,
+        "compile": compile, "mean": values("mean", mean, float) or None,
         "std": values("std", std, float) or None, "labels": labels, "resize": resize, "crop": crop,
         "value_range": values("value_range", value_range, float) or None, "every": every, "limit": limit,
         "ids": values("ids", ids, str) or None, "denoiser": denoiser,
     }  # fmt: skip
     settings = settings_from(spec, given)
-    options.check_given(settings, "model", "data", "sigma", "n")
+    options.check_given(settings, "model", "data", "n")
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)

@@ -14,9 +14,12 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from buckler.bounds.sign import log_wealth_of_votes
-from buckler.errors import check_alpha, check_whole
+from buckler.certify.budget import after_price, price_of
+from buckler.errors import InvalidInput, check_alpha, check_whole
+from buckler.laws.grid import GridGaussian
+from buckler.records import Claim
 from buckler.refutations import PairTest, Refutation
-from buckler.types import BoolArray, FloatArray, IntArray, Law
+from buckler.types import AnyArray, BoolArray, FloatArray, IntArray, Law
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack, Search
@@ -29,6 +32,12 @@ COARSE_DRAWS, FINE_DRAWS = 256, 1024
 
 EXCESS = (0.4, 0.2, 0.1, 0.05, 0.035, 0.025, 0.018, 0.012, 0.008, 0.005)
 """Candidates: this much beyond the distance at which votes seem to tie."""
+
+SEARCHED = frozenset({"gaussian", "grid"})
+"""Laws whose points are searched for."""
+
+REACH = 8.0
+"""Distance up to which points are searched for, in sigmas, unless told."""
 
 MAX_DRAWS = 20_000
 """Draws at a candidate, at most, unless told."""
@@ -104,6 +113,29 @@ class Refuting:
     value_range: tuple[float, float] | None = None
     attack: "Attack | None" = None
 
+    def __post_init__(self) -> None:
+        """Refuse a law whose norm the search does not know, and impossible levels and distances."""
+        if self.law.name not in SEARCHED:
+            known = ", ".join(sorted(SEARCHED))
+            raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")
+        check_alpha(self.alpha)
+        check_whole("max_n", self.max_n, 1)
+        if not self.reach > 0.0:
+            raise InvalidInput(f"max_radius must be above 0; got {self.reach}")
+
+    def placed(self, points: Points) -> Points:
+        """Return the points themselves, or the nearest ones of the law's grid."""
+        if not isinstance(self.law, GridGaussian):
+            return points
+        steps = np.rint(points.astype(np.float64) / self.law.step)
+        return self.law.values(steps if self.law.clip is None else np.clip(steps, 0, self.law.clip))
+
+    def distances(self, points: Points, x: Points) -> FloatArray:
+        """Return the l2 distances of points and inputs, rounded up; on a grid, of what the floats stand for."""
+        if isinstance(self.law, GridGaussian):
+            return distances_between(self.law.indices(points), self.law.indices(x)) * self.law.step * (1.0 + 1e-15)
+        return distances_between(points, x)
+
     def refute(
         self,
         model: Attacked,
@@ -120,13 +152,16 @@ class Refuting:
         from buckler.evaluate.attacks import Search
 
         search = Search(
-            model, x, labels, start, sigma=float(self.law.parameters["sigma"]), reach=self.reach,
+            model, x, labels, start, sigma=self.law.unit, reach=self.reach,
             value_range=self.value_range, attack=self.attack,
         )  # fmt: skip
-        found = _Line(model, search, ids, labels, self.reach)
+        found = _Line(model, search, ids, labels, self)
         distances = np.minimum(search.run(tick), self.reach)
         coarse, _ = found.tie(distances, COARSE, COARSE_DRAWS)
         tie, rivals = found.tie(coarse, FINE, FINE_DRAWS)
+        level = after_price(self.alpha, price_of(self.law, x[0].size, len(EXCESS) * self.max_n))
+        if level == 0.0:
+            raise InvalidInput(f"alpha {self.alpha:g} is spent by the drawing of {self.law.describe()} alone")
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
         alive = np.ones(len(ids), dtype=np.bool_)
@@ -136,9 +171,9 @@ class Refuting:
             rows = np.flatnonzero(alive & (norms <= self.reach) & ((tie > 0.0) | (k == 0)))
             if not rows.size:
                 continue
-            points = search.points(rows, norms[rows])
-            radii = distances_between(points, x[rows])
-            tests = PairTests(labels[rows], rivals[rows], self.alpha, self.max_n)
+            points = self.placed(search.points(rows, norms[rows]))
+            radii = self.distances(points, x[rows])
+            tests = PairTests(labels[rows], rivals[rows], level, self.max_n)
             model.judge(points, [ids[i] for i in rows.tolist()], tests)
             for row, i in enumerate(rows.tolist()):
                 votes = (int(tests.n[row]), int(tests.wins[row]), int(tests.losses[row]))
@@ -163,14 +198,15 @@ class _Line:
     search: "Search"
     ids: Sequence[str]
     labels: IntArray
-    reach: float
+    how: Refuting
 
     def tie(self, distances: FloatArray, shares: FloatArray, n: int) -> tuple[FloatArray, IntArray]:
         """Return where the class and its strongest rival seem to tie, by a line through margins, and that rival."""
         ids, labels = self.ids, self.labels
         places, norms = np.repeat(np.arange(len(ids)), len(shares)), np.outer(distances, shares)
         names = [f"{ids[i]}/{share:g}" for i, share in zip(places.tolist(), np.tile(shares, len(ids)), strict=True)]
-        votes = self.model.count(self.search.points(places, norms.ravel()), names, n).reshape(len(ids), len(shares), -1)
+        points = self.how.placed(self.search.points(places, norms.ravel()))
+        votes = self.model.count(points, names, n).reshape(len(ids), len(shares), -1)
         away = votes[:, len(shares) // 2 :].sum(axis=1)
         away[np.arange(len(ids)), labels] = -1
         rivals = away.argmax(axis=1)
@@ -184,10 +220,23 @@ class _Line:
         root = shares.mean() - level / np.where(falling, slope, -1.0)
         root = np.where(falling, root, np.where(level > 0.0, shares[-1], shares[0]))
         lowest = 0.0 if n == COARSE_DRAWS else shares[0]
-        return np.minimum(distances * np.clip(root, lowest, shares[-1]), self.reach), rivals
+        return np.minimum(distances * np.clip(root, lowest, shares[-1]), self.how.reach), rivals
 
 
-def distances_between(points: Points, x: Points) -> FloatArray:
+def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
+    """Return the class and the radius of a certificate, or say why it cannot be refuted under this law."""
+    if certificate.predicted is None:
+        raise InvalidInput(f"certificate {certificate.id!r} is an abstention: it claims nothing to refute")
+    if certificate.map != "hardmax":
+        raise InvalidInput(f"certificate {certificate.id!r} is of {certificate.map} scores; votes alone can be refuted")
+    if (certificate.law.name, dict(certificate.law.parameters)) != (law.name, dict(law.parameters)):
+        raise InvalidInput(
+            f"certificate {certificate.id!r} is for {certificate.law.describe()}, and this is {law.describe()}"
+        )
+    return certificate.predicted, certificate.radius
+
+
+def distances_between(points: AnyArray, x: AnyArray) -> FloatArray:
     """Return the l2 distances of points and inputs, rounded up: differences of float32 are exact in float64, nearly."""
     apart = (points.astype(np.float64) - x.astype(np.float64)).reshape(len(x), -1)
     return np.asarray(np.sqrt((apart**2).sum(axis=1)) * (1.0 + 1e-12), dtype=np.float64)

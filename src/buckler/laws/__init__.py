@@ -2,38 +2,94 @@
 
 A law is a small frozen record that fulfils ``buckler.types.Law``: its name and parameters (JSON, for manifests and
 tables), its norm and units, whether its balls are closed, which kinds of radius follow from which margin, ``radius``
-(margin -> radius, rounded down), ``margin`` (radius -> the margin it needs, rounded up) and ``describe`` (the noise in
-words, for the sentence of a certificate).
+(margin -> radius, rounded down), ``margin`` (radius -> the margin it needs, rounded up), ``describe`` (the noise in
+words, for the sentence of a certificate), ``idealised`` (what that sentence leaves out) and ``price`` (what drawing
+costs of alpha). ``draws`` says how ``sampling`` draws it: from normals (``spread``), or from 64-bit words (``words``,
+``noisy``).
 
 - ``Gaussian(sigma)``: independent normal noise of standard deviation sigma; l2.
-- ``named(name, parameters)``: the law that a manifest or a table names.
-
-Drawing on a device is done in ``sampling``, from the parameters.
+- ``GridGaussian(sigma, step)``: the same, rounded to the grid of 8-bit images, say, and exact on it; l2.
+- ``named(name, parameters)``: the law that a manifest, a table or an option names.
 
 May import: the root modules.
 """
 
 from collections.abc import Mapping
+from dataclasses import fields
+from fractions import Fraction
+from typing import Any
 
-from buckler.errors import InvalidInput, check_choice
+from buckler.errors import InvalidInput, check_choice, show
 from buckler.laws.gaussian import Gaussian as Gaussian
+from buckler.laws.grid import GridGaussian as GridGaussian
 from buckler.types import Law
 
-LAWS = {Gaussian.name: Gaussian}
+LAWS: dict[str, type[Any]] = {law.name: law for law in (Gaussian, GridGaussian)}
 """Every law by its name in manifests and tables."""
 
 
-def named(name: str, parameters: Mapping[str, float]) -> Law:
-    """Return a law from its name and its parameters.
+def named(name: str, parameters: Mapping[str, Any]) -> Law:
+    """Return a law from its name and its parameters; what is left out has the law's default.
 
     >>> named("gaussian", {"sigma": 0.25})
     Gaussian(sigma=0.25)
     """
-    law = LAWS[check_choice("law", name, tuple(LAWS))]
+    kind = LAWS[check_choice("law", name, tuple(LAWS))]
+    takes = [field.name for field in fields(kind)]
+    unfit = [key for key in parameters if key not in takes]
+    if unfit:
+        raise InvalidInput(f"law {name!r} takes {', '.join(takes)}; got {unfit[0]!r}")
     try:
-        return law(**parameters)
+        law: Law = kind(**parameters)
     except TypeError:
-        raise InvalidInput(f"law {name!r} does not take the parameters {sorted(parameters)}") from None
+        raise InvalidInput(
+            f"law {name!r} takes {', '.join(takes)}; got {', '.join(parameters) or 'none of them'}"
+        ) from None
+    return law
+
+
+def parse(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the parameters in ``NAME`` or ``NAME:key=value,key=value``; a number may be a fraction.
+
+    >>> parse("grid:step=1/65535,clip=65535")
+    ('grid', {'step': 1.5259021896696422e-05, 'clip': 65535})
+    """
+    name, _, rest = text.partition(":")
+    found: dict[str, Any] = {}
+    for part in rest.split(",") if rest else []:
+        key, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or not key or key in found:
+            raise InvalidInput(f"law must be NAME or NAME:key=value,key=value; got {show(text)}")
+        found[key] = _number(value)
+    return name.strip(), found
+
+
+def _number(text: str) -> Any:
+    try:
+        number = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        return text
+    return int(number) if number.denominator == 1 and not set(text) & set(".eE/") else float(number)
+
+
+def settled(sigma: float | None, law: str | None, parameters: Mapping[str, Any] | None = None) -> Law:
+    """Return the law of a specification: a sigma alone is Gaussian; what is given twice, or to no law, is refused.
+
+    >>> settled(0.25, "grid:step=1/16")
+    GridGaussian(sigma=0.25, step=0.0625, clip=None)
+    """
+    if law is not None and not isinstance(law, str):
+        raise InvalidInput(f"law must be a name; got {show(law)}")
+    if parameters is not None and (law is None or not isinstance(parameters, Mapping)):
+        raise InvalidInput(f"law_parameters must be a table, for a law that is named; got {show(parameters)}")
+    name, said = parse(law or Gaussian.name)
+    given: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
+    for more in (said, parameters or {}):
+        twice = sorted(given.keys() & more.keys())
+        if twice:
+            raise InvalidInput(f"a parameter of the law must be given once; got {twice[0]} twice")
+        given |= more
+    return named(name, given)
 
 
 def law_of(sigma: float | None, law: Law | None) -> Law:

@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nextafter, pi, sqrt
 from sys import float_info
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from scipy.special import erf, ndtri
 
 from buckler.errors import check_choice, check_positive
-from buckler.types import MarginKind, RadiusKind
+from buckler.types import Float32Array, MarginKind, RadiusKind
 
 ROUNDING = 1.0 - 4e-15
 """Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
@@ -48,6 +48,9 @@ class Gaussian:
     closed: ClassVar[bool] = False
     kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"R2": "quantile", "R1+": "probability", "R1": "probability"}
 
+    draws: ClassVar[Literal["gaussian", "words"]] = "gaussian"
+    idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
+
     def __post_init__(self) -> None:
         """Refuse a sigma that is not above zero."""
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
@@ -56,6 +59,23 @@ class Gaussian:
     def parameters(self) -> dict[str, float]:
         """What ``laws.named`` needs beside the name to make this law again."""
         return {"sigma": self.sigma}
+
+    @property
+    def unit(self) -> float:
+        """Sigma."""
+        return self.sigma
+
+    @property
+    def spread(self) -> float:
+        """What unit normals are multiplied by."""
+        return self.sigma
+
+    def price(self, dimension: int, draws: int) -> float:  # noqa: ARG002  (a law with one needs them)
+        """Return 0: what the drawing leaves out is idealised, and said."""
+        return 0.0
+
+    def check_input(self, x: Float32Array) -> None:
+        """Take any input of numbers."""
 
     def describe(self) -> str:
         """Return the noise in words."""

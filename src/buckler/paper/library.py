@@ -22,8 +22,9 @@ class Library:
     unfinished: tuple[str, ...]
 
     def of(self, data: str) -> list[Recorded]:
-        """Return the runs about these data, the fewest draws first."""
-        mine = [run for name, run in self.runs.items() if name.partition("-sigma")[0] == data]
+        """Return the runs about these data under Gaussian noise, the fewest draws first."""
+        runs = {name: run for name, run in self.runs.items() if run.evidence.spec.law is None}
+        mine = [run for name, run in runs.items() if name.partition("-sigma")[0] == data]
         return sorted(mine, key=lambda run: (run.evidence.spec.n, run.evidence.root.name))
 
     def find(self, data: str, sigma: float, n: int, temperature: float | None) -> Recorded | None:
@@ -40,7 +41,7 @@ class Library:
 
     def sigmas(self, data: str) -> tuple[float, ...]:
         """Return the sigmas that were drawn, in rising order."""
-        return tuple(sorted({run.evidence.spec.sigma for run in self.of(data)}))
+        return tuple(sorted({run.evidence.spec.sigma or 0.0 for run in self.of(data)}))
 
 
 def open_library(root: Path) -> Library:

@@ -14,7 +14,7 @@ from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.paper.methods import is_limit
 from buckler.records import Scores
-from buckler.runs.certify import Question, certified_class_of, limits_of_evidence, needed
+from buckler.runs.certify import Question, certified_class_of, limits_of_evidence, needed, terms_for
 from buckler.runs.store.evidence import Evidence
 from buckler.types import ArrayLike, FloatArray, IntArray
 
@@ -76,14 +76,13 @@ class Recorded:
             raise InvalidInput(f"{str(self.evidence.root)!r} does not hold {n} draws of softmax at {temperature}")
         by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
         lows, classes = [], []
+        terms = terms_for(self.evidence, question, "softmax", temperature)
         for i, (scores, selection) in enumerate(self._scores(n, temperature)):
             chosen = int(self.labels[i]) if by_label or selection is None else int(top_class(selection)[0])
             # The selected class is the label for most inputs, and tables and figures ask the same questions.
             key = (method, alpha, margin, n, temperature, i, chosen)
             if key not in self._known:
-                found = limits_of_scores(
-                    scores, method, alpha=alpha, margin=margin, label=[chosen], selection=selection
-                )
+                found = limits_of_scores(scores, terms, label=[chosen], selection=selection)
                 self._known[key] = float(found.low[0])
             lows.append(self._known[key])
             classes.append(chosen)

@@ -28,7 +28,7 @@ def _temperature(cell: Cell) -> float | None:
 
 AXES: dict[str, Callable[[Cell], Any]] = {
     "run": lambda cell: cell.run,
-    "sigma": lambda cell: cell.certificates[0].sigma,
+    "sigma": lambda cell: cell.certificates[0].law.parameters.get("sigma"),
     "n": lambda cell: cell.certificates[0].n,
     "alpha": lambda cell: cell.certificates[0].alpha,
     "margin": lambda cell: cell.certificates[0].margin_kind,
@@ -106,7 +106,7 @@ def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("pn
         mine = [cell for cell in cells if all(AXES[name](cell) in {None, value} for name, value in fixed.items())]
         mine = [cell for cell in mine if AXES[axis](cell) is not None]
         reached = max(c.radius for cell in mine for c in cell.certificates)
-        top = 1.05 * (reached or mine[0].certificates[0].sigma)
+        top = 1.05 * (reached or mine[0].certificates[0].law.unit)
         curves, what = _curves(mine, np.linspace(0.0, top, FINE))
         panels: dict[str, list[Curve]] = {}
         for cell, curve in zip(mine, curves, strict=True):
@@ -131,7 +131,9 @@ def _sound(cell: Cell) -> bool:
 def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[float]:
     if not cells:
         raise InvalidInput("a sweep must have at least one cell; got none")
-    return sorted(set(radii)) if radii else [min(map(AXES["sigma"], cells)) * step for step in SHOWN]
+    return (
+        sorted(set(radii)) if radii else [min(cell.certificates[0].law.unit for cell in cells) * step for step in SHOWN]
+    )
 
 
 def _curves(cells: Sequence[Cell], radii: ArrayLike) -> tuple[list[Curve], str]:

@@ -9,8 +9,7 @@ from buckler.runs.spec import MOST_TOGETHER, RunSpec
 from buckler.runs.store.folder import place_of
 from buckler.runs.store.sealed import temporary
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import Float32Array
-from buckler.types import IntArray
+from buckler.types import Float32Array, IntArray
 
 SECONDS = 10.0
 """The work of a block: what a kill or an interrupt can cost."""

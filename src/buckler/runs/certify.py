@@ -11,7 +11,6 @@ from buckler.certify.issue import MarginLimits, Terms, claim, issue, terms_of
 from buckler.certify.method import Method
 from buckler.certify.scores import limits_of_scores
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
-from buckler.laws import Gaussian
 from buckler.records import Certificate, Claim, Counts
 from buckler.runs.own_method import method_named
 from buckler.runs.spec import RunSpec
@@ -133,46 +132,40 @@ def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found
             continue
         for scores, selection, label in evidence.scores_of(place, content, first.n, first.map, first.temperature):
             kind = scores.map, scores.temperature
+            about = [cast(int, label)] if by_label else None
             for question in scored:
-                of_scores[question.method.name].append(
-                    limits_of_scores(
-                        scores,
-                        question.method,
-                        alpha=question.alpha,
-                        margin=question.margin,
-                        label=[cast(int, label)] if by_label else None,
-                        selection=selection,
-                    )
-                )
+                terms = terms_for(evidence, question, *kind)
+                made_of = limits_of_scores(scores, terms, label=about, selection=selection)
+                of_scores[question.method.name].append(made_of)
     if not held:
         raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
     labels = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
     made = []
     for question in questions:
         if question in scored:
-            made.append((_terms(evidence, question, *kind), _joined(of_scores[question.method.name])))
+            made.append((terms_for(evidence, question, *kind), _joined(of_scores[question.method.name])))
         else:
-            made.append((_terms(evidence, question), _of_votes(held, question, labels if by_label else None)))
+            terms = terms_for(evidence, question)
+            made.append((terms, _of_votes(held, terms, labels if by_label else None)))
     contents = tuple(name for one in held for name in one.input_hashes)
     return _Found(made, labels, contents, [one.counts[:, 0] for one in held])
 
 
-def _of_votes(held: Sequence[Shard], question: Question, labels: IntArray | None) -> MarginLimits:
+def _of_votes(held: Sequence[Shard], terms: Terms, labels: IntArray | None) -> MarginLimits:
     ids = tuple(name for one in held for name in one.ids)
     drawn = None if labels is not None else np.concatenate([cast(IntArray, one.selection) for one in held])
     return limits_of_counts(
         Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
-        question.method,
-        alpha=question.alpha,
-        margin=question.margin,
+        terms,
         label=labels,
         selection=None if drawn is None else Counts(ids, drawn),
     )
 
 
 def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
-    chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in ("chosen", "low", "n", "n0"))
-    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
+    parts = ("chosen", "low", "n", "n0", "prices")
+    chosen, low, n, n0, prices = (np.concatenate([getattr(one, part) for one in made]) for part in parts)
+    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0, prices)
 
 
 def _sound(name: str) -> Method:
@@ -182,16 +175,18 @@ def _sound(name: str) -> Method:
     return rule
 
 
-def _terms(
+def terms_for(
     evidence: Evidence,
     question: Question,
     map: SimplexMap = "hardmax",  # noqa: A002
     temperature: float | None = None,
 ) -> Terms:
-    law = Gaussian(evidence.spec.sigma)
+    """Return the terms on which a question about evidence is answered: the law is that of its draws."""
+    spec = evidence.spec
     return terms_of(
-        question.method, law=law, alpha=question.alpha, margin=question.margin, map=map, temperature=temperature
-    )
+        question.method, law=spec.noise_law, alpha=question.alpha, margin=question.margin, scores=(map, temperature),
+        dimension=spec.dimension,
+    )  # fmt: skip
 
 
 def needed(labels: IntArray | None) -> IntArray:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from buckler.errors import InvalidInput
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import Float32Array, content_id
+from buckler.sampling.noise import content_id
+from buckler.types import Float32Array
 
 AT_ONCE = 128
 """Inputs in memory at once."""

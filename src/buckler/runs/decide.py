@@ -69,7 +69,7 @@ class DecideInputs:
         if self.expected is not None:
             self.expected.check(classifier, threads)
         spec, engine = self.spec, make_engine(self.spec, classifier, threads)
-        ladder = self.target.ladder(spec.sigma, spec.n, self.exam_n)
+        ladder = self.target.ladder(spec, self.exam_n)
 
         def step(begun: Begun, context: StepContext) -> None:
             block = begun.block
@@ -139,6 +139,7 @@ def decide(
     ``any_environment`` goes on although the versions of the libraries or the device differ from those of earlier calls,
     and ``another_model`` although the classifier answers otherwise; the file records both.
     """
+    spec = spec.fitted(dataset)
     labels = _labels(spec, target, dataset)
     deadline = None if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
     executor = as_executor(classifier)
@@ -147,7 +148,7 @@ def decide(
     allowed = Allowed(any_environment, another_model)
     file = None if out is None else DecidedFile(Path(out), asked, identity, allowed)
     exam_n = spec.n if file is None else file.exam_n
-    kept: dict[str, Decided] = {} if file is None else file.read(target.ladder(spec.sigma, spec.n).radii, dataset)
+    kept: dict[str, Decided] = {} if file is None else file.read(target.ladder(spec).radii, dataset)
     finished = {name for name, decided in kept.items() if decided.decision != "undecided"}
     left = [i for i, name in enumerate(dataset.ids) if name not in finished]
     most = spec.batch_size * BATCHES_AT_ONCE

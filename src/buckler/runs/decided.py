@@ -21,7 +21,8 @@ from buckler.runs.spec import difference
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import Float32Array, content_id
+from buckler.sampling.noise import content_id
+from buckler.types import Float32Array
 
 SAVE_EVERY = 10.0
 """Seconds of work that a kill can cost."""

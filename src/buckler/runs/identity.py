@@ -87,7 +87,7 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
     """Return what an executor runs, asked by the first worker that is free, and what it was asked."""
     places = probed(len(dataset))
     part = dataset.select(ids=[dataset.ids[i] for i in places])
-    probe = Probe(part.ids, part.load(0, len(part)), spec.sigma, spec.num_classes, spec.seed, spec.batch_size)
+    probe = Probe(part.ids, part.load(0, len(part)), spec.noise_law, spec.num_classes, spec.seed, spec.batch_size)
     heard: list[tuple[Answers, Description]] = []
     executor.run(Job(_Ask(probe), [0], lambda _: None, Path(), lambda _: None, lambda _, said: heard.append(said)))
     answers, runs = heard[0]

@@ -54,6 +54,8 @@ def settings_from(
     Names that are not ``known`` are refused, where that is told.
     """
     merged = {} if path is None else read_settings(path)
+    if given.get("law") is not None:
+        merged.pop("law_parameters", None)  # those of the file's own law
     merged |= {name: value for name, value in given.items() if value is not None}
     unknown = [] if known is None else sorted(merged.keys() - set(known))
     if unknown:
@@ -107,4 +109,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None) -> Iterato
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
         kind = runs.device.split(":")[0]
         filled = {"num_classes": runs.num_classes, "device": kind}
-        yield Opened(from_dict({**(ON_CUDA if kind == "cuda" else {}), **settings, **filled}), executor, dataset)
+        own = (
+            {} if kind != "cuda" else ON_CUDA if draft.noise_law.draws == "gaussian" else {**ON_CUDA, "noise": "philox"}
+        )
+        yield Opened(from_dict({**own, **settings, **filled}).fitted(dataset), executor, dataset)

@@ -23,8 +23,8 @@ from buckler.runs.store.certificates import read_labelled, read_origin
 from buckler.runs.store.decisions import read_decisions, read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import Dataset, open_dataset
-from buckler.sampling.noise import Float32Array, content_id
-from buckler.types import MarginKind, SimplexMap
+from buckler.sampling.noise import content_id
+from buckler.types import Float32Array, MarginKind, SimplexMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     for c in certificates:
         if methods and c.method not in methods:
             continue
-        kind = (c.method, c.margin_kind, c.radius_kind, c.alpha, c.sigma, c.map, c.temperature, c.n0 == 0)
+        kind = (c.method, c.margin_kind, c.radius_kind, c.alpha, str(c.law), c.map, c.temperature, c.n0 == 0)
         if c.id in apart.setdefault(kind, {}):
             raise InvalidInput(f"{str(path)!r} holds more than one certificate of {c.id!r} by method {c.method!r}")
         apart[kind][c.id] = c

@@ -112,6 +112,7 @@ def sample(
         raise InvalidInput(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
+    spec = spec.fitted(dataset)
     executor = as_executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0
@@ -185,7 +186,7 @@ def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = Non
     """Return the engine that a specification describes; ``threads`` make noise, as many as processors by default."""
     return Engine(
         classifier,
-        sigma=spec.sigma,
+        law=spec.noise_law,
         num_classes=spec.num_classes,
         seed=spec.seed,
         batch_size=spec.batch_size,

@@ -8,7 +8,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -16,8 +16,11 @@ import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.files import read_text
+from buckler.laws import Gaussian, settled
 from buckler.sampling.classifiers import Dtype
+from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
+from buckler.types import Law
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
@@ -49,11 +52,16 @@ def geometric(n: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that the evidence of a run is a function of, beside the classifier and the data themselves."""
+    """Everything that the evidence of a run is a function of, beside the classifier and the data themselves.
+
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``, ``NAME`` or ``NAME:key=value,...``, with
+    further ``law_parameters``; sigma is one of them, where the law has one, and stands by itself. ``dimension`` is the
+    number of values of an input, where the drawing of the law has a price; it is filled in from the data.
+    """
 
     model: str
     data: str
-    sigma: float
+    sigma: float | None = None
     num_classes: int
     n: int
     n0: int = 100
@@ -81,6 +89,9 @@ class RunSpec:
     every: int = 1
     limit: int | None = None
     ids: tuple[str, ...] | None = None
+    law: str | None = None
+    law_parameters: Mapping[str, Any] | None = None
+    dimension: int | None = None
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the checkpoints where they are left open."""
@@ -90,7 +101,7 @@ class RunSpec:
         if self.denoiser is not None and (not isinstance(self.denoiser, str) or not self.denoiser):
             raise InvalidInput(f"denoiser must be a text of at least one character; got {show(self.denoiser)}")
         put = object.__setattr__
-        put(self, "sigma", check_positive("sigma", self.sigma))
+        self._settle_law()
         put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
         for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
@@ -121,6 +132,30 @@ class RunSpec:
         if votes > MOST_VOTES:
             raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
+    def _settle_law(self) -> None:
+        law = settled(self.sigma, self.law, self.law_parameters)
+        rest = {key: value for key, value in law.parameters.items() if key != "sigma"}
+        put, plain = object.__setattr__, law.name == Gaussian.name and not rest
+        put(self, "sigma", law.parameters.get("sigma"))
+        put(self, "law", None if plain else law.name)
+        put(self, "law_parameters", rest or None)
+        if self.dimension is not None:
+            put(self, "dimension", check_whole("dimension", self.dimension, 1))
+
+    @property
+    def noise_law(self) -> Law:
+        """The law that noise follows."""
+        return settled(self.sigma, self.law, self.law_parameters)
+
+    def fitted(self, dataset: Dataset) -> "RunSpec":
+        """Return the specification with what it takes from the data filled in: the dimension, where it has a price."""
+        if self.noise_law.price(1, 1) == 0.0:
+            return self
+        dimension = int(dataset.load(0, 1)[0].size)
+        if self.dimension not in {None, dimension}:
+            raise InvalidInput(f"dimension must be that of the inputs, {dimension}; got {self.dimension}")
+        return replace(self, dimension=dimension)
+
     @property
     def drawn_together(self) -> int:
         """How many inputs share batches; a shard holds a whole number of such groups.
@@ -128,7 +163,8 @@ class RunSpec:
         It follows from the specification alone, so that what is drawn for an input does not depend on where shards
         end: kernels may round differently for another batch.
         """
-        fitting = FULL_BATCHES[self.noise] * self.batch_size // (self.n + self.n0)
+        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws == "words")
+        fitting = FULL_BATCHES["cuda" if on_device else "philox"] * self.batch_size // (self.n + self.n0)
         return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
     @property
@@ -181,7 +217,8 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     unknown = sorted(str(k) for k in values.keys() - FIELDS)
     if unknown:
         raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
-    missing = [k for k in ("model", "data", "sigma", "num_classes", "n") if k not in values]
+    needed = ("model", "data", *(() if "law" in values else ("sigma",)), "num_classes", "n")
+    missing = [k for k in needed if k not in values]
     if missing:
         raise InvalidInput(f"the specification must say {missing[0]}")
     return RunSpec(**dict(values))

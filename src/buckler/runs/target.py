@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
-from buckler.certify.ladder import Ladder, check_precision, fine_radii
+from buckler.certify.ladder import Ladder, check_precision, default_margin, radii_for
 from buckler.errors import InvalidInput, check_choice
-from buckler.runs.spec import from_dict
-from buckler.types import MarginKind
+from buckler.laws import LAWS, parse
+from buckler.runs.spec import RunSpec, from_dict
+from buckler.types import Law, MarginKind
 
 ClassRule = Literal["selection", "label"]
 
@@ -43,10 +44,12 @@ class Target:
         else:
             check_precision(self.precision)
 
-    def ladder(self, sigma: float, max_n: int, exam_n: int = 0) -> Ladder:
-        """Return the ladder that noise of this size and this many draws make of it."""
-        radii = self.radii if self.precision is None else fine_radii(self.precision, sigma)
-        return Ladder(radii, sigma, self.alpha, max_n, self.margin, exam_n, self.precision)
+    def ladder(self, spec: RunSpec, exam_n: int = 0) -> Ladder:
+        """Return the ladder that the law and the number of draws of a specification make of it."""
+        law = spec.noise_law
+        radii = self.radii if self.precision is None else radii_for(law, self.precision, self.margin)
+        how: dict[str, Any] = {"law": law, "dimension": spec.dimension, "precision": self.precision}
+        return Ladder(radii, None, self.alpha, spec.n, self.margin, exam_n, **how)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON, under the names of the command's options."""
@@ -63,10 +66,19 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
     # A specification that was written out holds values that say nothing: what would be filled in anyway.
-    filled = from_dict({"model": "-", "data": "-", "sigma": 1.0, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
+    noise = {} if "law" in fit else {"sigma": 1.0}
+    filled = from_dict({"model": "-", "data": "-", **noise, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
     unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
     if unfit:
         raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
     if target.certified_class == "label" and settings.get("n0", 0) != 0:
         raise InvalidInput(f"n0 is for a class that is selected, and the class is the label; got {settings['n0']}")
     return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **fit}
+
+
+def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:
+    """Return the margin to test: as wanted, else the first of the law in the settings."""
+    if wanted is not None:
+        return cast(MarginKind, check_choice("margin", wanted, get_args(MarginKind)))
+    name = check_choice("law", parse(settings.get("law", "gaussian"))[0], tuple(LAWS))
+    return default_margin(cast(Law, LAWS[name]))

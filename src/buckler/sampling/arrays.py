@@ -11,9 +11,8 @@ import numpy as np
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import check_plain
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import from_bytes
-from buckler.types import AnyArray, IntArray
+from buckler.types import AnyArray, Float32Array, IntArray
 
 _UNREADABLE = (
     OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,

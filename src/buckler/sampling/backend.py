@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -16,8 +16,8 @@ from buckler.errors import ClassifierError
 from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NOISE_BLOCK, Address, Float32Array, PhiloxNoise
-from buckler.types import AnyArray, FloatArray, IntArray
+from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, words
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +81,12 @@ class HostBackend:
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
     rows = 1
 
-    def __init__(self, classifier: Classifier, *, sigma: float, num_classes: int, workers: int | None = None) -> None:
-        """Run ``classifier`` under noise of size ``sigma``."""
+    def __init__(self, classifier: Classifier, *, law: Law, num_classes: int, workers: int | None = None) -> None:
+        """Run ``classifier`` under noise that follows ``law``."""
         self._classifier = classifier
         self._m = num_classes
-        self._copies = NoisyCopies(sigma, workers)
+        self._one_shape = law.idealised is None
+        self._copies = NoisyCopies(law, workers)
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs and an empty tally."""
@@ -97,13 +98,15 @@ class HostBackend:
 
     def logits(self, part: Batch) -> AnyArray:
         """Return checked logits of these draws."""
-        noisy = np.empty((size(part), *self._x.shape[1:]), dtype=np.float32)
-        self._copies.write(noisy, part, self._x, self._addresses)
+        rows = size(part)
+        # Kernels may round differently for another shape: where bits count, a short batch is filled up.
+        noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
+        self._copies.write(noisy[:rows], part, self._x, self._addresses)
         values = np.asarray(self._classifier(noisy))
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
             raise ClassifierError(f"must return numbers; got dtype {values.dtype}")
-        return values
+        return values[:rows]
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
@@ -140,14 +143,15 @@ WORTH_A_THREAD = 1 << 16
 
 
 class NoisyCopies:
-    """Makes batches of noisy copies ``x + sigma * noise`` on the host, whole blocks side by side in threads.
+    """Makes batches of noisy copies on the host, whole blocks side by side in threads: as the law says.
 
     Which thread makes a block does not matter, since a block depends on its address alone.
     """
 
-    def __init__(self, sigma: float, workers: int | None = None) -> None:
+    def __init__(self, law: Law, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
-        self._sigma = np.float32(sigma)
+        self._from_words = cast(WordLaw, law) if law.draws == "words" else None
+        self._spread = np.float32(1.0 if law.draws == "words" else cast(NormalLaw, law).spread)
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._workers = workers or here or 1
         self._noise = PhiloxNoise()
@@ -165,16 +169,21 @@ class NoisyCopies:
                 whole.append((rows, address, x[piece.input]))
             else:
                 # A block that goes on in the next batch keeps its generator open, so this is not for threads.
-                self._noise.fill(rows, address, piece.low)
-                rows *= self._sigma
-                rows += x[piece.input]
+                self._fill(self._noise, rows, address, x[piece.input], piece.low)
         if whole:
             self._pool = self._pool or ThreadPoolExecutor(self._workers)
             list(self._pool.map(self._block, *zip(*whole, strict=True)))
 
     def _block(self, rows: Float32Array, address: Address, x: Float32Array) -> None:
-        PhiloxNoise().fill(rows, address, 0)
-        rows *= self._sigma
+        self._fill(PhiloxNoise(), rows, address, x, 0)
+
+    def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
+        if self._from_words is not None:
+            law = self._from_words
+            rows[...] = law.noisy(x, words(address, len(rows), law.words(x.shape), low))
+            return
+        noise.fill(rows, address, low)
+        rows *= self._spread
         rows += x
 
 

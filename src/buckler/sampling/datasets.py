@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
-from buckler.sampling.noise import Float32Array
 from buckler.sampling.values import check_value_range
-from buckler.types import FloatArray, IntArray
+from buckler.types import Float32Array, FloatArray, IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]
 

@@ -6,6 +6,7 @@ Inf are counted beside them and looked at when the engine settles.
 
 import struct
 from collections.abc import Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -14,8 +15,8 @@ from buckler.errors import InvalidInput
 from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NOISE_BLOCK, Address, Float32Array, NoiseKind
-from buckler.types import FloatArray, IntArray
+from buckler.sampling.noise import NOISE_BLOCK, Address, NoiseKind
+from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
 
 
 class CudaNoise:
@@ -58,21 +59,25 @@ class TorchBackend:
         self,
         classifier: Classifier,
         *,
-        sigma: float,
+        law: Law,
         num_classes: int,
         noise: NoiseKind,
         workers: int | None = None,
     ) -> None:
-        """Run ``classifier`` under noise of size ``sigma``."""
+        """Run ``classifier`` under noise that follows ``law``."""
         self._device = torch.device(classifier.device)
         if noise == "cuda" and self._device.type != "cuda":
             raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
         self._classifier = classifier
-        self._compiled = bool(getattr(classifier, "compiled", False))
-        self._sigma = float(np.float32(sigma))
+        # A compiled module is compiled for one shape, and kernels may round differently for another: where that counts,
+        # a short batch is filled up with rows that are not counted.
+        self._one_shape = bool(getattr(classifier, "compiled", False)) or law.idealised is None
         self._m = num_classes
         self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
-        self._on_host = NoisyCopies(sigma, workers)
+        self._on_host = NoisyCopies(law, workers)
+        if self._on_device is not None:
+            spread = np.float32(cast(NormalLaw, law).spread)
+            self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
@@ -88,8 +93,7 @@ class TorchBackend:
     def logits(self, part: Batch) -> torch.Tensor:
         """Return checked logits of these draws."""
         rows = size(part)
-        # A compiled module is compiled for one shape: a short batch is filled up with rows that are not counted.
-        total = max(rows, self.rows) if self._compiled else rows
+        total = max(rows, self.rows) if self._one_shape else rows
         if self._on_device is None:
             host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
             self._on_host.write(host[:rows], part, self._host_x, self._addresses)
@@ -109,7 +113,7 @@ class TorchBackend:
             address = self._addresses[piece.input].at(piece.block)
             noise.fill(noisy[row : row + len(piece)], address, piece.low)
             row += len(piece)
-        noisy[:rows].mul_(self._sigma).add_(self._x[self._send(inputs_of(part))])
+        noisy[:rows].mul_(self._spread).add_(self._x[self._send(inputs_of(part))])
         return noisy
 
     def step(self, part: Batch, slots: IntArray) -> None:

@@ -24,11 +24,12 @@ from buckler.errors import (
     check_whole,
     show,
 )
+from buckler.laws import law_of
 from buckler.sampling.backend import Backend, HostBackend, KeptScores
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import Float32Array, NoiseKind, Stream, check_address
-from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
+from buckler.sampling.noise import NoiseKind, Stream, check_address
+from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Law, SimplexMap
 
 BATCH_SIZE = 512
 """Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
@@ -49,13 +50,14 @@ class Tally:
 
 
 class Engine:
-    """Draws for one classifier at one sigma and seed; call it inside ``session()``."""
+    """Draws for one classifier under one law (a sigma is Gaussian) and one seed; call it inside ``session()``."""
 
     def __init__(
         self,
         classifier: Classifier,
         *,
-        sigma: float,
+        sigma: float | None = None,
+        law: Law | None = None,
         num_classes: int | None = None,
         seed: int = 0,
         batch_size: int = BATCH_SIZE,
@@ -64,18 +66,20 @@ class Engine:
     ) -> None:
         """Validate the settings and open a backend.
 
-        ``noise`` defaults to the device's own generator on cuda. ``workers`` threads make noise on the host, as many as
-        there are processors unless told; the draws are the same.
+        ``noise`` defaults to the device's own generator on cuda, for laws that are drawn from normals. ``workers``
+        threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
-        self.sigma = check_positive("sigma", sigma)
+        self.law = law_of(sigma, law)
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:
             raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
         self.num_classes = check_whole("num_classes", m, 2)
         self.seed = check_address(seed, "any", "selection").seed
-        self.noise: NoiseKind = noise or ("cuda" if classifier.device.startswith("cuda") else "philox")
-        check_choice("noise", self.noise, get_args(NoiseKind))
+        own = classifier.device.startswith("cuda") and self.law.draws == "gaussian"
+        self.noise: NoiseKind = noise or ("cuda" if own else "philox")
+        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws == "words":
+            raise InvalidInput(f"noise must be 'philox' for {self.law.describe()}, which is drawn from its words")
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
         self.classifier = classifier
@@ -86,12 +90,12 @@ class Engine:
         if self.classifier.backend == "numpy":
             if self.noise != "philox":
                 raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
-            return HostBackend(self.classifier, sigma=self.sigma, num_classes=self.num_classes, workers=self._workers)
+            return HostBackend(self.classifier, law=self.law, num_classes=self.num_classes, workers=self._workers)
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
             self.classifier,
-            sigma=self.sigma,
+            law=self.law,
             num_classes=self.num_classes,
             noise=self.noise,
             workers=self._workers,
@@ -120,6 +124,11 @@ class Engine:
         raises ends the drawing. Call inside ``session()``.
         """
         inputs = check_inputs(x, ids)
+        for name, one in zip(ids, inputs, strict=True):
+            try:
+                self.law.check_input(one)
+            except InvalidInput as problem:
+                raise InvalidInput(f"input {name!r}: {problem}") from None
         addresses = [check_address(self.seed, name, stream) for name in ids]
         edges = np.asarray(checkpoints, dtype=np.int64)
         m, segments = self.num_classes, len(edges)
@@ -173,6 +182,11 @@ class Engine:
             try:
                 self._backend.step(part, slots[low:high])
             except self._backend.out_of_memory as problem:
+                if self.law.idealised is None:
+                    raise ClassifierError(
+                        f"out of memory for a batch of {self.rows} rows, and {self.law.describe()} needs batches of "
+                        "one shape: use a smaller batch size"
+                    ) from problem
                 if self.rows == 1:
                     raise ClassifierError(f"out of memory for a single row ({show(str(problem), 80)})") from problem
                 self.rows = self._backend.rows = max(1, min(self.rows, total) // 2)

@@ -16,8 +16,8 @@ from buckler.sampling.adaptive import Decider, draw_until_decided
 from buckler.sampling.device import CudaNoise
 from buckler.sampling.engine import Engine
 from buckler.sampling.modules import TorchClassifier
-from buckler.sampling.noise import NOISE_BLOCK, Float32Array, check_address, gaussian
-from buckler.types import IntArray
+from buckler.sampling.noise import NOISE_BLOCK, check_address, gaussian
+from buckler.types import Float32Array, IntArray
 
 BLOCKS = 64
 """Blocks of noise that one look may take."""
@@ -39,7 +39,7 @@ class Attacked:
         if not isinstance(engine.classifier, TorchClassifier):
             raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
         self._engine, self._classifier, self._temperature = engine, engine.classifier, temperature
-        self._sigma = float(np.float32(engine.sigma))
+        self._sigma = float(np.float32(engine.law.unit))
         self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
         self.device = torch.device(self._classifier.device)
         self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None

@@ -10,7 +10,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import Float32Array
+from buckler.types import Float32Array
 
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM"}
 MAX_PIXELS = 64_000_000

@@ -1,4 +1,4 @@
-"""(seed, input id, stream, block) -> Gaussian noise, whatever the batch size, the order or the worker.
+"""(seed, input id, stream, block) -> noise, whatever the batch size, the order or the worker.
 
 The draws of an input form endless streams, ``selection`` and ``estimation`` for certificates, ``attack`` for finding
 points that may refute one and ``refutation`` for judging these, each cut into blocks of ``NOISE_BLOCK`` draws. A block
@@ -10,6 +10,9 @@ Two kinds of generator exist, and their values differ, so the kind is part of a 
 
 - ``philox``: NumPy's Philox-4x64 and its ziggurat, on the CPU. The same bits on every machine with the same NumPy.
 - ``cuda``: the device's own Philox-4x32. The same bits on the same kind of device with the same torch; fast.
+
+Laws that draw from words (``law.draws``) take the 64-bit outputs of that same Philox-4x64 in order: row r of a block
+has words ``[r W, (r + 1) W)``, wherever it is drawn, on the host or on a device.
 """
 
 import hashlib
@@ -21,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
+from buckler.types import Float32Array, WordArray
 
 NOISE_BLOCK = 128
 """Draws in a block of noise. Part of the addressing: another value would be another noise."""
@@ -29,7 +33,6 @@ Stream = Literal["selection", "estimation", "attack", "refutation"]
 """The first three letters are hashed, so they must differ."""
 
 NoiseKind = Literal["philox", "cuda"]
-Float32Array = npt.NDArray[np.float32]
 
 LARGEST_SEED = 2**53
 _PERSON = b"buckler-noise-1"
@@ -125,3 +128,18 @@ def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) 
     out = np.empty((rows, *shape), dtype=np.float32)
     PhiloxNoise().fill(out, address, low)
     return out
+
+
+def words(address: Address, rows: int, count: int, low: int = 0) -> WordArray:
+    """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
+
+    NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.
+
+    >>> a = Address(seed=0, input_id="7", stream="estimation")
+    >>> bool((words(a, 5, 3, low=2) == words(a, 7, 3)[2:]).all())
+    True
+    """
+    first = low * count
+    generator = np.random.Philox(key=address.key(), counter=first // 4)
+    skip = first % 4
+    return np.asarray(generator.random_raw(skip + rows * count)[skip:].reshape(rows, count), dtype=np.uint64)

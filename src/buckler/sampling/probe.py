@@ -1,7 +1,7 @@
 """What a classifier answers to a small fixed batch: how a run knows its model again.
 
-The batch holds addressed noise around a few inputs of the run, the first and the last among them, at the run's own
-sigma. The noise is always that of the CPU (``philox``), so that the batch is the same on every machine. Weights,
+The batch holds addressed noise around a few inputs of the run, the first and the last among them, under the run's own
+law. The noise is always that of the CPU (``philox``), so that the batch is the same on every machine. Weights,
 source code and settings are never looked at: whatever changes an answer is seen, and whatever does not is no change.
 """
 
@@ -17,7 +17,8 @@ from buckler.sampling.backend import KeptScores
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.engine import Engine
-from buckler.sampling.noise import Float32Array, content_id
+from buckler.sampling.noise import content_id
+from buckler.types import Float32Array, Law
 
 INPUTS = 8
 """Inputs that are asked about, at most: spread evenly from the first to the last."""
@@ -102,7 +103,7 @@ class Probe:
 
     ids: tuple[str, ...]
     x: Float32Array
-    sigma: float
+    law: Law
     num_classes: int
     seed: int
     batch_size: int
@@ -111,7 +112,7 @@ class Probe:
         """Return what a classifier answers, asked ``times`` times: it repeats itself if all answers are the same."""
         engine = Engine(
             classifier,
-            sigma=self.sigma,
+            law=self.law,
             num_classes=self.num_classes,
             seed=self.seed,
             batch_size=self.batch_size,

@@ -7,8 +7,7 @@ strong noise for pixels in [0, 1] and none for pixels up to 255.
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.sampling.noise import Float32Array
-from buckler.types import AnyArray, ArrayLike
+from buckler.types import AnyArray, ArrayLike, Float32Array
 
 ValueRange = tuple[float, float]
 

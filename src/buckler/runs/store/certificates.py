@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import atomic_write, parse_json
-from buckler.laws import named
+from buckler.laws import named, settled
 from buckler.records import Certificate, Claim
 from buckler.runs.store.tables import likely_rows, open_table
 from buckler.types import IntArray, Law
@@ -29,14 +29,20 @@ SCHEMA = pa.schema(
         pa.field("alpha", pa.float64(), nullable=False),
         pa.field("n", pa.int64(), nullable=False),
         pa.field("n0", pa.int64(), nullable=False),
-        pa.field("sigma", pa.float64(), nullable=False),
+        pa.field("sigma", pa.float64()),
         pa.field("map", pa.string(), nullable=False),
         pa.field("temperature", pa.float64()),
         pa.field("method", pa.string(), nullable=False),
         pa.field("sound", pa.bool_(), nullable=False),
         pa.field("uniform", pa.float64()),
+        pa.field("price", pa.float64()),
+        pa.field("law", pa.string()),
+        pa.field("law_parameters", pa.string()),
     ]
 )
+
+LATER = frozenset({"price", "law", "law_parameters"})
+"""Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
 
 
 BATCH = 1 << 16
@@ -102,6 +108,7 @@ def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
         labels = None
         if LABEL in table.column_names:
             labels = check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
+        table = with_later(table)
         missing = set(SCHEMA.names) - set(table.column_names)
         if missing:
             raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
@@ -131,17 +138,42 @@ def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row])
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
     """Return the certificate of a row, validated again: what follows from its own fields is recomputed."""
-    return Certificate(law=_gaussian(row.pop("sigma")), **row)
+    return Certificate(**_with_law(row))
 
 
 def claim_of(row: dict[str, Any]) -> Claim:
     """Return the certificate of a row, or the claim of one that says that its method is not sound."""
-    return certificate_of(row) if row["sound"] else Claim(law=_gaussian(row.pop("sigma")), **row)
+    return certificate_of(row) if row["sound"] else Claim(**_with_law(row))
+
+
+def with_later(table: pa.Table) -> pa.Table:
+    """Return a table with the columns that were not there in older ones, empty."""
+    for name in SCHEMA.names:
+        if name in LATER and name not in table.column_names:
+            table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
+    return table
+
+
+def _with_law(row: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields of a certificate: what an older table does not say is left to its default."""
+    sigma, name, parameters = row.pop("sigma"), row.pop("law"), row.pop("law_parameters")
+    law = _law(sigma, name, parameters)
+    if law.parameters.get("sigma") != sigma:
+        raise InvalidInput(f"sigma must be that of the law, {law.describe()}; got {sigma}")
+    return {"law": law, **{key: value for key, value in row.items() if key not in LATER or value is not None}}
 
 
 @lru_cache(maxsize=64)
-def _gaussian(sigma: float) -> Law:
-    return named("gaussian", {"sigma": sigma})
+def _law(sigma: float | None, name: str | None, parameters: str | None) -> Law:
+    if name is None:
+        return settled(sigma, None)
+    try:
+        found = parse_json((parameters or "{}").encode())
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"law_parameters must be an object of JSON; got {show(parameters)}")
+    return named(name, found)
 
 
 def _open(path: Path) -> pq.ParquetFile:

@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError, show
 from buckler.files import checksum, sync_folder
+from buckler.laws import LAWS
 from buckler.runs.spec import FIELDS, RunSpec, from_dict, hash_of
 from buckler.runs.store.sealed import TEMPORARY, newer, read_sealed, writing
 
@@ -114,6 +115,8 @@ def read_manifest(root: Path) -> tuple[dict[str, Any], RunSpec]:
     unknown = sorted(written.keys() - FIELDS)
     if unknown:
         raise newer(path, f"the specification says {unknown[0]!r}", values)
+    if written.get("law") not in {None, *LAWS}:
+        raise newer(path, f"its law is {show(written['law'])}", values)
     try:
         return values, from_dict(written)
     except InvalidInput as problem:

@@ -77,9 +77,10 @@ class SweepTable:
 def _read(path: Path) -> dict[str, pa.Table]:
     try:
         table = open_table(path, rows=likely_rows(path, per_byte=8), row_bytes=8192).read()
-        if table.schema.names != SCHEMA.names:
+        table = store.with_later(table)
+        if set(table.schema.names) != set(SCHEMA.names):
             raise ValueError("it has other columns")
-        table = table.cast(SCHEMA)
+        table = table.select(SCHEMA.names).cast(SCHEMA)
         if any(table[kind.name].null_count for kind in SCHEMA if not kind.nullable):
             raise ValueError("it lacks values")
         names = table["cell"].to_numpy(zero_copy_only=False)

@@ -1,0 +1,204 @@
+"""Gaussian noise on the grid of the inputs, in whole steps: what is certified is true of the floats that are computed.
+
+For inputs on a grid (8-bit images, steps of 1/255) let Q round to the grid. Cohen's theorem holds for the function
+``f o Q`` of real numbers, and at a point of the grid ``Q(x + sigma Z) = x + step M`` with M whole, independent in each
+coordinate and of known probabilities (T23). So M is drawn exactly, whole numbers are added, and each whole number has
+one float: no float is ever added to another.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import inf, nextafter
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.laws.gaussian import Gaussian
+from buckler.laws.thresholds import thresholds
+from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, RadiusKind, WordArray
+
+Steps = npt.NDArray[np.int32]
+
+FINEST = 1 << 20
+"""A step is a fraction with at most this denominator; the float nearest to it stands for it."""
+
+FARTHEST = 1 << 23
+"""Steps from 0 of a value at most: the floats of neighbours differ."""
+
+USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 15, 1, 256))
+"""Grids that are tried for a name, where an input is off the law's own."""
+
+TOP_BITS = 16
+"""The guide has an entry for each value of a word's highest bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridGaussian:
+    """Gaussian noise of standard deviation ``sigma``, rounded to whole ``step``s, for inputs on that grid.
+
+    **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as it computes, if it is one
+    function of its input. With ``clip`` noisy copies are cut to [0, clip] steps, always, as a part of the classifier.
+
+    >>> GridGaussian(0.25).describe()
+    'Gaussian noise with sigma 0.25 rounded to steps of 1/255'
+    """
+
+    sigma: float
+    step: float = 1.0 / 255.0
+    clip: int | None = None
+
+    name: ClassVar[str] = "grid"
+    norm: ClassVar[str] = "l2"
+    closed: ClassVar[bool] = False
+    kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = Gaussian.kinds
+    draws: ClassVar[Literal["gaussian", "words"]] = "words"
+    idealised: ClassVar[str | None] = None
+
+    def __post_init__(self) -> None:
+        """Refuse a sigma that is not above zero, and a step that is no simple fraction."""
+        object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
+        object.__setattr__(self, "step", check_positive("step", self.step))
+        if float(self.fraction) != self.step:
+            raise InvalidInput(
+                f"step must be a fraction such as 1/255, with a denominator up to {FINEST}; got {self.step}"
+            )
+        if self.clip is not None:
+            object.__setattr__(self, "clip", check_whole("clip", self.clip, 1, FARTHEST))
+
+    @property
+    def fraction(self) -> Fraction:
+        """The step as the fraction that it stands for."""
+        return Fraction(self.step).limit_denominator(FINEST)
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """What ``laws.named`` needs beside the name to make this law again."""
+        return {"sigma": self.sigma, "step": self.step, **({} if self.clip is None else {"clip": self.clip})}
+
+    @property
+    def unit(self) -> float:
+        """Sigma."""
+        return self.sigma
+
+    @property
+    def units(self) -> str:
+        """The units of radii, and where they hold."""
+        return f"in the units of the input, at the points of the grid of step {self.fraction},"
+
+    def describe(self) -> str:
+        """Return the noise in words."""
+        clipped = "" if self.clip is None else f" and clipped to 0 to {self.clip} steps"
+        return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.fraction}{clipped}"
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        """Return the radius of ``Gaussian(sigma)``: the theorem is about rounding and classifier as one function."""
+        return Gaussian(self.sigma).radius(margin, kind)
+
+    def margin(self, radius: float, kind: RadiusKind) -> float:
+        """Return the margin that a radius needs, as for ``Gaussian(sigma)``."""
+        return Gaussian(self.sigma).margin(radius, kind)
+
+    @property
+    def thresholds(self) -> WordArray:
+        """The words at which the noise rises by a step, exactly rounded up: see ``laws.thresholds``."""
+        return thresholds(Fraction(self.sigma), self.fraction)
+
+    def price(self, dimension: int, draws: int) -> float:
+        """Return ``draws dimension K 2^-64``, K the number of thresholds, rounded up (T24).
+
+        >>> GridGaussian(0.5).price(150_528, 100_000)
+        1.8898882458984192e-06
+        """
+        exact = Fraction(draws * dimension * max(4, len(self.thresholds)), 1 << 64)
+        return nextafter(float(exact), inf)
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return one word for each value."""
+        return int(np.prod(shape, dtype=np.int64))
+
+    def noise(self, words: WordArray) -> Steps:
+        """Return the noise of each word, in steps: how many thresholds it reaches, less half of them."""
+        found, doubtful = _guide(Fraction(self.sigma), self.fraction)
+        cell = (words >> np.uint64(64 - TOP_BITS)).astype(np.uint16)
+        steps = np.asarray(found[cell])
+        where = doubtful[cell]
+        half = len(self.thresholds) // 2
+        steps[where] = np.searchsorted(self.thresholds, words[where], side="right") - half
+        return steps
+
+    def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
+        """Return noisy copies ``[rows, *shape]`` of one input: whole numbers are added, then looked up."""
+        at = self.indices(x).astype(np.int32)
+        low, high = (int(end) for end in (at.min(initial=0), at.max(initial=0)))
+        total = self.noise(words)
+        total += at.reshape(-1)
+        if self.clip is not None:
+            np.clip(total, 0, self.clip, out=total)
+        half = len(self.thresholds) // 2
+        first, table = _table(self.fraction, (low - half) // 256, (high + half) // 256 + 1)
+        total -= np.int32(first)
+        return table[total].reshape(len(words), *x.shape)
+
+    def values(self, indices: AnyArray) -> Float32Array:
+        """Return the floats of whole numbers of steps: the one float that the classifier sees for each."""
+        return values_of(np.asarray(indices, dtype=np.int64), self.fraction)
+
+    def indices(self, x: Float32Array) -> IntArray:
+        """Return an input in whole steps, or say that it is off the grid, and which grid is nearest."""
+        found = np.rint(np.asarray(x, dtype=np.float64) / self.step)
+        off = ~(np.abs(found) <= FARTHEST)
+        at = np.where(off, 0.0, found).astype(np.int64)
+        off |= values_of(at, self.fraction) != x
+        if off.any():
+            value = float(np.asarray(x)[off][0])
+            nearest = float(values_of(np.rint(value / self.step), self.fraction))
+            raise InvalidInput(
+                f"an input must lie on the grid of its law, step {self.fraction}, where alone it holds; got "
+                f"{show(value)}, whose nearest point is {nearest:.9g}{_another(x)}. Rounding an input makes it another "
+                "one, certified in its own right"
+            )
+        return at
+
+    def check_input(self, x: Float32Array) -> None:
+        """Refuse an input off the grid, and one outside of the clipped range."""
+        at = self.indices(x)
+        if self.clip is not None and at.size and not 0 <= at.min() <= at.max() <= self.clip:
+            raise InvalidInput(
+                f"an input must lie within the clipped range of 0 to {self.clip} steps of {self.fraction}; "
+                f"got {at.min()} to {at.max()} steps"
+            )
+
+
+def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
+    """Return whole numbers of steps as float32: one division in float64, rounded once more."""
+    return np.asarray((indices * float(step.numerator) / float(step.denominator)), dtype=np.float64).astype(np.float32)
+
+
+def _another(x: Float32Array) -> str:
+    """Return which of the usual grids an input lies on, if any."""
+    for step in USUAL:
+        at = np.rint(np.asarray(x, dtype=np.float64) / float(step))
+        if np.array_equal(values_of(at, step), x):
+            return f"; all of the input lies on the grid of step {step}"
+    return ""
+
+
+@lru_cache(maxsize=8)
+def _guide(sigma: Fraction, step: Fraction) -> tuple[Steps, npt.NDArray[np.bool_]]:
+    """Return the noise at the first word of each cell of equal top bits, and whether the cell holds a threshold."""
+    edges = thresholds(sigma, step)
+    first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
+    last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
+    reached = np.searchsorted(edges, first, side="right")
+    doubtful = np.searchsorted(edges, last, side="right") != reached
+    return (reached - len(edges) // 2).astype(np.int32), doubtful
+
+
+@lru_cache(maxsize=32)
+def _table(step: Fraction, low: int, high: int) -> tuple[int, Float32Array]:
+    """Return a table of floats for whole numbers from ``256 low`` to ``256 high``, and its first number."""
+    return 256 * low, values_of(np.arange(256 * low, 256 * high + 1), step)

@@ -1,0 +1,228 @@
+"""Noise on a grid: exact thresholds, whole numbers added, the price, and the way of a law through every room."""
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flint import arb, ctx, fmpq
+
+import buckler
+from buckler.certify import budget
+from buckler.certify.ladder import Ladder
+from buckler.laws import GridGaussian, named, parse, settled
+from buckler.laws.grid import values_of
+from buckler.runs.certify import certify_evidence
+from buckler.runs.decide import decide
+from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec, from_dict, read_toml
+from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.decisions import read_decisions
+from buckler.runs.store.evidence import open_evidence
+from buckler.runs.target import Target
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from buckler.sampling.engine import Engine
+from buckler.sampling.noise import Address, words
+
+LAW = GridGaussian(0.25)
+
+
+def exact_threshold(k: int, sigma: Fraction, step: Fraction) -> int:
+    """Return ``ceil(2^64 Phi((k + 1/2) step / sigma))`` by ball arithmetic."""
+    ctx.prec = 300
+    t = fmpq(2 * k + 1, 2) * fmpq(step.numerator, step.denominator) / fmpq(sigma.numerator, sigma.denominator)
+    return int((arb(2) ** 64 * (-arb(t) / arb(2).sqrt()).erfc() / 2).ceil().unique_fmpz())
+
+
+@pytest.mark.parametrize(
+    ("sigma", "levels"),
+    [(0.01, 255), (0.12, 255), (0.25, 255), (0.5, 255), (1.0, 255), (4.0, 255), (0.01, 65535), (0.1, 65535)],
+)
+def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
+    law = GridGaussian(sigma, 1.0 / levels)
+    found = law.thresholds
+    half = len(found) // 2
+    # All of them where there are few, else both ends, the middle and every 97th: each anchor of the series is visited.
+    every = range(-half, half)
+    some = every if half < 1500 else sorted({*every[:40], *every[half - 40 : half + 40], *every[-40:], *every[::97]})
+    assert [k for k in some if int(found[k + half]) != exact_threshold(k, Fraction(sigma), law.fraction)] == []
+    # Beyond them on either side less than one word is left.
+    assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 64
+    assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
+
+
+def test_the_guide_finds_what_the_thresholds_say() -> None:
+    edges, half = LAW.thresholds[3:-3:7], len(LAW.thresholds) // 2
+    taken = np.concatenate([edges - np.uint64(1), edges, edges + np.uint64(1)])
+    for some in (taken, words(Address(0, "7", "estimation"), 1, 20_000)[0]):
+        assert np.array_equal(LAW.noise(some), np.searchsorted(LAW.thresholds, some, side="right") - half)
+    assert LAW.noise(np.array([0, (1 << 64) - 1], dtype=np.uint64)).tolist() == [-half, half]
+    # The planted bug: a threshold that counts from the word after it.
+    assert not np.array_equal(LAW.noise(taken), np.searchsorted(LAW.thresholds, taken, side="left") - half)
+
+
+def test_noisy_copies_are_points_of_the_grid() -> None:
+    x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
+    drawn = words(Address(3, "x", "estimation"), 50, LAW.words(x.shape))
+    copies = LAW.noisy(x, drawn)
+    assert copies.shape == (50, 2, 3)
+    assert copies.dtype == np.float32
+    steps = LAW.indices(copies) - LAW.indices(x)
+    assert np.array_equal(steps.reshape(50, 6), LAW.noise(drawn))
+    clipped = GridGaussian(0.25, clip=255).noisy(x, drawn)
+    assert np.array_equal(clipped, LAW.values(np.clip(LAW.indices(copies), 0, 255)))
+    assert clipped.min() == 0.0
+    assert clipped.max() == 1.0
+
+
+def test_words_of_a_row_do_not_depend_on_the_others() -> None:
+    address = Address(5, "a", "selection", 2)
+    whole = np.random.Philox(key=address.key()).random_raw(128 * 7).reshape(128, 7)
+    assert np.array_equal(words(address, 128, 7), whole)
+    for low, rows in ((0, 1), (1, 3), (5, 2), (127, 1)):
+        assert np.array_equal(words(address, rows, 7, low), whole[low : low + rows])
+
+
+def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
+    with pytest.raises(buckler.InvalidInput, match=r"got 0\.5, whose nearest point is 0\.501960814.*step 1/16"):
+        LAW.check_input(np.array([0.0, 0.5], dtype=np.float32))
+    for bad in (np.nan, np.inf, 1e30):
+        with pytest.raises(buckler.InvalidInput, match="grid"):
+            LAW.check_input(np.array([bad], dtype=np.float32))
+    with pytest.raises(buckler.InvalidInput, match="clipped range"):
+        GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([256])))
+    with pytest.raises(buckler.InvalidInput, match="grid"):  # the neighbouring float is another one
+        LAW.check_input(np.nextafter(LAW.values(np.array([77])), np.float32(1.0)))
+    LAW.check_input(LAW.values(np.arange(-300, 600)))
+
+
+def test_bytes_and_their_floats_are_the_same_points() -> None:
+    every = np.arange(256)
+    assert np.array_equal(LAW.indices((every / 255.0).astype(np.float32)), every)
+    assert np.unique(values_of(np.arange(-(1 << 16), 1 << 17), Fraction(1, 65535))).size == 3 << 16
+
+
+def test_a_law_is_written_in_one_way() -> None:
+    assert named("grid", {"sigma": 0.25}) == LAW
+    assert settled(0.25, "grid:clip=255") == GridGaussian(0.25, clip=255)
+    assert parse("grid:step=1/16, clip=16") == ("grid", {"step": 0.0625, "clip": 16})
+    for text, said in (("grid:step", "NAME:key=value"), ("grid:step=1/16,step=1/16", "NAME:key=value")):
+        with pytest.raises(buckler.InvalidInput, match=said):
+            parse(text)
+    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip; got 'lam'"):
+        settled(0.25, "grid:lam=2")
+    with pytest.raises(buckler.InvalidInput, match="sigma twice"):
+        settled(0.25, "grid:sigma=0.25")
+    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip; got none"):
+        settled(None, "grid")
+    with pytest.raises(buckler.InvalidInput, match="step must be a fraction"):
+        GridGaussian(0.25, step=0.1234567891234)
+    with pytest.raises(buckler.InvalidInput, match="law_parameters"):
+        settled(0.25, None, {"step": 1.0})
+
+
+SPEC: dict[str, Any] = {"model": "m", "data": "d", "num_classes": 2, "n": 100}
+
+
+def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
+    plain = RunSpec(**SPEC, sigma=0.5)
+    assert plain == RunSpec(**SPEC, law="gaussian:sigma=0.5") == RunSpec(**SPEC, law="gaussian", sigma=0.5)
+    assert not {"law", "law_parameters", "dimension"} & plain.as_dict().keys()
+    grid = RunSpec(**SPEC, sigma=0.5, law="grid")
+    assert grid == RunSpec(**SPEC, law="grid:sigma=0.5,step=1/255")
+    assert grid == from_dict(read_toml(grid.to_toml()))
+    assert grid.noise_law == GridGaussian(0.5)
+    assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, sigma=0.5, law="grid:clip=255").hash()}) == 3
+
+
+def test_the_price_is_taken_from_alpha_and_stated() -> None:
+    price = LAW.price(3072, 1000)
+    assert Fraction(price) >= Fraction(1000 * 3072 * len(LAW.thresholds), 1 << 64)
+    assert price == pytest.approx(1000 * 3072 * 1158 / 2.0**64)
+    certificate = buckler.certify_counts([990, 6, 4], law=LAW, dimension=3072, label=0)
+    assert certificate.price == price
+    assert certificate.alpha == 1e-3
+    left = budget.after_price(1e-3, price)
+    assert Fraction(left) + Fraction(price) <= Fraction(1e-3)
+    free = buckler.certify_counts([990, 6, 4], sigma=0.25, alpha=left, label=0)
+    assert certificate.margin == free.margin
+    assert f"{price:.2g} of the error probability pays for drawing" in str(certificate)
+    assert "idealised" not in str(certificate)
+    with pytest.raises(buckler.InvalidInput, match="dimension"):
+        buckler.certify_counts([990, 6, 4], law=LAW, label=0)
+
+
+def test_nothing_is_left_of_alpha() -> None:
+    huge = 1 << 60
+    certificates = buckler.certify_counts([[990, 6, 4], [99, 1, 0]], law=LAW, dimension=huge, label=[0, 0])
+    assert all(c.abstained and c.price > c.alpha for c in certificates)
+    with pytest.raises(buckler.InvalidInput, match="max_n"):
+        Ladder((0.1,), law=LAW, dimension=huge)
+    with pytest.raises(buckler.InvalidInput, match="cannot grow"):
+        Ladder((0.1,), law=LAW, dimension=3, max_n=200, exam_n=100)
+    with pytest.raises(buckler.InvalidInput, match="price"):
+        buckler.Certificate(**{n: getattr(_some(), n) for n in _some().__dataclass_fields__} | {"price": 0.1})
+
+
+def _some() -> buckler.Certificate:
+    return buckler.certify_counts([990, 6, 4], law=LAW, dimension=3, label=0)
+
+
+def mean(batch: Any) -> Any:
+    """Class 1 where the mean is above a half."""
+    over = np.asarray(batch).reshape(len(batch), -1).mean(axis=1) - 0.5
+    return np.stack([0 * over, over], axis=1)
+
+
+def test_a_model_in_hand() -> None:
+    smoothed = buckler.Smoothed(mean, law=LAW, num_classes=2)
+    x = LAW.values(np.array([200, 210, 180]))
+    certificate = smoothed.certify(x, n=500)
+    assert certificate.predicted == 1
+    assert certificate.law == LAW
+    assert certificate.price == LAW.price(3, 500)
+    decided = smoothed.decide(x, radii=[0.05, 0.1], max_n=2000)
+    assert decided.certificate.radius == 0.1
+    assert decided.certificate.price == LAW.price(3, 2000)
+    with pytest.raises(buckler.InvalidInput, match="grid"):
+        smoothed.certify(x + np.float32(1e-3))
+    with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and law"):
+        buckler.Smoothed(mean, 0.25, 2, law=LAW)
+
+
+def test_batches_have_one_shape() -> None:
+    shapes = set()
+
+    def spy(batch: Any) -> Any:
+        shapes.add(batch.shape)
+        return mean(batch)
+
+    engine = Engine(as_classifier(spy, num_classes=2), law=LAW, batch_size=64)
+    with engine.session():
+        votes = engine.votes(LAW.values(np.array([[130], [131]])), ["a", "b"], "estimation", 50)
+    assert shapes == {(64, 1)}
+    assert votes.sum(axis=1).tolist() == [50, 50]
+
+
+def test_runs_keep_the_law(tmp_path: Path) -> None:
+    x = LAW.values(np.array([[200, 210], [60, 50]])[:, None, :])
+    data = from_arrays(x, np.array([1, 0]))
+    spec = RunSpec(**SPEC, sigma=0.25, law="grid", n0=10)
+    sample(spec, as_classifier(mean, num_classes=2), data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    assert evidence.spec.dimension == 2
+    certificates, _ = certify_evidence(evidence)
+    assert [c.predicted for c in certificates] == [1, 0]
+    assert {c.price for c in certificates} == {LAW.price(2, 100)}
+    write_certificates(tmp_path / "c.parquet", certificates)
+    assert read_certificates(tmp_path / "c.parquet") == certificates
+    out = tmp_path / "decided.parquet"
+    target = Target((0.05,))
+    decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
+    assert [d.certificate.law for d in read_decisions(out)] == [LAW, LAW]
+    assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
+    larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10)
+    with pytest.raises(buckler.InvalidInput, match="cannot grow"):
+        decide(larger, target, as_classifier(mean, num_classes=2), data, out)
