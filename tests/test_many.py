@@ -232,3 +232,36 @@ def test_scores_of_many_are_certificates_too() -> None:
     scores = np.tile([[[0.9, 0.1], [0.8, 0.2]]], (3, 50, 1))
     assert isinstance(buckler.certify_scores(scores, sigma=0.5, label=[0, 0, 0]), Certificates)
     assert isinstance(buckler.certify_scores(scores[0], sigma=0.5, label=0), buckler.Certificate)
+
+
+@pytest.mark.parametrize("options", [{"n": 500}, {"max_n": 2000}, {}])
+def test_predictions_are_right_or_none_and_the_same_alone(options: Any) -> None:
+    found = smoothed().predict_many(POINTS, seed=1, alpha=1e-7, **options)
+    clear = np.abs(POINTS[:, 0]) > 0.45
+    assert (found[clear] == (POINTS[clear, 0] < 0)).all()
+    assert set(found[~clear]) <= {-1, 0, 1}
+    for i in (0, 20, 33):
+        alone = smoothed().predict(POINTS[i], seed=1, alpha=1e-7, **options)
+        assert (-1 if alone is None else alone) == found[i]
+
+
+def test_a_prediction_until_decided_takes_few_draws() -> None:
+    model = Counting()
+    assert smoothed(model).predict([0.8], max_n=100_000) == 0
+    assert sum(model.rows) < 300
+    with pytest.raises(buckler.InvalidInput, match="max_n is for drawing until decided"):
+        smoothed().predict([0.8], n=10, max_n=100)
+    with pytest.raises(buckler.InvalidInput, match="n must be"):
+        smoothed().predict([0.8], n=0)
+    assert smoothed().predict([0.8], n=5) is None  # five draws cannot say anything at 1e-3
+
+
+def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
+    law = buckler.laws.GridGaussian(0.5)
+    x = np.array([204 / 255, 0.0], dtype=np.float32)
+    grid = buckler.Smoothed(Counting(), law=law, num_classes=2)
+    price = law.price(2, 100)
+    assert price > 0.0
+    assert grid.predict(x, n=100) == 0
+    assert grid.predict(x, n=100, alpha=price) is None
+    assert grid.predict(x, max_n=100, alpha=price) is None

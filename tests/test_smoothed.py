@@ -1,5 +1,7 @@
 """Smoothed: from any callable to a certificate."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,8 +9,7 @@ import pytest
 from scipy.special import ndtr
 
 import buckler
-import buckler.smoothed as smoothed_module
-from buckler import many
+from buckler import many, predicting
 from buckler.types import AnyArray
 
 
@@ -203,9 +204,51 @@ def test_both_streams_come_from_one_engine(monkeypatch: pytest.MonkeyPatch) -> N
         made.append(options)
         return real(*arguments, **options)
 
-    monkeypatch.setattr(smoothed_module, "Engine", spy)
+    monkeypatch.setattr(predicting, "Engine", spy)
     smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
     smoothed.certify([0.6], n=10)
     smoothed.certify([0.6], n=10, map="softmax")
     smoothed.certify([0.6], target_radius=0.1)
     assert len(made) == 3
+
+
+def test_a_tensor_may_want_a_gradient_and_have_any_float_type() -> None:
+    torch = pytest.importorskip("torch")
+    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
+    x = torch.tensor([0.75, 0.0], requires_grad=True)
+    expected = smoothed.certify([0.75, 0.0], n=100)
+    assert smoothed.certify(x, n=100) == expected
+    assert smoothed.certify(x.bfloat16(), n=100) == expected
+    assert smoothed.certify_many(x[None], n=100) == [expected]
+
+
+def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "named_model_here.py").write_text(
+        "import numpy as np\n\n\ndef make():\n    return lambda batch: np.stack([batch[:, 0], -batch[:, 0]], axis=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    smoothed = buckler.Smoothed("named_model_here:make", sigma=0.5, num_classes=2)
+    monkeypatch.delitem(sys.modules, "named_model_here")
+    assert smoothed.certify([0.6], n=100) == buckler.Smoothed(half_space, 0.5, 2).certify([0.6], n=100)
+    assert repr(smoothed) == "Smoothed(named_model_here:make, law=Gaussian(sigma=0.5), num_classes=2)"
+    assert repr(buckler.Smoothed(half_space, 0.25, 2)).startswith("Smoothed(half_space, law=Gaussian(sigma=0.25)")
+    with pytest.raises(buckler.InvalidInput, match=r"model must be package\.module:factory, FILE\.onnx"):
+        buckler.Smoothed("resnet", sigma=0.5)
+
+
+@pytest.mark.parametrize("kind", ["module", "estimator"])
+def test_a_model_may_stand_where_a_factory_is_expected(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch" if kind == "module" else "sklearn")
+    made = {
+        "module": "from torch import nn\n\nready = nn.Linear(2, 3)\n",
+        "estimator": "from sklearn.naive_bayes import GaussianNB\n\n"
+        "ready = GaussianNB().fit([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]], [0, 1, 2])\n",
+    }
+    (tmp_path / f"ready_{kind}.py").write_text(made[kind])
+    monkeypatch.chdir(tmp_path)
+    smoothed = buckler.Smoothed(f"ready_{kind}:ready", sigma=0.5)
+    monkeypatch.delitem(sys.modules, f"ready_{kind}")
+    assert smoothed.classifier.num_classes == 3
+    assert smoothed.certify([0.5, 0.5], n=10).n == 10

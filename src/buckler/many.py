@@ -1,20 +1,22 @@
 """Many inputs through one engine: batches are filled across inputs, and an interrupt leaves what is finished."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from buckler.certify import budget
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import limits_of_counts
 from buckler.certify.decided import Decided
 from buckler.certify.issue import MarginLimits, issue
 from buckler.certify.ladder import Ladder
+from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
 from buckler.certify.scores import limits_of_scores
-from buckler.errors import ClassifierError, InvalidInput, show
+from buckler.errors import ClassifierError, InvalidInput, check_whole, show
 from buckler.plans import FixedDraws
 from buckler.records import Certificate
 from buckler.sampling.adaptive import draw_until_decided
@@ -23,9 +25,7 @@ from buckler.sampling.batches import Request
 from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import Stream, content_id
 from buckler.types import AnyArray, ArrayLike, Float32Array, IntArray
-
-Show = Callable[[float, int], None]
-"""Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
+from buckler.waiting import Show
 
 BATCHES = 64
 """Batches whose inputs are drawn together: only the last of them may not be full."""
@@ -129,6 +129,26 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
     unseen = np.flatnonzero(test.n == 0)
     standing = (test.decided(i, ids[i], n0) for i in range(unseen[0] if unseen.size else len(ids)))
     return [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
+
+
+def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:
+    """Return the predicted class of each input, -1 for none, from ``n`` draws or until decided within ``max_n``.
+
+    The price of drawing is taken from ``alpha`` first; where nothing is left, nothing is predicted.
+    """
+    x, ids, _, engine = inputs
+    draws = check_whole("n", n, 1) if max_n is None else check_whole("max_n", max_n, 1)
+    level = budget.after_price(alpha, budget.price_of(engine.law, x[0].size, draws))
+    if level == 0.0:
+        return np.full(len(ids), ABSTAINED, dtype=np.int64)
+    with engine.session():
+        if max_n is None:
+            watch = _Watch(tell, 0, len(ids), draws)
+            return predicted_class(inputs.votes("estimation", draws, progress=watch), alpha=level)
+        test = PredictionTest(len(ids), engine.num_classes, alpha=level, max_n=draws)
+        for _ in draw_until_decided(engine, x, ids, test):
+            tell(len(ids) - test.undecided.size, len(ids))
+        return test.answers
 
 
 def names_of(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:

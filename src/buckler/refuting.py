@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 
 from buckler.errors import InvalidInput
-from buckler.many import Inputs, Show
+from buckler.many import Inputs
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.sampling.noise import content_id
 from buckler.types import FloatArray, IntArray, Law
+from buckler.waiting import Show
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack

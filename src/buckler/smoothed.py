@@ -1,14 +1,12 @@
 """A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Unpack
+from collections.abc import Sequence
+from typing import Unpack
 
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
-from buckler.errors import InvalidInput, check_label
-from buckler.laws import law_of
-from buckler.many import Inputs, Show, axes_explained, certify_each, decide_each, names_of
+from buckler.errors import InvalidInput
+from buckler.many import Inputs, axes_explained, certify_each, decide_each
 from buckler.plans import (
     CertifyOptions,
     DecideOptions,
@@ -18,23 +16,22 @@ from buckler.plans import (
     selection_draws,
     to_decide,
 )
+from buckler.predicting import Predictor
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.refuting import RefuteOptions, refute_each
-from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import BATCH_SIZE, Engine
-from buckler.sampling.noise import seed_of
-from buckler.sampling.values import as_floats, check_value_range
-from buckler.types import ArrayLike, Float32Array, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
+from buckler.waiting import Show, shown
 
 
-class Smoothed:
+class Smoothed(Predictor):
     """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
 
     Sigma and radii are in the units of the input.
 
-    ``model`` is a torch module, a scikit-learn classifier, the path of an ONNX file, or any callable that turns a batch
-    into logits. Noise is added to the input as given, so any normalisation belongs inside of the model.
+    ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
+    commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
+    ``package.module:factory``. Noise is added to the input as given, so any normalisation belongs inside of the model.
 
     ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
@@ -47,24 +44,6 @@ class Smoothed:
     >>> certificate.predicted, round(certificate.radius, 3)
     (1, 1.089)
     """
-
-    def __init__(
-        self,
-        model: Any,
-        sigma: float | None = None,
-        num_classes: int | None = None,
-        *,
-        law: Law | None = None,
-        value_range: tuple[float, float] | None = None,
-    ) -> None:
-        """Hold the model; nothing is drawn yet."""
-        self.law = law_of(sigma, law)
-        self.value_range = None if value_range is None else check_value_range(value_range)
-        self.classifier = as_classifier(model, num_classes=num_classes)
-
-    def __repr__(self) -> str:
-        """Return the model, the noise and the classes."""
-        return f"Smoothed({self.classifier!r}, law={self.law}, num_classes={self.classifier.num_classes})"
 
     def certify(
         self,
@@ -147,7 +126,7 @@ class Smoothed:
             return Certificates((one.certificate for one in decided), asked=len(inputs.x))
         terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
         plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
-        with _shown("certifying", progress) as show, axes_explained(inputs):
+        with shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)
         return Certificates(made, asked=len(inputs.x))
 
@@ -244,45 +223,11 @@ class Smoothed:
         """Return ``refute`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each."""
         check_keywords(options, RefuteOptions.__optional_keys__)
         inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
-        with _shown("refuting", progress) as show, axes_explained(inputs):
+        with shown("refuting", progress) as show, axes_explained(inputs):
             return refute_each(inputs, certificates, self.value_range, options, show)
 
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
         ladder = ladder_of(self.law, options, inputs.x[0].size)
         n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
-        with _shown("deciding", progress) as show, axes_explained(inputs):
+        with shown("deciding", progress) as show, axes_explained(inputs):
             return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
-
-    def _inputs(
-        self,
-        x: ArrayLike,
-        labels: ArrayLike | None,
-        ids: Sequence[str] | None,
-        seed: int | None,
-        batch_size: int | None,
-    ) -> Inputs:
-        points = as_floats("x", x, self.value_range)
-        if points.ndim < 2 or points.size == 0:
-            raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
-        rows = BATCH_SIZE if batch_size is None else batch_size
-        engine = Engine(self.classifier, law=self.law, seed=seed_of(seed), batch_size=rows)
-        classes = None if labels is None else check_label(labels, engine.num_classes, len(points))
-        return Inputs(points, names_of(ids, points), classes, engine)
-
-    def _point(self, x: ArrayLike) -> Float32Array:
-        point = as_floats("x", x, self.value_range)
-        if point.ndim == 0 or point.size == 0:
-            raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
-        return point
-
-
-@contextmanager
-def _shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
-    """Yield what shows how far it is: the caller's own function, or a bar."""
-    if callable(progress):
-        yield progress
-        return
-    from buckler.waiting import bar
-
-    with bar(what, quiet=progress is False) as advance:
-        yield advance

@@ -1,11 +1,11 @@
 """A bar while something is counted, on a terminal or in a notebook; hidden where there is neither."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+Show = Callable[[float, int], None]
+"""Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
 
 
 class Advance(Protocol):
@@ -18,6 +18,16 @@ class Advance(Protocol):
 @contextmanager
 def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
     """Yield a function that moves the bar; before its first call only the time is shown."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True, markup=False, emoji=False)
     hidden = quiet or not (console.is_terminal or console.is_jupyter)
@@ -31,3 +41,13 @@ def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True
             progress.update(task, completed=done, total=total, rate=rate)
 
         yield advance
+
+
+@contextmanager
+def shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
+    """Yield what shows how far it is: the caller's own function, a bar, or nothing for ``progress=False``."""
+    if progress is False or callable(progress):
+        yield progress or (lambda _done, _total: None)
+    else:
+        with bar(what, quiet=False) as advance:
+            yield advance

@@ -23,7 +23,7 @@ PAGES = {
     if page.parent.name != "reproduction"
 }
 TUTORIALS = {name for name in PAGES if name.startswith("docs/tutorials/")}
-RUN = {*TUTORIALS, "docs/index.md", "docs/commands.md"}
+RUN = {*TUTORIALS, "docs/index.md", "docs/commands.md", "docs/coming-from.md"}
 """Pages that are run whole: tutorials by ``test_tutorials``, the first page by ``test_site``, commands here."""
 
 LANGUAGES = {"python", "sh", "toml", "text", "drawing"}
@@ -49,6 +49,11 @@ def test_the_page_of_commands_runs(folder: Path) -> None:
     for name in ("evidence", "tests"):
         (folder / name).symlink_to(ROOT / name)
     assert run_page(PAGES["docs/commands.md"], "commands.md") == 7
+
+
+@pytest.mark.usefixtures("folder")
+def test_the_page_for_those_who_come_from_elsewhere_runs() -> None:
+    assert run_page(PAGES["docs/coming-from.md"], "coming-from.md") == 4
 
 
 def linear(batch: Any) -> Any:

@@ -13,6 +13,7 @@ makes the certificate.
 - ``tangents``: from a mean of ``X_A - c X_j`` to the second margin; ``margins``: the two margins.
 - ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided;
   ``decided.Decided``: how one input ended or stands.
+- ``predictions``: the class that the smoothed classifier predicts, or an abstention; fixed n or any-time.
 - ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
 

@@ -13,8 +13,7 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from buckler.errors import InvalidInput, MissingExtra, check_choice, check_float_array, check_whole, show
-from buckler.sampling.weights import weight_files
+from buckler.errors import InvalidInput, check_choice, check_float_array, check_whole, show
 from buckler.types import AnyArray
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -42,13 +41,14 @@ class Classifier(Protocol):
         ...
 
 
-class _OnHost:
+class OnHost:
     """What classifiers of NumPy arrays have in common."""
 
     backend: Literal["numpy", "torch"] = "numpy"
     device = "cpu"
 
     def __init__(self, num_classes: int | None = None) -> None:
+        """Start without files."""
         self.num_classes = num_classes
         self.files: Mapping[str, str] = {}
 
@@ -57,7 +57,7 @@ class _OnHost:
         return nullcontext()
 
 
-class CallableClassifier(_OnHost):
+class CallableClassifier(OnHost):
     """Any callable from a float32 NumPy batch to logits."""
 
     def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
@@ -70,7 +70,7 @@ class CallableClassifier(_OnHost):
         return self._call(batch)
 
 
-class EstimatorClassifier(_OnHost):
+class EstimatorClassifier(OnHost):
     """A fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
 
     Inputs of any shape are flattened to the rows that scikit-learn expects. Class k is the k-th of ``classes_``.
@@ -94,39 +94,6 @@ class EstimatorClassifier(_OnHost):
             return np.asarray(np.log(np.maximum(self._estimator.predict_proba(rows), floor)))
         values = np.asarray(self._estimator.decision_function(rows))
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values
-
-
-class OnnxClassifier(_OnHost):
-    """An ONNX file with one input, run by onnxruntime; its first output is taken as logits."""
-
-    def __init__(self, path: str | Path, threads: int | None = None) -> None:
-        """Load the file on the CPU, with ``threads`` threads or as many as onnxruntime likes."""
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingExtra("onnxruntime", "onnx") from None
-        if not Path(path).is_file():
-            raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        if threads is not None:
-            options.intra_op_num_threads = check_whole("threads", threads, 1)
-        try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as problem:
-            raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
-        inputs = self._session.get_inputs()
-        if len(inputs) != 1 or inputs[0].type not in {"tensor(float)", "tensor(double)", "tensor(float16)"}:
-            raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
-        self._input = inputs[0].name
-        self._type = {"tensor(float)": np.float32, "tensor(double)": np.float64}.get(inputs[0].type, np.float16)
-        last = self._session.get_outputs()[0].shape
-        super().__init__(last[-1] if last and isinstance(last[-1], int) else None)
-        self.files = weight_files(Path(path))
-
-    def __call__(self, batch: AnyArray, /) -> AnyArray:
-        """Return the first output."""
-        return np.asarray(self._session.run(None, {self._input: batch.astype(self._type, copy=False)})[0])
 
 
 class _NormalizedCallable:
@@ -195,6 +162,8 @@ def as_classifier(
     if isinstance(model, Classifier):
         made = model
     elif isinstance(model, (str, Path)):
+        from buckler.sampling.onnx_files import OnnxClassifier
+
         made = OnnxClassifier(model)
     elif hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
         made = EstimatorClassifier(model)

@@ -6,7 +6,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
+from buckler.sampling.classifiers import Classifier, EstimatorClassifier
+from buckler.sampling.onnx_files import OnnxClassifier
 
 
 def environment(classifier: Classifier) -> dict[str, str]:

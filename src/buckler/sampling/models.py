@@ -1,6 +1,7 @@
 """What ``--model`` means: a name or path -> a classifier; ``resolve_model`` is the one door.
 
-- ``package.module:factory``: a function of the user's own that returns the model, called without arguments.
+- ``package.module:factory``: a function of the user's own that returns the model, called without arguments; or the
+  model itself, a torch module or a fitted estimator.
 - ``file.onnx``: run by onnxruntime.
 - ``resnet110:weights.safetensors``: a built-in architecture and its weights.
 - ``hf:FOLDER``: a transformers image classifier saved in a local folder; its image processor is put inside.
@@ -157,22 +158,31 @@ def modules_here() -> Iterator[None]:
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
     """Return the function that ``package.module:function`` names; modules beside the user's terminal are found too."""
-    module, colon, function = name.partition(":")
-    if not colon or not function.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
-        raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
-    with modules_here():
-        try:
-            found = getattr(importlib.import_module(module), function, None)
-        except Exception as problem:
-            text = show(" ".join(str(problem).split()), 200)
-            raise InvalidInput(f"{what} {name} cannot be imported: {type(problem).__name__}: {text}") from problem
+    found = _find(name, what)
     if not callable(found):
+        module, _, function = name.partition(":")
         raise InvalidInput(f"{what}: module {module!r} has no function {function!r}")
     return cast(Callable[..., Any], found)
 
 
+def _find(name: str, what: str) -> Any:
+    module, colon, thing = name.partition(":")
+    if not colon or not thing.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
+        raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
+    with modules_here():
+        try:
+            return getattr(importlib.import_module(module), thing, None)
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 200)
+            raise InvalidInput(f"{what} {name} cannot be imported: {type(problem).__name__}: {text}") from problem
+
+
 def call_factory(module: str, factory: str, what: str = "model") -> Any:
-    """Return what ``module:factory`` returns."""
+    """Return what ``module:factory`` returns; a model that stands there itself is taken as it is."""
+    there = _find(f"{module}:{factory}", what)
+    is_estimator = hasattr(there, "predict_proba") or hasattr(there, "decision_function")
+    if is_module(there) or (is_estimator and not isinstance(there, type)):
+        return there
     found = find_function(f"{module}:{factory}", what)
     with modules_here():
         try:

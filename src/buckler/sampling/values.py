@@ -4,6 +4,8 @@ Sigma and the radius are in the units of the values that the model is given, so 
 strong noise for pixels in [0, 1] and none for pixels up to 255.
 """
 
+from typing import Any
+
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
@@ -38,6 +40,14 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
     return table.astype(np.float32)[pixels]
 
 
+def on_host(x: Any) -> Any:
+    """Return a torch tensor without its gradient and on the host, whatever its float type; other things as they are."""
+    if not hasattr(x, "detach"):
+        return x
+    tensor = x.detach().cpu()
+    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+
+
 def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None) -> Float32Array:
     """Return one input as float32: floats as they are, whole numbers only where their range is declared.
 
@@ -45,7 +55,7 @@ def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None) -> Float3
     lie in it.
     """
     try:
-        array: AnyArray = np.asarray(x)
+        array: AnyArray = np.asarray(on_host(x))
     except ValueError:
         raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
     if array.dtype.kind in "iu" and value_range is None:

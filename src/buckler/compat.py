@@ -1,0 +1,145 @@
+"""Classes with the names and arguments of other tools, so that a script of theirs changes one import.
+
+- ``Smooth``: as in locuslab/smoothing (Cohen et al. 2019), ``from core import Smooth``.
+- ``PyTorchRandomizedSmoothing``: as in the Adversarial Robustness Toolbox, for ``certify`` and ``predict``.
+
+The radius is by default that of the top class alone (``top_class``), as there, never larger than their formula gives:
+limits are rounded outward. With ``method="exact"`` it is larger wherever a third class holds votes. Noise has a seed,
+from the operating system unless told, and different inputs never share it. What else differs is told on the page
+"Coming from elsewhere".
+"""
+
+from typing import Any
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
+from buckler.sampling.noise import seed_of
+from buckler.sampling.values import on_host
+from buckler.smoothed import Smoothed
+from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray
+
+
+class Smooth:
+    """A smoothed classifier as in locuslab/smoothing: ``certify`` returns (class or -1, radius), ``predict`` a class.
+
+    >>> def sign(batch):
+    ...     return np.stack([-batch[:, 0], batch[:, 0]], axis=1)
+    >>> Smooth(sign, 2, 0.5, seed=0).certify(np.array([1.0]), 100, 1000, 0.001, 400)
+    (1, 0.8811258568475192)
+    """
+
+    ABSTAIN = -1
+
+    def __init__(
+        self,
+        base_classifier: Any,
+        num_classes: int,
+        sigma: float,
+        *,
+        method: str = "top_class",
+        seed: int | None = None,
+    ) -> None:
+        """Hold the classifier, which maps a batch to logits; ``seed`` is kept, so that a run can be repeated."""
+        self.base_classifier, self.num_classes, self.sigma = base_classifier, num_classes, sigma
+        self.method, self.seed = method, seed_of(seed)
+        self._smoothed = Smoothed(base_classifier, sigma, num_classes)
+
+    def certify(self, x: ArrayLike, n0: int, n: int, alpha: float, batch_size: int) -> tuple[int, float]:
+        """Return the class, certified with error at most ``alpha``, and its l2 radius; (-1, 0.0) for an abstention.
+
+        **Guarantee.** With probability at least ``1 - alpha`` the class is -1, or the smoothed classifier predicts it
+        everywhere within the radius of ``x``. Selection is by ``n0`` draws, the limit from ``n`` others.
+        """
+        made = self._smoothed.certify_many(
+            np.asarray(on_host(x))[None],
+            n=n,
+            n0=n0,
+            alpha=alpha,
+            seed=self.seed,
+            method=self.method,
+            batch_size=batch_size,
+            progress=False,
+        )[0]
+        return (self.ABSTAIN if made.predicted is None else made.predicted), made.radius
+
+    def predict(self, x: ArrayLike, n: int, alpha: float, batch_size: int) -> int:
+        """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""
+        x = np.asarray(on_host(x))[None]
+        return int(
+            self._smoothed.predict_many(x, n=n, alpha=alpha, seed=self.seed, batch_size=batch_size, progress=False)[0]
+        )
+
+
+class PyTorchRandomizedSmoothing:
+    """A smoothed classifier as in the Adversarial Robustness Toolbox, to certify and to predict; it does not train.
+
+    ``sample_size`` draws select the class, and are all that ``predict`` uses; ``scale`` is sigma. ``loss`` and
+    ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the range of the
+    inputs, and inputs outside of it are refused.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        loss: Any,
+        input_shape: tuple[int, ...],
+        nb_classes: int,
+        optimizer: Any = None,
+        channels_first: bool = True,
+        clip_values: tuple[float, float] | None = None,
+        *,
+        sample_size: int = 32,
+        scale: float = 0.1,
+        alpha: float = 0.001,
+        device_type: str | None = None,
+        method: str = "top_class",
+        seed: int | None = None,
+    ) -> None:
+        """Hold the model; only channels first can be said here."""
+        if not channels_first:
+            raise InvalidInput("channels_first must be True: inputs are given to the model as they are")
+        if device_type not in {None, "cpu", "gpu"}:
+            raise InvalidInput(f"device_type must be 'cpu' or 'gpu'; got {show(device_type)}")
+        if device_type == "gpu" and hasattr(model, "cuda"):
+            model = model.cuda()
+        self.model, self.loss, self.optimizer = model, loss, optimizer
+        self.input_shape, self.nb_classes, self.clip_values = tuple(input_shape), nb_classes, clip_values
+        self.sample_size, self.scale = check_whole("sample_size", sample_size, 1), check_positive("scale", scale)
+        self.alpha, self.method, self.seed = check_alpha(alpha), method, seed_of(seed)
+        self._smoothed = Smoothed(model, scale, nb_classes, value_range=clip_values)
+
+    def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[IntArray, FloatArray]:
+        """Return the class of each input, -1 for an abstention, and the certified radii, 0 for an abstention.
+
+        **Guarantee.** That of ``Smoothed.certify`` at ``alpha`` for each input.
+        """
+        made = self._smoothed.certify_many(
+            self._inputs(x),
+            n=n,
+            n0=self.sample_size,
+            alpha=self.alpha,
+            seed=self.seed,
+            method=self.method,
+            batch_size=batch_size,
+            progress=False,
+        )
+        return made.predicted, made.radii
+
+    def predict(self, x: ArrayLike, batch_size: int = 128) -> FloatArray:
+        """Return a row for each input, one at the predicted class, all zeros for an abstention (T18a)."""
+        found = self._smoothed.predict_many(
+            self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed, batch_size=batch_size, progress=False
+        )
+        rows: FloatArray = np.eye(self.nb_classes + 1)[found][:, : self.nb_classes]
+        return rows
+
+    def fit(self, *_arguments: Any, **_options: Any) -> None:
+        """Refuse: training is done elsewhere."""
+        raise InvalidInput("training is not done here: train with noise beforehand, for example by `buckler train`")
+
+    def _inputs(self, x: ArrayLike) -> AnyArray:
+        points = np.asarray(on_host(x))
+        if points.shape[1:] != self.input_shape:
+            raise InvalidInput(f"x must have shape [inputs, *{self.input_shape}]; got {points.shape}")
+        return points
