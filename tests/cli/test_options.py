@@ -322,6 +322,7 @@ TABLE: dict[str, dict[str, Row]] = {
     "compact": {"--json": Row("--json")},
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
+        "--law": Row("--law splitting", "code", refused=("--law ablation", "--law splitting")),
         "--lam": Row(
             "--lam 2", "call:train", base="train digits --lam 2.5",
             refused=("--lam 2", "=train digits --lam 0.3", f"={DENOISER.replace('--sigma', '--lam')}"),

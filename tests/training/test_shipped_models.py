@@ -78,6 +78,7 @@ def test_certified_tables_are_those_of_the_recorded_evidence() -> None:
             evidence = open_evidence(ROOT / folder)
             assert evidence.spec.model.endswith(f"/{card.weights}")
             certificates, labels = certify_evidence(evidence, alpha=table["alpha"], n=10_000)
+            assert labels is not None
             assert len(certificates) == table["inputs"]
             right = [c.predicted == label for c, label in zip(certificates, labels, strict=True)]
             for radius, share in table["accuracy"].items():
