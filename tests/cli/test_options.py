@@ -14,6 +14,7 @@ import shlex
 import shutil
 from dataclasses import dataclass
 from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +323,7 @@ TABLE: dict[str, dict[str, Row]] = {
     "compact": {"--json": Row("--json")},
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
+        "--law": Row("--law splitting", "code", refused=("--law ablation", "--law splitting")),
         "--lam": Row(
             "--lam 2", "call:train", base="train digits --lam 2.5",
             refused=("--lam 2", "=train digits --lam 0.3", f"={DENOISER.replace('--sigma', '--lam')}"),
@@ -410,6 +412,7 @@ TABLE: dict[str, dict[str, Row]] = {
 }  # fmt: skip
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Return the commands by name, the program itself under the empty one."""
     group: Any = typer.main.get_command(command_line.app)

@@ -13,6 +13,7 @@ from buckler.cli.interrupts import interruptible
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
+from buckler.runs.without_chance import with_draws
 from buckler.waiting import bar
 
 INTERRUPTED = 3
@@ -132,7 +133,7 @@ def sample(
         "value_range": values("value_range", value_range, float) or None, "every": every, "limit": limit,
         "ids": values("ids", ids, str) or None, "denoiser": denoiser,
     }  # fmt: skip
-    settings = settings_from(spec, given)
+    settings = with_draws(settings_from(spec, given))
     options.check_given(settings, "model", "data", "n")
     with interruptible():
         try:

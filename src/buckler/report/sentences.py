@@ -10,7 +10,7 @@ from buckler.certify.registry import methods
 from buckler.evaluate.curves import false_certificates
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
-from buckler.soundness import ANYTIME
+from buckler.soundness import ALL_COPIES, ANYTIME
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """The folders of a path, a drive's letter included; what stands before a colon is a kind of model, and stays."""
@@ -99,12 +99,16 @@ def promise(groups: Sequence[Sequence[Certificate]], delta: float) -> str:
     alpha, law = max(certificate.alpha for certificate in every), every[0].law
     closed = all(certificate.law.closed for certificate in every)
     sizes = dict.fromkeys((len(group), max(certificate.alpha for certificate in group)) for group in groups)
-    wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes]
+    wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
+    risk = (
+        f"is wrong with probability at most {alpha:g} over its draws of noise. With probability at least "
+        f"{confidence(delta)}, no more than {' or '.join(wrong)} certificates of a run by one method are wrong: that is "
+        "the shaded band"
+    )
     return (
         f"Each certificate says that the smoothed classifier, not the model itself, predicts one class everywhere in "
-        f"{'a closed' if closed else 'an open'} {law.norm} ball around the input, {law.units}, and is wrong with "
-        f"probability at most {alpha:g} over its draws of noise. With probability at least {confidence(delta)}, no "
-        f"more than {' or '.join(wrong)} certificates of a run by one method are wrong: that is the shaded band."
+        f"{'a closed' if closed else 'an open'} {law.norm} ball around the input, {law.units}, and "
+        f"{risk if alpha else 'is exact: no error probability is left'}."
     )
 
 
@@ -119,6 +123,11 @@ def described(groups: Sequence[Sequence[Certificate]], model: str, data: str) ->
     ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
     size = f"{total:,} input{'' if total == 1 else 's'}"
+    if all(certificate.method == ALL_COPIES for certificate in every):
+        return (
+            f"{model}, smoothed by {noise}, was certified on {size} of {data}, from all {draws[0]:,} copies of each, "
+            "which are all there are: they name the class, nothing was left to chance, and there is no band."
+        )
     return (
         f"{model}, smoothed by {noise}, was certified on {size} of {data}, with {count} each; the class was "
         f"{' or '.join(ways)}."

@@ -78,7 +78,7 @@ class Engine:
         self.seed = check_address(seed, "any", "selection").seed
         own = classifier.device.startswith("cuda") and self.law.draws == "gaussian"
         self.noise: NoiseKind = noise or ("cuda" if own else "philox")
-        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws == "words":
+        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws != "gaussian":
             raise InvalidInput(f"noise must be 'philox' for {self.law.describe()}, which is drawn from its words")
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
