@@ -13,8 +13,7 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass
-from functools import partial
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
