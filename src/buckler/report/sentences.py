@@ -102,8 +102,8 @@ def promise(groups: Sequence[Sequence[Certificate]], delta: float) -> str:
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
     risk = (
         f"is wrong with probability at most {alpha:g} over its draws of noise. With probability at least "
-        f"{confidence(delta)}, no more than {' or '.join(wrong)} certificates of a run by one method are wrong: that is "
-        "the shaded band"
+        f"{confidence(delta)}, no more than {' or '.join(wrong)} certificates of a run by one method are wrong: that "
+        "is the shaded band"
     )
     return (
         f"Each certificate says that the smoothed classifier, not the model itself, predicts one class everywhere in "
