@@ -13,7 +13,7 @@ import re
 import shlex
 import shutil
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -445,6 +445,7 @@ TABLE: dict[str, dict[str, Row]] = {
 }  # fmt: skip
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Return the commands by name, the program itself under the empty one."""
     group: Any = typer.main.get_command(command_line.app)
