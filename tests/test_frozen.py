@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 SOURCES = Path(__file__).parents[1] / "src" / "buckler"
-ROOMS = ("bounds", "certify", "laws", "evaluate", "runs/store", "runs/admission.py", "runs/identity.py", "records.py")
+ROOMS = (
+    "bounds",
+    "certify",
+    "laws",
+    "evaluate/curves.py",
+    "runs/store",
+    "runs/admission.py",
+    "runs/identity.py",
+    "records.py",
+)
 
 
 def records() -> list[type[Any]]:

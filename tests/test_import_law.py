@@ -15,7 +15,7 @@ MAY_SEE = {
     "soundness": {"types", "errors"},
     "records": {"types", "errors", "rounding", "soundness"},
     "refutations": {"types", "errors", "rounding"},
-    "results": {"types", "errors", "records"},
+    "results": {"types", "errors", "records", "refutations"},
     "certificates": {"types", "errors", "records", "rounding"},
     "files": {"types", "errors"},
     "laws": ROOT,

@@ -12,7 +12,7 @@ from buckler.certify import budget
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import limits_of_counts
 from buckler.certify.decided import Decided
-from buckler.certify.issue import MarginLimits, issue
+from buckler.certify.issue import MarginLimits, issue, with_replay
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
 from buckler.certify.scores import limits_of_scores
@@ -76,6 +76,7 @@ def certify_each(inputs: Inputs, plan: FixedDraws, tell: Show) -> list[Certifica
                 limits = _vote_limits(group, plan, watch) if votes else _score_limits(group, plan, watch)
                 made += issue(plan.terms, limits)
                 tell(len(made), total)
+            made = with_replay(made, engine.replayed())
     except KeyboardInterrupt:
         if not made:
             raise
@@ -126,9 +127,12 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
         except KeyboardInterrupt:
             if not test.n[0]:
                 raise
+        replayed = engine.replayed()
     unseen = np.flatnonzero(test.n == 0)
     standing = (test.decided(i, ids[i], n0) for i in range(unseen[0] if unseen.size else len(ids)))
-    return [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
+    made = [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
+    told = with_replay([one.certificate for one in made], replayed)
+    return [replace(one, certificate=certificate) for one, certificate in zip(made, told, strict=True)]
 
 
 def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:

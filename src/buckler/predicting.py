@@ -94,7 +94,7 @@ class Predictor:
         seed: int | None,
         batch_size: int | None,
     ) -> Inputs:
-        points = as_floats("x", x, self.value_range)
+        points = as_floats("x", x, self.value_range, self.law)
         if points.ndim < 2 or points.size == 0:
             raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
         rows = BATCH_SIZE if batch_size is None else batch_size
@@ -103,7 +103,7 @@ class Predictor:
         return Inputs(points, names_of(ids, points), classes, engine)
 
     def _point(self, x: ArrayLike) -> Float32Array:
-        point = as_floats("x", x, self.value_range)
+        point = as_floats("x", x, self.value_range, self.law)
         if point.ndim == 0 or point.size == 0:
             raise InvalidInput(f"x must be one input with at least one axis; got shape {point.shape}")
         return point

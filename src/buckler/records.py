@@ -173,6 +173,8 @@ class Claim:
     sound: bool = True
     uniform: float | None = None
     price: float = 0.0
+    replayed: int = 0
+    differed: int = 0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +184,7 @@ class Claim:
         check_alpha(self.alpha)
         check_whole("n", self.n, 1)
         check_whole("n0", self.n0, 0)
+        check_whole("differed", self.differed, 0, check_whole("replayed", self.replayed, 0))
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         check_choice("radius_kind", self.radius_kind, RADII)
@@ -225,6 +228,16 @@ class Claim:
                 f"got {self.radius}"
             )
 
+    def _stability(self) -> str:
+        """Return what is known of the one thing that a claim true to the last bit needs: one function."""
+        if self.differed:
+            return (
+                f"NOT bit-stable: {self.differed} of {self.replayed} rows run again elsewhere gave other bits, so the "
+                "classifier is not one function, and this holds for an idealisation of it alone"
+            )
+        tested = f"{self.replayed} rows run again elsewhere gave the same bits" if self.replayed else "not tested"
+        return f"true to the last bit if the classifier is one function ({tested})"
+
     @property
     def sigma(self) -> float:
         """The standard deviation of the noise, where the law has one."""
@@ -256,7 +269,7 @@ class Claim:
             f"{self.margin_kind} margin"
         )
         beside = f"; {self.price:.2g} of the error probability pays for drawing" if self.price > 0.0 else ""
-        beside += "" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
+        beside += f"; {self._stability()}" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
         if self.predicted is None:
             return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive{beside})"
         return (

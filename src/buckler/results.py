@@ -9,6 +9,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput
 from buckler.records import Certificate, Claim
+from buckler.refutations import Refutation
 from buckler.types import AnyArray, IntArray
 
 SHOWN_CLASSES = 4
@@ -78,7 +79,7 @@ class Result:
     the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
     devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
     ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand; ``votes``
-    are those of the draws that were certified, where known.
+    are those of the draws that were certified, where known, and ``refutations`` what was found beyond certified radii.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class Result:
     pictures: Pictures | None = None
     asked: tuple[float, ...] = ()
     votes: TopVotes | None = None
+    refutations: tuple[Refutation, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -35,7 +35,8 @@ class Smoothed(Predictor):
 
     ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
-    be floats, since sigma and radius are in units that whole numbers leave open.
+    be floats, since sigma and radius are in units that whole numbers leave open; under a law on a grid, whole numbers
+    are steps of it, so that 8-bit images come as they are.
 
     >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero

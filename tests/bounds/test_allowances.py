@@ -95,7 +95,7 @@ def test_closed_forms_need_their_slack(low: float, high: float) -> None:
 @pytest.mark.parametrize("limit", [hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower])
 def test_no_limit_exceeds_the_exact_mean(limit: Callable[..., FloatArray]) -> None:
     """Limits are lowered to the mean, which is itself rounded: the ceiling has an allowance too."""
-    for scale in (1.0, 4.0):
+    for scale in (1.0, 4.0, 2.0**20):
         x = scale * PAIR
         found = float(limit(x, ALMOST_ONE, 0.0, scale))
         assert Fraction(found) <= exact_mean(x)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from buckler.bounds.bets import CAP, NO_EARLIER, PACE, PRIOR, Pair, Plan, earlier_moments, plan
+from buckler.bounds.bets import CAP, NO_EARLIER, PACE, PRIOR, Pair, Plan, deviation, earlier_moments, plan, plan_below
 from buckler.bounds.betting import (
     betting_lower,
     rejects,
@@ -18,6 +18,7 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.binomial import clopper_pearson_lower
+from buckler.bounds.cells import follow
 from buckler.bounds.mean_limit import search
 from buckler.types import FloatArray
 
@@ -197,3 +198,36 @@ def test_tiny_alpha_is_served() -> None:
     assert 0.0 <= float(star_lower(np.ones(100), 1e-300)) < 1e-2
     assert float(star_lower(np.ones(2000), 1e-300)) > 0.6
     assert float(star_lower(np.ones(2000), 5e-324)) >= 0.0
+
+
+def test_stakes_of_a_pair_are_those_of_its_variable() -> None:
+    """Sums of a and b, earlier ones included, give the deviation that y itself has, whatever the slope."""
+    rng = np.random.default_rng(17)
+    n, log_goal = 90, 5.0
+    a, b, before = rng.random(n), rng.beta(0.5, 3.0, n), rng.random((2, 25))
+    index = np.repeat([0, 2, 1], 30)
+    made = plan(Pair(a, b, SLOPES, index, earlier_moments(before[0], before[1])), log_goal)
+    np.testing.assert_allclose(made.y, (a - SLOPES[index] * b + SLOPES[index]) / (1.0 + SLOPES[index]), rtol=1e-14)
+    for i in range(PACE):  # renewed after every draw
+        c = SLOPES[index[i]]
+        seen = (np.append(before[0], a[:i]) - c * np.append(before[1], b[:i]) + c) / (1.0 + c)
+        spread = np.sqrt((0.25 * PRIOR + seen.size * seen.var()) / (PRIOR + seen.size))
+        assert made.stakes[i] == pytest.approx(np.sqrt(2.0 * log_goal / n) / spread, rel=1e-9)
+    assert deviation(0.0, 0.0, 0.0, 1.0) == pytest.approx(0.5)
+
+
+def test_a_wealth_that_is_lost_stays_lost() -> None:
+    """Far down, where numbers keep no digits, a loss would be rounded away, and the wealth rise again from there."""
+    y = np.append(np.zeros(3000), np.ones(3000))
+    m, stake, goal = 0.4, 1.0, 20.0
+    assert 3000 * np.log(1.0 - m) + 3000 * np.log(2.0 - m) < 0.0, "the exact wealth never comes back to one"
+    rounded = 1.0
+    for value in y:
+        rounded *= 1.0 + stake * (value - m)
+    assert rounded > goal, "the input needs it"
+    stakes, index = np.full(y.size, stake), np.zeros(y.size, dtype=np.int64)
+    assert not rejects(Plan(y, stakes, index), np.array([m]), goal)
+    assert follow(y, stake, m, 1.0, goal) == 0.0
+    assert search(y, stakes, m, 1.0, goal) == m
+    above, _ = plan_below(Pair(y, np.zeros(y.size), np.zeros(1), index, NO_EARLIER), 3.0, PACE, m, goal)
+    assert not above

@@ -5,8 +5,9 @@ import pytest
 from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import betaincinv
+from scipy.special import betainccinv, betaincinv
 
+from buckler.bounds import binomial
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.errors import InvalidInput
 from tests.balls import tail_at_least, tail_at_most
@@ -102,3 +103,17 @@ def test_vectorised_equals_scalar(n: int, alpha: float) -> None:
 def test_bad_input(k: float, n: int, alpha: float, named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         clopper_pearson_lower(k, n, alpha)
+
+
+def test_a_guess_that_is_off_is_moved_outward_and_not_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever SciPy's inverse says: the limits hold, and lie within twice its error of the exact ones."""
+    for off in (1e-15, 1e-12, 1e-9, 1e-6):
+        exact = float(betaincinv(30, 71, 0.01)), float(betainccinv(31, 70, 0.01))
+        with monkeypatch.context() as patched:
+            patched.setattr(binomial, "betaincinv", lambda a, b, p, off=off: betaincinv(a, b, p) * (1.0 + off))
+            patched.setattr(binomial, "betainccinv", lambda a, b, p, off=off: betainccinv(a, b, p) * (1.0 - off))
+            low, high = float(clopper_pearson_lower(30, 100, 0.01)), float(clopper_pearson_upper(30, 100, 0.01))
+        assert tail_at_least(30, 100, low) <= arb(0.01)
+        assert tail_at_most(30, 100, high) <= arb(0.01)
+        assert low >= exact[0] * (1.0 - 4.0 * off - 1e-8)
+        assert high <= exact[1] * (1.0 + 4.0 * off + 1e-8)

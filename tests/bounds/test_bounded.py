@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from buckler.bounds import betting, bounded, sequences
 from buckler.bounds.betting import betting_lower, star_lower
 from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
@@ -133,3 +134,29 @@ def test_bernstein_needs_two_draws() -> None:
         bernstein_lower([0.5], 0.05)
     for limit in (hoeffding_lower, sequence_lower, betting_lower, star_lower):
         assert 0.0 <= float(limit([1.0], 0.05)) <= 0.05
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-4.0, 1.0), (-1.0, 8.0)])
+def test_the_allowance_is_in_units_of_the_larger_end(low: float, high: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made large, it is seen in every place: the limit itself, the ceiling, and the variance of Bernstein's (F7)."""
+    slack, alpha, n = 1e-4, 0.05, 400
+    scale, span, cost = max(-low, high), high - low, np.log(2.0 / alpha)
+    middle = 0.5 * (low + high)
+    x = np.full(n, middle)
+    plain = {limit: float(limit(x, alpha, low, high)) for limit in (hoeffding_lower, sequence_lower)}
+    for module in (bounded, sequences, betting):
+        monkeypatch.setattr(module, "SLACK", slack)
+    for limit, before in plain.items():
+        assert before - float(limit(x, alpha, low, high)) == pytest.approx(slack * scale, rel=1e-6)
+    width = np.sqrt(2.0 * cost / n) * slack * scale + 7.0 * span * cost / (3.0 * (n - 1))
+    assert float(bernstein_lower(x, alpha, low, high)) == pytest.approx(middle - width - slack * scale, rel=1e-9)
+    for limit in (hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower):
+        wide = np.full(200_000, middle)
+        assert float(limit(wide, 0.999, low, high)) <= middle - slack * scale + 1e-12
+    for limit in (betting_lower, star_lower):
+        # A limit below the mean, and not by the ceiling: a quarter of the draws lie at the lower end.
+        draws = np.tile([low, high, high, high], 500)
+        found = float(limit(draws, alpha, low, high))
+        monkeypatch.setattr(betting, "SLACK", 0.0)
+        assert float(limit(draws, alpha, low, high)) - found == pytest.approx(slack * scale, rel=1e-5)
+        monkeypatch.setattr(betting, "SLACK", slack)

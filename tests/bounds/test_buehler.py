@@ -1,6 +1,7 @@
 """Exact margin limits: proved in ball arithmetic, audited by enumeration, dominant, monotone."""
 
 from functools import cache
+from itertools import pairwise
 from math import exp
 
 import numpy as np
@@ -389,3 +390,30 @@ def test_extremes() -> None:
 def test_bad_input(arguments: tuple[object, ...], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         exact_margin_lower(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+def test_a_uniform_number_breaks_ties_and_only_raises(margin: MarginKind) -> None:
+    """At 0 it is the plain limit; it rises with u, to that of the strict region, and stays finite at the end."""
+    uniforms = (0.0, 0.3, 0.9, 0.975, 0.98, 1.0 - 2.0**-53)
+    found = [buehler_lower(10, 0, 10, 0.01, margin, uniform=u) for u in uniforms]
+    assert found[0] == pytest.approx(buehler_lower(10, 0, 10, 0.01, margin), abs=1e-7)
+    assert all(b > a + 0.01 for a, b in pairwise(found[:5]))
+    # Below a weight of 2 alpha nothing more is gained.
+    assert found[5] == pytest.approx(found[4], abs=1e-7)
+
+
+def test_a_region_without_its_outcome_is_an_error() -> None:
+    class Short:
+        """An ordering whose regions end one column, or one outcome, before what was seen."""
+
+        def __init__(self, c: list[int]) -> None:
+            self.c = np.array(c, dtype=np.int64)
+
+        def region(self, *_: object, **__: object) -> tuple[IntArray, float]:
+            return self.c, 0.0
+
+    for c in ([5, 6], [5, 6, 9]):
+        with pytest.raises(ArithmeticError, match="does not hold that outcome"):
+            buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short(c))
+    assert buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short([5, 6, 8])) < 1.0

@@ -1,5 +1,8 @@
 """E-values: the mean under the null in ball arithmetic, every sign case of the supremum, divergences by brute force."""
 
+from collections.abc import Callable
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from flint import arb
@@ -9,6 +12,7 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds import evalues
 from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, log_factors, null_supremum, tangent_mixture
+from buckler.bounds.half_space import half_space_supremum
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 from tests.balls import normal_cdf
@@ -187,5 +191,14 @@ def test_bad_input_is_named() -> None:
         null_supremum([1.0, 2.0], 1.0)
     with pytest.raises(InvalidInput, match="p must sum to one"):
         kl_to_null([0.5, 0.1, 0.1], 1.0)
+    with pytest.raises(InvalidInput, match="p must sum to one"):
+        kl_to_null([[0.5, 0.1, 0.1], [0.5, 0.25, 0.25]], 1.0)
     with pytest.raises(InvalidInput, match="n must be at least"):
         Mixture(1.0, np.zeros((1, 3)), np.zeros(1)).log_wealth(3, 3, 5)
+
+
+@pytest.mark.parametrize("supremum", [null_supremum, half_space_supremum])
+def test_factors_where_numbers_end(supremum: Callable[[list[float], float], FloatArray]) -> None:
+    """The smallest numbers there are: half of one is no number, and would be rounded to none."""
+    for a in ([5e-324, 0.0, 0.0], [1e-323, 0.0, 0.0], [1e-310, 0.0, 0.0]):
+        assert Fraction(float(supremum(a, 0.0))) >= Fraction(a[0]) / 2

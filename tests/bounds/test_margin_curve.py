@@ -293,3 +293,19 @@ def test_a_margin_a_little_too_large_is_not_proved(kind: int) -> None:
         event, L = event_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
         assert margin_curve.supremum_at_most(kind, L, event, alpha)[0]
         assert not margin_curve.supremum_at_most(kind, L + 1e-4 / np.sqrt(n), event, alpha)[0]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_bound_that_is_met_exactly_ends_nothing(seed: int) -> None:
+    """Goals that are themselves bounds of the finest cells: what is not above them does not hide a higher peak."""
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(6, 20))
+    coefficients = rng.normal(size=m + 1)
+    nodes = np.cos(pi * np.arange(m + 1) / m)
+    values = np.asarray(chebyshev.chebval(nodes, coefficients), dtype=np.float64)
+    peak = float(chebyshev.chebval(np.cos(np.linspace(0.0, pi, 20_001)), coefficients).max())
+    goal = float(values[:2].max())
+    for _ in range(20):
+        ceiling, _ = polynomial_ceiling(coefficients, m, values, goal)
+        assert ceiling > goal or ceiling >= peak
+        goal = ceiling

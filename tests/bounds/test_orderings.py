@@ -1,15 +1,30 @@
 """Orderings: monotone in both counts, one function, nested regions."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
 import pytest
+from flint import arb, ctx
 from scipy.special import ndtri
 
 from buckler.bounds.curve import PROBABILITY, QUANTILE
-from buckler.bounds.likelihood_ratio import GUARD, STEP, fill_boundary, profile, reaches, value
+from buckler.bounds.likelihood_ratio import (
+    COLD,
+    GUARD,
+    NEAR,
+    STEP,
+    TIGHT,
+    fill_boundary,
+    profile,
+    quantile_fit,
+    reaches,
+    settled,
+    value,
+)
 from buckler.bounds.orderings import DEFAULT, SMALLEST_Z
 from buckler.types import FloatArray, IntArray, MarginKind
+from tests.balls import normal_cdf
 
 MARGINS: list[MarginKind] = ["probability", "quantile"]
 
@@ -130,3 +145,50 @@ def test_a_region_holds_every_outcome_of_its_value_or_more(margin: MarginKind, a
         if reaches(kind, *x, n, values[x], zz):  # but for outcomes that reach no margin of the grid
             assert reaches(kind, *x, n, values[x], needed)
             assert not reaches(kind, *x, n, values[x] + 1, needed)
+
+
+def test_the_fit_is_where_the_likelihood_is_largest() -> None:
+    """To far more digits than decisions need: the slope changes its sign within 1e-9 of t, in ball arithmetic."""
+    ctx.prec = 256
+    rng = np.random.default_rng(6)
+    for _ in range(150):
+        n = int(10 ** rng.uniform(0.3, 6))
+        counts = rng.multinomial(n, rng.dirichlet([0.7, 0.7, 0.7])) + np.array([0.75, 0.6, 0.6])
+        a1, a2, a3 = counts.tolist()
+        L = float(rng.uniform(-3.0, 3.0))
+        t = float(quantile_fit(a1, a2, a3, L, COLD, TIGHT))
+
+        def slope(at: arb, a: tuple[float, float, float] = (a1, a2, a3), L: float = L) -> arb:
+            u, v = at + arb(L) / 2, at - arb(L) / 2
+            f1, f2 = ((-x * x / 2).exp() / (2 * arb.pi()).sqrt() for x in (u, v))
+            q1, q2 = normal_cdf(u), normal_cdf(v)
+            return a[2] * (f1 + f2) / (1 - q1 - q2) - a[0] * f1 / q1 - a[1] * f2 / q2
+
+        assert slope(arb(t * (1.0 + 1e-9))) < 0
+        assert slope(arb(t * (1.0 - 1e-9))) > 0
+
+
+def test_what_settles_a_column_is_the_tangent_and_the_parabola() -> None:
+    """T7 in rational numbers, on both sides of each of its conditions."""
+    rng, both = np.random.default_rng(7), set()
+    for _ in range(20_000):
+        n = int(rng.integers(5, 400))
+        j = int(rng.integers(0, n // 2))
+        y, zz = int(rng.integers(0, n - j + 1)), 9.0
+        first = y + int(rng.integers(-6, 7))
+        slope = float(rng.uniform(0.05, 3.0))
+        deviance = zz - slope * (first - y - rng.uniform(-0.2, 1.2))
+        ahead, behind = first - y, first - 1 - y
+        far = max(abs(ahead), abs(behind)) + 1
+        a1, a3 = y - far, n - y - j - far
+        expected = a1 >= far and a3 >= far
+        if expected:
+            over = Fraction(deviance) + Fraction(slope) * ahead - Fraction(zz) - Fraction(NEAR)
+            parabola = behind * behind * (Fraction(1, a1) + Fraction(1, a3))
+            under = Fraction(deviance) + Fraction(slope) * behind + parabola - Fraction(zz) + Fraction(NEAR)
+            if min(abs(over), abs(under)) < 1e-12:
+                continue
+            expected = over >= 0 and under < 0
+        assert settled(y, first, j, n, deviance, slope, zz) == expected
+        both.add(expected)
+    assert both == {True, False}

@@ -14,6 +14,7 @@ from buckler.bounds.trinomial import (
     region_probabilities,
     region_probability,
     region_probability_reference,
+    unscaled,
 )
 from buckler.types import IntArray, MarginKind
 
@@ -174,3 +175,20 @@ def test_mass_that_is_dropped_is_added(drop: float) -> None:
             assert exact * (1.0 - 1e-9) <= found <= exact * (1.0 + 1e-9) + 2.0 * drop
         needed += region_probability(region, q, drop) > exact * (1.0 + 1e-9) + 0.01 * drop
     assert needed > 10, "mass was dropped"
+
+
+@pytest.mark.parametrize("shifts", [0, 3, 240])
+def test_a_scale_that_lies_deep_is_taken_from_above(shifts: int) -> None:
+    """Beyond ``3 n`` a log scale may be off by six roundoffs of what is beyond, and that much is added (F2)."""
+    ctx.prec = 200
+    for n in (1, 50):
+        for end in (-40.0, -3.0, 0.0):
+            scale = end - shifts * 600 * float(np.log(2.0))
+            exact = (arb(scale) + shifts * 600 * arb(2).log()).exp()
+            excess = 6 * arb(2) ** -53 * max(-scale - 3.0 * n, 0.0)
+            found = arb(float(unscaled(1.0, scale, float(shifts), n))) / exact
+            rounding = arb(4e-16) * (1 + abs(scale))
+            assert found >= (excess - rounding).exp() * (1 - arb(1e-15))
+            assert found <= (excess + rounding).exp() * (1 + arb(1e-15))
+    # Where it matters: 240 shifts down it is seven times what rounding of the exponent does.
+    assert 6.0 * 2.0**-53 * 1e5 > 5e-11

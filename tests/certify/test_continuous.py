@@ -144,6 +144,19 @@ def test_margin_variable_is_the_limit_of_z() -> None:
     assert found < float(margin_lower(ROWS, 0, 0.01))
 
 
+def test_rows_that_round_above_one_are_cut_there() -> None:
+    """Scores kept in half precision may sum to a little more than one; none of them counts for more than one."""
+    rows = np.tile([[1.003, 0.0], [0.0, 1.0]], (200, 1))
+    for limit in LIMITS:
+        assert margin_lower(rows, 0, 0.05, limit=limit) == margin_lower(np.minimum(rows, 1.0), 0, 0.05, limit=limit)
+
+
+def test_a_label_without_hope_has_the_lowest_margin_there_is() -> None:
+    rows = np.tile([[0.0, 1.0]], (50, 1))
+    for combine, limit in (("bonferroni", "hoeffding"), ("bonferroni", "star"), ("pairwise", "star")):
+        assert float(margin_lower(rows, 0, 0.05, combine=combine, limit=limit)) == -1.0  # type: ignore[arg-type]
+
+
 def test_batches_equal_single_inputs() -> None:
     batch = np.stack([softmax_rows(seed, 120, 4) for seed in range(3)])
     labels = [0, 0, 2]
@@ -267,6 +280,10 @@ def test_a_record_brings_its_names_and_map() -> None:
         ({"scores": [[0.5, 0.5], [1.1, -0.1]]}, "draw 1"),
         ({"scores": [[[0.5, 0.5], [0.9, 0.2]]], "label": [0]}, "input 0, draw 1"),
         ({"scores": [[0.5, np.nan]]}, "finite"),
+        ({"scores": [[1.0, 0.0], [0.5, 0.4], [0.5, 0.4]]}, "draw 1"),
+        ({"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 3, 2), 0.5)}, "match scores"),
+        ({"scores": np.full((2, 3, 2), 0.5), "label": [0, 0], "selection": np.full((3, 2), 0.5)}, "match scores"),
+        ({"scores": np.full((2, 3, 2), 0.5), "label": 0}, "label"),
         ({"scores": [0.5, 0.5]}, "shape"),
         ({"scores": [[1.0], [1.0]]}, "m >= 2"),
         ({"scores": [[0.5, 0.5], [1.0]]}, "rectangular"),

@@ -161,3 +161,25 @@ def test_estimates_are_rounded_down() -> None:
         exact = normal_quantile(float(a.mean())) - normal_quantile(float(rival.mean()))
         given_up = float(exact - arb(float(estimate(a, rival[None])[0]))) / (1.0 + abs(float(exact)))
         assert 0.9e-13 < given_up < 1.1e-13
+
+
+def test_the_chosen_slope_predicts_the_largest_margin() -> None:
+    """One row at a time, from the description: Bernstein's limit of each slope less an error, turned into a margin."""
+    rng = np.random.default_rng(5)
+    for _ in range(300):
+        size, n, alpha = int(rng.integers(0, 300)), int(rng.integers(50, 5000)), float(rng.choice([0.05, 1e-3]))
+        p, q, r, s = rng.uniform([0.5, 0.5, 0.1, 0.1], [9.0, 9.0, 3.0, 3.0]).tolist()
+        a, b = rng.beta(p, q, size), 0.5 * rng.beta(r, s, size)
+        count, half = size + 2.0, [[0.0, 1.0, 0.0, 1.0], [0.0, 1.0, 1.0, 0.0]]
+        # Two imagined draws of mean 1/2 and variance 1/4, uncorrelated: the four corners, half a draw each.
+        values, weights = np.concatenate([[a, b], half], axis=1), np.append(np.ones(size), np.full(4, 0.5))
+        mean = values @ weights / count
+        spread = (values - mean[:, None]) * weights @ (values - mean[:, None]).T / count
+        price = -np.log(alpha) / n
+        expected = []
+        for c in SLOPES:
+            deviation = np.sqrt(max(spread[0, 0] - 2 * c * spread[0, 1] + c * c * spread[1, 1], 0.0))
+            low = mean[0] - c * mean[1] - deviation * (np.sqrt(2 * price) + count**-0.5) - (1 + c) * price / 3
+            expected.append(float(margin_from_height(low, c)) if low > 0.0 else low)
+        chosen = int(best_slopes(moments(a, b), n, alpha)[0])
+        assert expected[chosen] >= max(expected) - 1e-4

@@ -145,6 +145,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 30", "evidence"),
         "--n0": Row("--n0 15", "evidence"),
         "--seed": Row("--seed 1", "evidence"),
+        "--fresh-seed": Row("--fresh-seed", "evidence", refused=("--seed 1 --fresh-seed",)),
         "--num-classes": Row("--num-classes 11", "err", refused=(f"{TORCH} --num-classes 1",)),
         "--scores": Row("--scores logits", "evidence"),
         "--temperature": Row(
@@ -241,6 +242,7 @@ TABLE: dict[str, dict[str, Row]] = {
             "--denoiser models_for_options:half", given=TORCH, refused=("--denoiser models_for_options:half",)
         ),
         "--seed": Row("--seed 1"),
+        "--fresh-seed": Row("--fresh-seed", refused=("--seed 1 --fresh-seed",)),
         "--every": Row("--every 2"),
         "--limit": Row("--limit 2"),
         "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),

@@ -1,5 +1,6 @@
 """Certified accuracy and its band."""
 
+import dataclasses
 from fractions import Fraction
 from math import comb
 
@@ -9,6 +10,7 @@ from scipy import stats
 
 import buckler
 from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates, margin_accuracy
+from buckler.records import Claim
 
 
 def certificates() -> list[buckler.Certificate]:
@@ -86,6 +88,15 @@ def test_bad_input() -> None:
         certified_accuracy(twice, [0] * 5, [0.0])
     with pytest.raises(buckler.InvalidInput, match="different inputs; got 'input 1' twice"):
         certified_share(twice, [0.0])
+
+
+def test_one_claim_without_a_promise_takes_the_band_from_all() -> None:
+    made = certificates()
+    fields = {field.name: getattr(made[0], field.name) for field in dataclasses.fields(Claim)}
+    unsound = Claim(**{**fields, "id": "other", "method": "wald", "sound": False})
+    curve = certified_accuracy([*made, unsound], [0, 0, 0, 1, 0], [0.0])
+    assert curve.accuracy.tolist() == curve.low.tolist() == [0.8]
+    assert (curve.name, certified_accuracy([unsound, *made], [0] * 5, [0.0]).name) == ("bonferroni", "wald")
 
 
 def test_share_is_accuracy_if_every_prediction_is_right() -> None:

@@ -14,13 +14,18 @@ MUTATED = (
     "src/buckler/evaluate/curves.py",
     "src/buckler/runs/store",
     "src/buckler/runs/admission.py",
+    "src/buckler/runs/identity.py",
+    "src/buckler/runs/executors",
     "src/buckler/sampling/noise.py",
+    "src/buckler/sampling/probe.py",
 )
 """What certificates and their evidence rest on."""
 
 LEFT_OUT = {
     "src/buckler/bounds/margin_search.py": "a guess: no margin leaves that margin_curve has not proved",
     "src/buckler/certify/forecast.py": "a plan of what draws may bring, which no certificate uses",
+    "src/buckler/runs/executors/cluster.py": "workers are killed on a cluster by tests/faults, for minutes each",
+    "src/buckler/runs/executors/connection.py": "as above",
 }
 """Files and folders whose mutants could cost tightness, time or a figure for comparison, never validity."""
 

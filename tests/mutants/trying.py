@@ -20,6 +20,11 @@ ROOMS = {
     "src/buckler/laws/": ["tests/laws", "tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
     "src/buckler/evaluate/": ["tests/evaluate/test_curves.py", "tests/test_frozen.py"],
     "src/buckler/runs/": ["tests/runs", "tests/test_frozen.py", "tests/faults", "tests/hostile"],
+    "src/buckler/sampling/probe.py": [
+        "tests/runs/test_executors.py",
+        "tests/runs/test_identity.py",
+        "tests/test_frozen.py",
+    ],
     "src/buckler/sampling/": ["tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
 """Where the tests of a room lie."""
@@ -37,6 +42,7 @@ AUDITS_OF = {
     "continuous_audit margin_coverage": "bets betting bounded cells continuous draws mean_limit scores sequences "
     "stakes tangents",
     "anytime_audit ladder_audit": "anytime evalues half_space ladder",
+    "refutation_audit": "sign",
 }
 """Which audits a module can fail; a module that is not named is tried by all."""
 NEVER_COPIED = ("evidence/", "models/", "site/")

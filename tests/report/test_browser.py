@@ -233,7 +233,7 @@ def test_a_row_opens_its_details_by_keyboard_and_by_mouse(seen: Visit) -> None:
 def test_a_refutation_has_its_place(seen: Visit) -> None:
     seen.page.get_by_role("button", name="image 2", exact=True).click()
     panel = seen.page.locator(".panel")
-    assert "At distance 0.7001 class 1" in panel.locator(".refuted").inner_text()
+    assert panel.locator("h4").first.inner_text().startswith("Refuted at distance 0.7001, by class 1 ")
     assert panel.locator("figcaption").all_inner_texts() == ["the input", "the point that refutes"]
     places = panel.locator(".thumb").evaluate_all("(all) => all.map((one) => one.style.backgroundPosition)")
     assert places == ["-96px 0px", f"-{48 * (INPUTS % 11)}px -{48 * (INPUTS // 11)}px"]

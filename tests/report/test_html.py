@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 import zlib
+from dataclasses import replace
 from functools import cache
 from html.parser import HTMLParser
 from io import BytesIO
@@ -16,10 +17,13 @@ from PIL import Image
 
 import buckler
 from buckler.cli.app import run
+from buckler.refutations import PairTest, Refutation
 from buckler.report import html
 from buckler.report import rows as rows_of
+from buckler.report.pages import build_page
 from buckler.report.sentences import confidence, described, explained, kinds_of, promise
 from buckler.report.thumbnails import SIDE, contact_sheet, tiles
+from buckler.runs.results import CertifyOptions, read_result, with_data
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.soundness import ANYTIME, VOTES
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
@@ -272,6 +276,18 @@ def test_command_on_runs_and_certificates(
     assert "buckler report narrow wide --out both.html --method exact" in both.text
     assert "answers:" in both.text
     assert "names:" in both.text
+
+    result = read_result(Path("narrow"), CertifyOptions(methods=("exact",)))
+    first = result.groups[0].certificates[0]
+    tests = (PairTest(1.00001, 3, 100, 90, 5, True),)
+    point = np.zeros((1, 8, 8), dtype=np.float32)
+    beyond = Refutation(first.id, 2, 1.00001, 3, point, 1e-3, first.law, tests)
+    text = build_page([with_data(replace(result, refutations=(beyond,)), "digits")])
+    found = Parsed(text)
+    assert found.rows["runs"][0]["refuted"][first.id] == {
+        "radius": "1.0001", "rival": 3, "sentence": str(beyond).removeprefix(f"{first.id}: "), "tile": 0,
+    }  # fmt: skip
+    assert found.payload["runs"][0]["points"] == 20
 
     assert run(["certify", "narrow", "--out", "c.parquet", "--quiet"]) == 0
     assert run(["report", "c.parquet", "-o", "labelled.html"]) == 0

@@ -93,6 +93,7 @@ def test_rows_that_are_passed_over_are_drawn_all_the_same() -> None:
 
 def test_seeds_from_both_sides() -> None:
     assert check_address(LARGEST_SEED, "a", "selection").seed == seed_of(LARGEST_SEED) == LARGEST_SEED
+    assert check_address(0, "a", "selection") == Address(0, "a", "selection", seed_of(0))
     assert 0 <= seed_of(None) < LARGEST_SEED
     for seed in (-1, LARGEST_SEED + 1, 0.5):
         with pytest.raises(InvalidInput, match="seed"):

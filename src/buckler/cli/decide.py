@@ -63,6 +63,7 @@ def decide(
     law: options.LawOption = None,
     denoiser: options.Denoiser = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    fresh_seed: options.FreshSeed = False,
     every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
     limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
@@ -100,8 +101,8 @@ def decide(
         raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
     given = {
         "model": model, "data": data, "sigma": sigma, "law": law, "n": max_n, "n0": n0, "seed": seed, "every": every,
-        "limit": limit, "device": device, "num_classes": num_classes, "batch_size": batch_size,
-        "denoiser": denoiser,
+        "fresh_seed": fresh_seed or None, "limit": limit, "device": device, "num_classes": num_classes,
+        "batch_size": batch_size, "denoiser": denoiser,
     }  # fmt: skip
     merged = settings_from(spec, given)
     target = Target(asked, alpha, cast(ClassRule, certified_class), margin_for(merged, margin), precision)
@@ -116,7 +117,7 @@ def decide(
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
-            with open_run(settings, where) as run, _bar(len(run.dataset), quiet or as_json) as show:
+            with open_run(settings, where, out) as run, _bar(len(run.dataset), quiet or as_json) as show:
                 check_tsv(tsv, run.dataset.labels)
 
                 def progress(decided: int, drawn: int) -> None:

@@ -40,6 +40,9 @@ Denoiser = Annotated[
         show_default="none",
     ),
 ]
+FreshSeed = Annotated[
+    bool, typer.Option("--fresh-seed", help="Draw the seed from the operating system once the model is loaded.")
+]
 NumClasses = Annotated[
     int | None, typer.Option(help="Classes, where the model does not tell.", show_default="what the model tells")
 ]

@@ -43,6 +43,7 @@ def sample(
     n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
     n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    fresh_seed: options.FreshSeed = False,
     num_classes: options.NumClasses = None,
     scores: Annotated[
         str | None, typer.Option(help="Scores to keep: none, logits, softmax or sparsemax.", show_default="none")
@@ -122,6 +123,7 @@ def sample(
     """
     given = {
         "model": model, "data": data, "sigma": sigma, "law": law, "n": n, "n0": n0, "seed": seed,
+        "fresh_seed": fresh_seed or None,
         "num_classes": num_classes, "scores": scores, "temperature": temperature, "runner_ups": runner_ups,
         "score_draws": score_draws, "score_dtype": score_dtype, "batch_size": batch_size,
         "shard_inputs": shard_inputs, "device": device, "dtype": dtype, "channels_last": channels_last,
@@ -136,7 +138,7 @@ def sample(
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
             shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
-            with open_run(settings, where) as (resolved, classifier, dataset), shown as advance:
+            with open_run(settings, where, out) as (resolved, classifier, dataset), shown as advance:
                 summary = runs.sample(
                     resolved,
                     classifier,

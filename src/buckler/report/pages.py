@@ -10,9 +10,11 @@ from buckler.evaluate.curves import certified_curve, false_certificates
 from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import report_page
 from buckler.report.payload import RunPage, Series
+from buckler.report.rows import Refuted
 from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
 from buckler.report.thumbnails import tiles
 from buckler.results import Result, short_names
+from buckler.rounding import rounded_up
 
 CELLS = 150
 """Steps of the radius in a curve, about: fine enough for a screen."""
@@ -103,7 +105,21 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
     shown = result.pictures
     pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high)
     commands = result.commands if command is None else (*result.commands, command)
-    return RunPage(name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes)
+    return RunPage(
+        name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result)
+    )
+
+
+def _refuted(result: Result) -> dict[str, Refuted]:
+    """Return what the details show of each refutation; its point as a picture where inputs are."""
+    made = {}
+    for one in result.refutations:
+        if one.radius is not None and one.rival is not None and one.point is not None:
+            shown = result.pictures
+            tile = None if shown is None else tiles([one.point], shown.low, shown.high)[0]
+            words = str(one).removeprefix(f"{one.id}: ")
+            made[one.id] = Refuted(rounded_up(one.radius, 4), one.rival, words, tile)
+    return made
 
 
 def _distinct(values: Iterable[str]) -> str:

@@ -42,7 +42,7 @@ def accuracy_figure(curves: Sequence[Curve], title: str = "", *, ylabel: str = "
     """Return the same as a matplotlib figure, which a notebook shows by itself."""
     with _figure([], 1) as (figure, grid):
         _draw(grid[0][0], curves, _looks(curves))
-        grid[0][0].set(xlabel="certified radius r", ylabel=ylabel, title=title)
+        grid[0][0].set(xlabel=radius_axis(curves), ylabel=ylabel, title=title)
         grid[0][0].legend(title=_band(curves))
     figure._repr_png_ = lambda: _png(figure)
     return figure

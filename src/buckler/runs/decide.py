@@ -7,7 +7,7 @@ is kept in a file, with the votes of inputs that are under way, and the same cal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.decided import Decided
+from buckler.certify.issue import with_replay
 from buckler.errors import InvalidInput, check_label, check_positive
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
@@ -81,7 +82,9 @@ class DecideInputs:
             def send(rows: IntArray) -> None:
                 for row in rows.tolist():
                     if test.n[row]:
-                        context.send_result(test.decided(row, block.ids[row], spec.n0))
+                        decided = test.decided(row, block.ids[row], spec.n0)
+                        (told,) = with_replay([decided.certificate], engine.replayed())
+                        context.send_result(replace(decided, certificate=told))
 
             send(np.setdiff1d(np.arange(len(block.ids)), test.undecided))
             sent = time.monotonic()
@@ -190,7 +193,7 @@ def decide(
                 file.write(in_order())
 
     def in_order() -> list[Decided]:
-        return [kept[name] for name in dataset.ids if name in kept]
+        return warned([kept[name] for name in dataset.ids if name in kept])
 
     tell(0)
     work = DecideInputs(spec, target, exam_n, expected_of(identity, probe, spec, any_environment))
@@ -203,6 +206,15 @@ def decide(
             file.write(in_order())
         tell(0)
     return in_order()
+
+
+def warned(decisions: list[Decided]) -> list[Decided]:
+    """Return decisions that all say so if rows of any of them gave other bits elsewhere: they share a classifier."""
+    worst = max((d.certificate for d in decisions), key=lambda c: c.differed, default=None)
+    if worst is None or worst.differed == 0:
+        return decisions
+    told = with_replay([d.certificate for d in decisions], (worst.replayed, worst.differed))
+    return [replace(d, certificate=c) for d, c in zip(decisions, told, strict=True)]
 
 
 def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:

@@ -14,9 +14,12 @@ from typing import Any, NamedTuple
 from buckler.errors import InvalidInput, check_real
 from buckler.runs.executors import Executor, open_executor
 from buckler.runs.spec import RunSpec, from_dict, read_toml_file
+from buckler.runs.store.certificates import read_origin
+from buckler.runs.store.folder import MANIFEST, read_manifest
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import resolve_model
+from buckler.sampling.noise import seed_of
 
 ON_CUDA = {"batch_size": 2048, "noise": "cuda"}
 """Settings that are filled in where the classifier runs on cuda, and these are not given."""
@@ -80,14 +83,21 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
 
 
 @contextmanager
-def open_run(settings: Mapping[str, Any], where: Where | None = None) -> Iterator[Opened]:
+def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path | None = None) -> Iterator[Opened]:
     """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
+
+    With ``fresh_seed`` the seed is drawn from the operating system once the model is loaded; where such a run was begun
+    in ``out``, a folder of evidence or a file of decisions, it is that one's.
 
     ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
     where = Where() if where is None else where
     # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
     draft = from_dict({"num_classes": 2, **settings})
+    if draft.fresh_seed and "seed" in settings:
+        raise InvalidInput(
+            f"seed and fresh_seed exclude one another: nobody knows a fresh seed beforehand; got seed {draft.seed}"
+        )
     gpus = where.gpus_per_worker
     if gpus is not None and (where.executor != "ray" or check_real("gpus_per_worker", gpus) < 0.0):
         raise InvalidInput(f"gpus_per_worker must be at least 0, and for the executor 'ray'; got {gpus:g}")
@@ -109,7 +119,18 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None) -> Iterato
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
         kind = runs.device.split(":")[0]
         filled = {"num_classes": runs.num_classes, "device": kind}
+        if draft.fresh_seed:
+            begun = _begun(out)
+            filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
         own = (
             {} if kind != "cuda" else ON_CUDA if draft.noise_law.draws == "gaussian" else {**ON_CUDA, "noise": "philox"}
         )
         yield Opened(from_dict({**own, **settings, **filled}).fitted(dataset), executor, dataset)
+
+
+def _begun(out: Path | None) -> Mapping[str, Any]:
+    """Return the specification of what was begun in a folder or a file, nothing if there is none."""
+    if out is not None and (out / MANIFEST).is_file():
+        return read_manifest(out)[1].as_dict()
+    found = (read_origin(out) or {}).get("spec") if out is not None and out.is_file() else None
+    return found if isinstance(found, dict) else {}

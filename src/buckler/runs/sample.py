@@ -221,7 +221,7 @@ class DrawBlocks:
 
 def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext) -> Shard:
     """Return a block's votes, its scores already in a file of the context's folder; groups of inputs share batches."""
-    started = time.monotonic()
+    started, before = time.monotonic(), engine.replayed()
     make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
     groups = block.groups(spec.drawn_together)
     columns = None if make is None else np.concatenate([_columns(engine, spec, group, make) for group in groups])
@@ -251,7 +251,9 @@ def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext
         scores.close()
     hashes = tuple(content_id(row) for row in block.x)
     seconds = time.monotonic() - started
-    return Shard(block.ids, block.labels, hashes, selection, counts, columns, engine.rows, seconds)
+    compared, differed = (now - then for now, then in zip(engine.replayed(), before, strict=True))
+    made = Shard(block.ids, block.labels, hashes, selection, counts, columns, engine.rows, seconds)
+    return replace(made, replayed=(compared, differed))
 
 
 def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:

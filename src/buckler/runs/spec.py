@@ -57,6 +57,8 @@ class RunSpec:
     The noise is Gaussian of standard deviation ``sigma``, or follows ``law``, ``NAME`` or ``NAME:key=value,...``, with
     further ``law_parameters``; sigma is one of them, where the law has one, and stands by itself. ``dimension`` is the
     number of values of an input, where the drawing of the law has a price; it is filled in from the data.
+    ``fresh_seed`` says that the seed was drawn from the operating system once the model was there, which so cannot have
+    been fitted to it.
     """
 
     model: str
@@ -92,6 +94,7 @@ class RunSpec:
     law: str | None = None
     law_parameters: Mapping[str, Any] | None = None
     dimension: int | None = None
+    fresh_seed: bool = False
 
     def __post_init__(self) -> None:
         """Check every field, and fill in the checkpoints where they are left open."""
@@ -114,7 +117,7 @@ class RunSpec:
         check_choice("noise", self.noise, get_args(NoiseKind))
         check_choice("dtype", self.dtype, get_args(Dtype))
         self._check_scores()
-        for name in ("channels_last", "compile"):
+        for name in ("channels_last", "compile", "fresh_seed"):
             if not isinstance(getattr(self, name), bool):
                 raise InvalidInput(f"{name} must be true or false; got {show(getattr(self, name))}")
         for name in ("mean", "std", "value_range", "checkpoints", "ids"):
@@ -189,8 +192,9 @@ class RunSpec:
             raise InvalidInput("runner_ups are chosen on the selection stream, so n0 must be above 0; got 0")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are set, in order, with lists for tuples."""
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items() if v is not None}
+        """Return the fields that are set, in order, with lists for tuples; ``fresh_seed`` where it is asked for."""
+        said = {k: v for k, v in asdict(self).items() if v is not None and (k != "fresh_seed" or v)}
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def hash(self) -> str:
         """Return the hash of the content: the same for equal specifications, whatever file they came from."""

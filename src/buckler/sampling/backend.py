@@ -17,6 +17,7 @@ from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, words
+from buckler.sampling.replay import Replay
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordLaw
 
 
@@ -66,6 +67,10 @@ class Backend(Protocol):
         """Give memory back after running out of it."""
         ...
 
+    def replayed(self) -> tuple[int, int]:
+        """Return how many rows were run again at other places, and how many of them gave other bits."""
+        ...
+
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
     """Refuse anything but one row of ``num_classes`` logits for each row of the batch."""
@@ -87,6 +92,7 @@ class HostBackend:
         self._m = num_classes
         self._one_shape = law.idealised is None
         self._copies = NoisyCopies(law, workers)
+        self._replay = Replay(self._run, _reversed, _bits) if self._one_shape else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs and an empty tally."""
@@ -102,11 +108,21 @@ class HostBackend:
         # Kernels may round differently for another shape: where bits count, a short batch is filled up.
         noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
         self._copies.write(noisy[:rows], part, self._x, self._addresses)
+        values = self._run(noisy)
+        if self._replay is not None:
+            self._replay.look(noisy, values)
+        return values[:rows]
+
+    def _run(self, noisy: Float32Array) -> AnyArray:
         values = np.asarray(self._classifier(noisy))
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
             raise ClassifierError(f"must return numbers; got dtype {values.dtype}")
-        return values[:rows]
+        return values
+
+    def replayed(self) -> tuple[int, int]:
+        """Return how many rows were run again elsewhere, and how many of them gave other bits."""
+        return (0, 0) if self._replay is None else self._replay.counts()
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
@@ -136,6 +152,14 @@ class HostBackend:
 
     def release(self) -> None:
         """Do nothing: NumPy gives memory back by itself."""
+
+
+def _reversed(rows: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(rows[::-1]) if len(rows) > 1 else rows.copy()
+
+
+def _bits(values: AnyArray) -> AnyArray:
+    return np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 
 WORTH_A_THREAD = 1 << 16

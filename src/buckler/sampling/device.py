@@ -5,7 +5,9 @@ Inf are counted beside them and looked at when the engine settles.
 """
 
 import struct
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import cast
 
 import numpy as np
@@ -16,6 +18,7 @@ from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.noise import NOISE_BLOCK, Address, NoiseKind
+from buckler.sampling.replay import Replay
 from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
 
 
@@ -78,6 +81,7 @@ class TorchBackend:
         if self._on_device is not None:
             spread = np.float32(cast(NormalLaw, law).spread)
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
+        self._replay = Replay(self._run, _reversed, _bits) if law.idealised is None else None
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
@@ -100,9 +104,19 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values: torch.Tensor = self._classifier(noisy)
-        check_shape(tuple(values.shape), total, self._m)
+        values = self._run(noisy)
+        if self._replay is not None:
+            self._replay.look(noisy, values)
         return values[:rows]
+
+    def _run(self, noisy: torch.Tensor) -> torch.Tensor:
+        values: torch.Tensor = self._classifier(noisy)
+        check_shape(tuple(values.shape), len(noisy), self._m)
+        return values
+
+    def replayed(self) -> tuple[int, int]:
+        """Wait for the device, and return how many rows were run again elsewhere, and how many gave other bits."""
+        return (0, 0) if self._replay is None else self._replay.counts()
 
     def _noisy_on_device(self, noise: CudaNoise, part: Batch, rows: int, total: int) -> torch.Tensor:
         noisy = torch.empty((total, *self._host_x.shape[1:]), device=self._device)
@@ -151,9 +165,37 @@ class TorchBackend:
         return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
+def _reversed(rows: torch.Tensor) -> torch.Tensor:
+    return torch.flip(rows, (0,))
+
+
+def _bits(values: torch.Tensor) -> torch.Tensor:
+    return values.contiguous().view(torch.int32)  # logits are float32
+
+
 def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.Tensor:
     if not has_rest:
         return scores.gather(1, columns)
     named = columns[:, :-1]
     rest = scores.scatter(1, named, 0.0).amax(dim=1, keepdim=True)
     return torch.cat([scores.gather(1, named), rest], dim=1)
+
+
+@contextmanager
+def repeatable() -> Iterator[None]:
+    """Ask torch for algorithms that do the same every time, chosen without timing; what was set before comes back.
+
+    Operations that have none go on, without a word: rows that are run again tell whether it mattered (``replay``).
+    """
+    cudnn = torch.backends.cudnn
+    before = cudnn.deterministic, cudnn.benchmark
+    asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    cudnn.deterministic, cudnn.benchmark = True, False
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            yield
+        finally:
+            torch.use_deterministic_algorithms(asked[0], warn_only=asked[1])
+            cudnn.deterministic, cudnn.benchmark = before

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.types import AnyArray, ArrayLike, Float32Array
+from buckler.laws import GridGaussian
+from buckler.types import AnyArray, ArrayLike, Float32Array, Law
 
 ValueRange = tuple[float, float]
 
@@ -48,8 +49,10 @@ def on_host(x: Any) -> Any:
     return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
 
 
-def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None) -> Float32Array:
+def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law | None = None) -> Float32Array:
     """Return one input as float32: floats as they are, whole numbers only where their range is declared.
+
+    Without one, whole numbers are steps of the grid of a ``law`` that has one: each has one float.
 
     With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
     lie in it.
@@ -58,6 +61,8 @@ def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None) -> Float3
         array: AnyArray = np.asarray(on_host(x))
     except ValueError:
         raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
+    if array.dtype.kind in "iu" and value_range is None and isinstance(law, GridGaussian):
+        return law.values(array)
     if array.dtype.kind in "iu" and value_range is None:
         raise InvalidInput(
             f"{name} must hold floats, or value_range = (low, high) must be given: the units of sigma and radius are "

@@ -213,8 +213,8 @@
     return [make("h4", "", "Neighbours in radius"), line];
   };
   const refutation = (refuted) => (!refuted ? [] : [
-    make("h4", "", "Refuted"),
-    make("p", "refuted", `At distance ${refuted.radius} class ${nameOf(refuted.rival)} wins: ${refuted.sentence}`),
+    make("h4", "", `Refuted at distance ${refuted.radius}, by class ${nameOf(refuted.rival)}`),
+    make("p", "refuted", `${refuted.sentence.charAt(0).toUpperCase()}${refuted.sentence.slice(1)}.`),
   ]);
   const details = (row) => {
     const known = inputs.runs[payload.series[state.series].run].refuted;

@@ -36,12 +36,14 @@ SCHEMA = pa.schema(
         pa.field("sound", pa.bool_(), nullable=False),
         pa.field("uniform", pa.float64()),
         pa.field("price", pa.float64()),
+        pa.field("replayed", pa.int64()),
+        pa.field("differed", pa.int64()),
         pa.field("law", pa.string()),
         pa.field("law_parameters", pa.string()),
     ]
 )
 
-LATER = frozenset({"price", "law", "law_parameters"})
+LATER = frozenset({"price", "replayed", "differed", "law", "law_parameters"})
 """Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
 
 

@@ -49,6 +49,11 @@ class Evidence:
         """The number of inputs that have been drawn."""
         return sum(place.stop - place.first for place in self.shards)
 
+    @property
+    def replayed(self) -> tuple[int, int]:
+        """Rows that were run again elsewhere, and how many of them gave other bits."""
+        return folder.replayed_of(self.manifest)
+
     def parts(self) -> Iterator[dict[str, Any]]:
         """Yield the ranges of inputs that were drawn at once, with who drew them; their files are not compared."""
         for place in self.shards:

@@ -175,3 +175,12 @@ def clear_leftovers(root: Path) -> None:
             part = _NAME.fullmatch(name) and "." + ending in PARTS.values()
             if path.name.startswith(TEMPORARY) or (part and name not in sealed):
                 path.unlink()
+
+
+def replayed_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many rows of a run were run again elsewhere, and how many of them gave other bits."""
+    found = manifest.get("replayed", {"compared": 0, "differed": 0})
+    compared, differed = (found.get(key) if isinstance(found, dict) else None for key in ("compared", "differed"))
+    if type(compared) is not int or type(differed) is not int or not 0 <= differed <= compared:
+        raise DamagedEvidence("the manifest is damaged: it does not say what was run again")
+    return compared, differed

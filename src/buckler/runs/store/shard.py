@@ -26,7 +26,8 @@ class Shard:
 
     ``input_hashes`` are hashes of the inputs' values; ``rows`` is the size of the batches that were used; ``seconds``
     is how long drawing took, and is not kept; ``environment`` is the one it was drawn in, where that is known, and goes
-    into the seal.
+    into the seal; ``replayed`` are rows that were run again elsewhere, and how many of them gave other bits, which the
+    manifest adds up.
     """
 
     ids: tuple[str, ...]
@@ -38,6 +39,7 @@ class Shard:
     rows: int
     seconds: float = 0.0
     environment: Mapping[str, str] | None = None
+    replayed: tuple[int, int] = (0, 0)
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:

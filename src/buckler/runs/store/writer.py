@@ -67,6 +67,10 @@ class Writer:
         for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
             publish(place.path(self.root, part))
             files[part] = folder.measure(place.path(self.root, part))
+        if content.replayed != (0, 0):
+            # Before the seal: what was compared is never forgotten, though its shard may be.
+            self._manifest = {**self._manifest, "replayed": _added(self._manifest, content.replayed)}
+            write_sealed(self.root / folder.MANIFEST, self._manifest)
         seal: dict[str, Any] = {"first": first, "count": len(content.ids), "files": files, "rows": content.rows}
         seal["owner"] = self._manifest["owner"]
         if parts is not None:
@@ -142,6 +146,11 @@ def open_writer(
         if found is None:
             write_sealed(path, manifest)
         yield Writer(root, spec, manifest, entry, done)
+
+
+def _added(manifest: Mapping[str, Any], replayed: tuple[int, int]) -> dict[str, int]:
+    before = folder.replayed_of(manifest)
+    return {"compared": before[0] + replayed[0], "differed": before[1] + replayed[1]}
 
 
 def _foreign(root: Path) -> str | None:

@@ -1,0 +1,78 @@
+"""A ladder of radii by itself: what it starts from, when it calls a radius precise, and what a fine ladder is."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from buckler.certify.anytime import AnytimeTest
+from buckler.certify.ladder import FINENESS, HIGHEST, Ladder, fine_radii
+from buckler.errors import InvalidInput
+from buckler.types import MarginKind
+
+SIGMA = 0.5
+
+
+def test_what_is_meant_where_nothing_is_said() -> None:
+    ladder = Ladder((0.25,), SIGMA)
+    assert (ladder.alpha, ladder.max_n, ladder.exam_n) == (1e-3, 100_000, 100_000)
+    assert (ladder.margin, ladder.radius_kind, ladder.precision) == ("quantile", "R2", None)
+    assert not ladder.precise_enough(*(np.array([k]) for k in (1, 90, 10, 100))).any()
+
+
+@pytest.mark.parametrize("margin", ["quantile", "probability"])
+@pytest.mark.parametrize("precision", [0.05, 0.3])
+def test_precise_is_close_to_the_radius_of_the_frequencies(margin: MarginKind, precision: float) -> None:
+    """Votes with half a vote more for either class, one by one; nothing is precise before a radius is certified."""
+    radii = (0.1, 0.3, 0.6, 1.0)
+    ladder = Ladder(radii, SIGMA, margin=margin, precision=precision)
+    rng, seen = np.random.default_rng(0), set()
+    for _ in range(2000):
+        n = int(rng.integers(1, 60))
+        top = int(rng.integers(0, n + 1))
+        rival, rung = int(rng.integers(0, n - top + 1)), int(rng.integers(0, len(radii) + 1))
+        first, second = (top + 0.5) / (n + 1), (rival + 0.5) / (n + 1)
+        if margin == "quantile":
+            estimate = SIGMA * float(ndtri(first) - ndtri(second)) / 2
+        else:
+            estimate = SIGMA * float(ndtri((1 + max(first - second, 0.0)) / 2))
+        certified = radii[rung - 1] if rung else 0.0
+        expected = rung > 0 and estimate - certified <= precision * max(estimate, SIGMA / 2)
+        found = ladder.precise_enough(*(np.array([k]) for k in (rung, top, rival, n)))
+        if abs(estimate - certified - precision * max(estimate, SIGMA / 2)) > 1e-9:
+            assert bool(found[0]) == expected
+            seen.add((expected, rung > 0, estimate < SIGMA / 2))
+    assert {(True, True, True), (True, True, False), (False, True, False), (False, False, True)} <= seen
+
+
+@pytest.mark.parametrize("margin", ["quantile", "probability"])
+def test_an_input_is_precise_or_hopeless_and_never_both(margin: MarginKind) -> None:
+    """A label with nine votes of ten ends as precise, within what was asked for; one without votes as hopeless."""
+    ladder = Ladder(fine_radii(0.2, SIGMA), SIGMA, max_n=100_000, margin=margin, precision=0.2)
+    test = AnytimeTest(ladder, [0, 0], 2)
+    while test.undecided.size:
+        rows = test.undecided
+        size = test.batch_sizes(rows)
+        votes = np.stack([9 * size // 10, size - 9 * size // 10], axis=1)
+        votes[rows == 1] = votes[rows == 1] @ [[0, 1], [0, 1]]
+        test.update(rows, votes)
+    clear, lost = test.decided(0, "clear"), test.decided(1, "lost")
+    assert (clear.decision, lost.decision) == ("precise", "hopeless")
+    share = dict(clear.votes)[0] / clear.certificate.n
+    assert clear.certificate.radius >= 0.75 * SIGMA * float(ndtri(share))
+    assert (lost.certificate.radius, lost.certificate.predicted, lost.certified_at) == (0.0, None, ())
+    # What is precise or hopeless at its last draw is so by the votes: the end of the draws alone is hopeless.
+    short = AnytimeTest(Ladder(fine_radii(0.2, SIGMA), SIGMA, max_n=40, margin=margin, precision=0.2), [0], 2)
+    short.update([0], [[40, 0]])
+    assert short.decided(0, "x").decision == "hopeless"
+
+
+def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
+    for precision, sigma in ((0.05, 0.5), (0.3, 1.0)):
+        radii = np.array(fine_radii(precision, sigma))
+        step = precision / FINENESS
+        assert radii[0] == pytest.approx(0.5 * step * sigma)
+        np.testing.assert_allclose(np.diff(radii), step * np.maximum(radii[:-1], 0.5 * sigma), rtol=1e-9)
+        assert radii[-1] <= HIGHEST * sigma < radii[-1] * (1.0 + step)
+    for wrong in (0.0, 1.0, -0.1):
+        with pytest.raises(InvalidInput, match="precision"):
+            fine_radii(wrong, 0.5)

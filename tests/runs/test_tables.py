@@ -1,0 +1,206 @@
+"""Parquet tables of the store by themselves: what is too large, what lacks a value, and scores in several groups."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import buckler
+from buckler.errors import DamagedEvidence, InvalidInput
+from buckler.runs.store import scores as store
+from buckler.runs.store import sweeps, tables
+from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates
+from buckler.runs.store.decisions import BESIDE, DRAWN, Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.store.scores import ScoreFile, ScoreWriter
+from buckler.runs.store.writer import _foreign
+from buckler.types import AnyArray
+from tests.runs.victim import spec
+
+
+def written(path: Path, rows: int = 50) -> pq.FileMetaData:
+    pq.write_table(pa.table({"x": np.arange(float(rows)), "y": np.arange(rows)}), path)
+    return pq.read_metadata(path)
+
+
+def test_rows_from_both_sides(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    written(path)
+    assert tables.open_table(path, rows=50, row_bytes=1).metadata.num_rows == 50
+    with pytest.raises(ValueError, match="it has 50 rows, and must have 1 to 49"):
+        tables.open_table(path, rows=49, row_bytes=1)
+    written(path, 0)
+    with pytest.raises(ValueError, match="it has 0 rows"):
+        tables.open_table(path, rows=50, row_bytes=1)
+
+
+def test_bytes_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    found = written(path)
+    unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
+    monkeypatch.setattr(tables, "SMALL", unfolded - 3 * 50)
+    tables.open_table(path, rows=50, row_bytes=3)
+    monkeypatch.setattr(tables, "SMALL", unfolded - 3 * 50 - 1)
+    with pytest.raises(ValueError, match=f"it unfolds to {max(unfolded, 800)} bytes, too many for 50 rows"):
+        tables.open_table(path, rows=50, row_bytes=3)
+
+
+def test_numbers_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A column that repeats one value has few bytes and as many numbers as any other: eight bytes each are counted."""
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": pa.array(np.zeros(50_000)), "y": pa.array(np.zeros(50_000))}), path)
+    monkeypatch.setattr(tables, "SMALL", 20_000)
+    monkeypatch.setattr(tables, "LARGE", 800_000)
+    tables.open_table(path, rows=50_000, row_bytes=0)
+    monkeypatch.setattr(tables, "LARGE", 799_999)
+    with pytest.raises(ValueError, match="it unfolds to 800000 bytes, too many for 50000 rows"):
+        tables.open_table(path, rows=50_000, row_bytes=0)
+    tables.open_table(path, rows=50_000, row_bytes=16)
+
+
+def test_likely_rows_grow_with_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_bytes(b"x" * 1000)
+    assert tables.likely_rows(path) == tables.FEW + 1000
+    assert tables.likely_rows(path, per_byte=8) == tables.FEW + 8000
+    assert tables.likely_rows(tmp_path / "nothing") == tables.FEW
+
+
+def rows_of(inputs: int, draws: int, columns: int, seed: int) -> AnyArray:
+    return np.random.default_rng(seed).normal(size=(inputs * draws, columns)).astype(np.float32)
+
+
+@pytest.mark.parametrize("numbers", [1, 7 * 3, 100 * 3, 10**6])
+def test_scores_in_groups_of_any_size_are_read_back(
+    tmp_path: Path, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However rows come and however they are grouped: each input's are those that were written for it."""
+    monkeypatch.setattr(store, "NUMBERS_IN_A_GROUP", numbers)
+    path, of = tmp_path / "s.parquet", spec(scores="logits", runner_ups=None, n=60, n0=25)
+    written_rows = {"selection": rows_of(4, 25, 3, 0), "estimation": rows_of(4, 60, 3, 1)}
+    writer = ScoreWriter(path, ["a", "b", "c", "d"], of)
+    for stream, rows in written_rows.items():
+        writer.begin(stream)
+        for part in np.array_split(rows, 7):
+            writer.add(part)
+    writer.close()
+    sizes = [pq.read_metadata(path).row_group(i).num_rows for i in range(pq.read_metadata(path).num_row_groups)]
+    if numbers < 10**6:  # full groups, and one at the end of each stream that may be smaller
+        size = max(1, numbers // 3)
+        assert sizes == [size] * (100 // size) + [100 % size] * (100 % size > 0) + [size] * (240 // size) + (
+            [240 % size] * (240 % size > 0)
+        )
+    table = pq.read_table(path)
+    assert table["id"].to_pylist() == [name for draws in (25, 60) for name in "abcd" for _ in range(draws)]
+    assert table["draw"].to_pylist() == [k for draws in (25, 60) for _ in range(4) for k in range(draws)]
+    file = ScoreFile(path, of, 4)
+    for stream, draws in (("estimation", 60), ("selection", 25)):
+        for i in (2, 0, 3, 1):
+            expected = written_rows[stream][i * draws : (i + 1) * draws]
+            np.testing.assert_array_equal(file.of(stream, i, draws), expected)
+            np.testing.assert_array_equal(file.of(stream, i, 10), expected[:10])
+        np.testing.assert_array_equal(np.concatenate(list(file.rows(stream, 1, 4))), written_rows[stream][draws:])
+        assert len(file._held) <= store.HELD
+    with pytest.raises(DamagedEvidence, match=r"340 rows of scores, and there should be 425|must have 1 to"):
+        ScoreFile(path, of, 5)
+
+
+def test_half_precision_is_cut_at_its_ends_and_single_is_not(tmp_path: Path) -> None:
+    huge = np.array([[1e6, -1e6, 0.5]], dtype=np.float32)
+    for dtype, expected in (("float16", [65504.0, -65504.0, 0.5]), (None, [1e6, -1e6, 0.5])):
+        of = spec(scores="logits", runner_ups=None, n=1, n0=0, score_dtype=dtype)
+        writer = ScoreWriter(tmp_path / f"{dtype}.parquet", ["a"], of)
+        writer.begin("estimation")
+        writer.add(huge)
+        writer.close()
+        assert ScoreFile(tmp_path / f"{dtype}.parquet", of, 1).of("estimation", 0, 1).tolist() == [expected]
+
+
+def without(path: Path, name: str, row: int) -> None:
+    """Write a table again with one value less."""
+    table = pq.read_table(path)
+    values = table[name].to_pylist()
+    values[row] = None
+    at = table.column_names.index(name)
+    changed = table.set_column(at, pa.field(name, table.field(name).type), pa.array(values, table.field(name).type))
+    pq.write_table(changed, path)
+
+
+def test_a_decision_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
+    from buckler.certify.anytime import AnytimeTest
+    from buckler.certify.ladder import Ladder
+
+    test = AnytimeTest(Ladder((0.1,), 0.5), [0, 0], 3)
+    test.update([0, 1], [[60, 1, 0], [30, 40, 5]])
+    decided = [test.decided(i, f"input {i}") for i in range(2)]
+    path = tmp_path / "d.parquet"
+
+    def write(*drawn_by: int) -> None:
+        write_decisions(path, decided, [Drawing("hash", k) for k in drawn_by], {})
+
+    write(0, 1)
+    assert read_decisions(path) == decided
+    assert [drawing.drawn_by for drawing in read_drawings(path, 2)] == [0, 1]
+    schema = pq.read_schema(path)
+    assert not any(schema.field(name).nullable for name in (*BESIDE.names, *DRAWN.names))
+    for drawn_by in ((0, 2), (-1, 0)):
+        write(*drawn_by)
+        with pytest.raises(InvalidInput, match="does not say who drew each"):
+            read_drawings(path, 2)
+    for name in BESIDE.names:
+        write(0, 1)
+        without(path, name, 1)
+        with pytest.raises(InvalidInput, match="decisions must have a value in every row"):
+            read_decisions(path)
+    for name in DRAWN.names:
+        write(0, 1)
+        without(path, name, 1)
+        with pytest.raises(InvalidInput, match="does not say"):
+            read_drawings(path, 2)
+
+
+def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
+    made = buckler.certify_counts([[90, 5, 5], [80, 15, 5]], sigma=0.5, label=[0, 0])
+    path, sweep = tmp_path / "c.parquet", tmp_path / "s.parquet"
+
+    def write() -> None:
+        write_certificates(path, made, {}, np.array([0, 1]))
+        table = sweeps.SweepTable(tmp_path / "new.parquet")
+        table.put("cell", made, np.array([0, 1]), run="r", folder="f", certified_class="label")
+        table.save({})
+        (tmp_path / "new.parquet").rename(sweep)
+
+    write()
+    assert read_labelled(path)[0] == list(made)
+    assert sweeps.SweepTable(sweep).rows("cell") == 2
+    schema: Any = pq.read_schema(path)
+    for name in ("id", "radius", "alpha", "method", "sound", "n"):
+        assert not schema.field(name).nullable
+        write()
+        without(path, name, 1)
+        with pytest.raises(InvalidInput, match=r"must have a value in every row|Parquet table"):
+            read_labelled(path)
+        without(sweep, name, 1)
+        with pytest.raises(InvalidInput, match=r"it lacks values|is not the table of a sweep"):
+            sweeps.SweepTable(sweep)
+    for name in ("cell", "run", "folder", "class"):
+        write()
+        assert not pq.read_schema(sweep).field(name).nullable
+        without(sweep, name, 0)
+        with pytest.raises(InvalidInput, match=r"it lacks values|is not the table of a sweep"):
+            sweeps.SweepTable(sweep)
+    write()
+    without(path, LABEL, 1)
+    with pytest.raises(InvalidInput):
+        read_labelled(path)
+
+
+def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:
+    for name in (".lock", ".lock-holder", "shards", ".tmp-manifest.json"):
+        (tmp_path / name).touch()
+        assert _foreign(tmp_path) is None
+    (tmp_path / "thesis.tex").touch()
+    (tmp_path / "a.tex").touch()
+    assert _foreign(tmp_path) == "a.tex"

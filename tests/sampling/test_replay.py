@@ -1,0 +1,122 @@
+"""Rows run again elsewhere: a classifier that is one function passes, others are found and certificates say so."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import buckler
+from buckler.laws import Gaussian, GridGaussian
+from buckler.runs.certify import certify_evidence
+from buckler.runs.decide import decide
+from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec
+from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.folder import replayed_of
+from buckler.runs.target import Target
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from buckler.sampling.engine import Engine
+from buckler.sampling.replay import EVERY
+
+LAW = GridGaussian(0.25)
+X = LAW.values(np.array([[200, 210], [60, 50]]))
+
+
+def mean(batch: Any) -> Any:
+    over = np.asarray(batch).mean(axis=1) - np.float32(0.5)
+    return np.stack([0 * over, over], axis=1)
+
+
+def of_companions(batch: Any) -> Any:
+    """The last bit depends on the row before it."""
+    return mean(batch) + np.float32(1e-7) * (np.roll(np.asarray(batch), 1, axis=0).sum(axis=1, keepdims=True) > 1)
+
+
+def of_place(batch: Any) -> Any:
+    return mean(batch) + np.float32(1e-6) * np.arange(len(batch), dtype=np.float32)[:, None]
+
+
+class Net(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        over = x.mean(dim=1) - 0.5
+        return torch.stack([0 * over, over], dim=1)
+
+
+class NetOfPlace(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x) + 1e-6 * torch.arange(len(x))[:, None]
+
+
+def replayed(model: Any, n: int = 200, rows: int = 32, **how: Any) -> tuple[int, int]:
+    engine = Engine(as_classifier(model, num_classes=2), batch_size=rows, **({"law": LAW} | how))
+    with engine.session():
+        engine.votes(X, ["a", "b"], "estimation", n)
+        return engine.replayed()
+
+
+@pytest.mark.parametrize("model", [mean, Net()])
+def test_one_function_gives_the_same_bits(model: Any) -> None:
+    assert replayed(model) == (32, 0)
+    assert replayed(model, n=8) == (32, 0)  # one batch alone, half of it filled up
+    assert replayed(model, n=16 * (EVERY + 2)) == (64, 0)
+    assert replayed(model, law=Gaussian(0.25)) == (0, 0)
+
+
+@pytest.mark.parametrize("model", [of_companions, of_place, NetOfPlace()])
+def test_another_function_is_found(model: Any) -> None:
+    for n in (8, 200):
+        compared, differed = replayed(model, n=n)
+        assert compared == 32
+        assert 0 < differed <= 32
+
+
+def test_certificates_say_what_was_found() -> None:
+    good = buckler.Smoothed(mean, law=LAW, num_classes=2).certify(np.array([200, 210], dtype=np.uint8), n=500)
+    assert good.replayed == 512
+    assert good.differed == 0
+    assert "if the classifier is one function (512 rows run again elsewhere gave the same bits)" in str(good)
+    bad = buckler.Smoothed(of_place, law=LAW, num_classes=2)
+    assert "NOT bit-stable" in str(bad.certify(X[0], n=500))
+    assert "NOT bit-stable" in str(bad.decide(X[0], radii=[0.05]).certificate)
+    untested = buckler.certify_counts([90, 10], law=LAW, dimension=2, label=0)
+    assert "(not tested)" in str(untested)
+    with pytest.raises(buckler.InvalidInput, match="differed"):
+        replace(untested, differed=1)
+
+
+@pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
+def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64)
+    data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
+    sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    compared, differed = evidence.replayed
+    assert compared > 0
+    assert (differed == 0) == stable
+    certificates, _ = certify_evidence(evidence)
+    assert {(c.replayed, c.differed) for c in certificates} == {(compared, differed)}
+    write_certificates(tmp_path / "c.parquet", certificates)
+    assert read_certificates(tmp_path / "c.parquet") == certificates
+    decided = decide(spec, Target((0.05,)), as_classifier(model, num_classes=2), data, tmp_path / "d.parquet")
+    assert all(("NOT bit-stable" in str(d.certificate)) != stable for d in decided)
+    with pytest.raises(buckler.BucklerError, match="damaged"):
+        replayed_of({"replayed": {"compared": 1, "differed": 2}})
+
+
+def test_torch_is_asked_to_repeat_itself_and_left_as_it_was() -> None:
+    class Spy(Net):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.backends.cudnn.deterministic
+            assert not torch.backends.cudnn.benchmark
+            return super().forward(x)
+
+    assert replayed(Spy()) == (32, 0)
+    assert not torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(buckler.BucklerError):
+        replayed(Spy(), law=Gaussian(0.25))
