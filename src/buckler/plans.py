@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from buckler.certify.issue import Terms, terms_of
-from buckler.certify.ladder import Ladder, check_precision, check_radii, default_margin, radii_for
+from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.registry import sound_method
 from buckler.certify.score_stopping import SEQUENCE, ScorePlan
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.laws import default_margin
 from buckler.types import Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
@@ -84,15 +85,25 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
 def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> FixedDraws:
     """Return the plan of a fixed number of draws for inputs of ``dimension`` values."""
     terms = replace(_terms(law, options, "exact", "pairwise/star", dimension), seed=seed)
-    n = options.get("n")
-    return FixedDraws(
-        check_whole("n", DRAWS if n is None else n, 1), selection_draws(options.get("n0"), labelled, terms.map), terms
-    )
+    n, n0 = options.get("n"), options.get("n0")
+    if law.total is not None:
+        for name, given, value in (("n", n, law.total), ("n0", n0, 0)):
+            if given not in {None, value}:
+                raise InvalidInput(f"{name} must be {value}, or left open, for {law.describe()}; got {given}")
+        return FixedDraws(law.total, 0, replace(terms, seed=None))
+    return FixedDraws(check_whole("n", DRAWS if n is None else n, 1), selection_draws(n0, labelled, terms.map), terms)
+
+
+def check_drawn(law: Law) -> None:
+    """Refuse a law whose copies are all run, once each: there is nothing to draw until decided or to predict from."""
+    if law.total is not None:
+        raise InvalidInput(f"law must be one that is drawn; {law.describe()} runs all its copies: call certify")
 
 
 def scores_until(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> ScorePlan:
     """Return the plan of drawing scores until radii, or a precision, are decided."""
     decide = to_decide(options) or {}
+    check_drawn(law)
     terms = replace(_terms(law, options, "exact", SEQUENCE, dimension), seed=seed)
     radii, precision, max_n = decide.get("radii"), decide.get("precision"), decide.get("max_n")
     if (seconds := decide.get("max_seconds")) is not None:
@@ -116,7 +127,7 @@ def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str, dim
         sound_method(method, "votes" if map_ == "hardmax" else "scores"),
         law=law,
         alpha=given.get("alpha", 1e-3),
-        margin=given.get("margin", default_margin(law)),
+        margin=given.get("margin"),
         radius=given.get("radius"),
         scores=(map_, given.get("temperature")),
         dimension=dimension,
