@@ -389,6 +389,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "audit": {
+        "--law": Row(
+            "--law ablation:keep=1,pixels=3", base="audit --law ablation:keep=2,pixels=3",
+            refused=("--law ablation", "=audit --law gaussian:sigma=1", "=audit --law splitting:lam=0.5 --n 3"),
+        ),
         "--method": Row(
             "--method bounds_for_options:low", base="audit --method top_class --n 8 --points 4",
             refused=("--method exact",),
