@@ -7,13 +7,25 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "records", "refutations", "results", "rounding", "soundness", "files", "certificates"}
+ROOT = {
+    "types",
+    "errors",
+    "records",
+    "refutations",
+    "results",
+    "rounding",
+    "soundness",
+    "files",
+    "certificates",
+    "wording",
+}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "rounding": set[str](),
     "soundness": {"types", "errors"},
-    "records": {"types", "errors", "rounding", "soundness"},
+    "wording": {"rounding", "soundness"},
+    "records": {"types", "errors", "soundness", "wording"},
     "refutations": {"types", "errors", "rounding"},
     "results": {"types", "errors", "records", "refutations"},
     "certificates": {"types", "errors", "records", "rounding"},

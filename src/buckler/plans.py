@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from buckler.certify.issue import Terms, terms_of
-from buckler.certify.ladder import Ladder, default_margin, radii_for
+from buckler.certify.ladder import Ladder, radii_for
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.laws import default_margin
 from buckler.types import Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
@@ -90,11 +91,16 @@ def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension:
         sound_method(method, "votes" if map_ == "hardmax" else "scores"),
         law=law,
         alpha=given.get("alpha", 1e-3),
-        margin=given.get("margin", default_margin(law)),
+        margin=given.get("margin"),
         radius=given.get("radius"),
         scores=(map_, given.get("temperature")),
         dimension=dimension,
     )
+    if law.total is not None:
+        for name, value in (("n", law.total), ("n0", 0)):
+            if given.get(name, value) != value:
+                raise InvalidInput(f"{name} must be {value}, or left open, for {law.describe()}; got {given[name]}")
+        return FixedDraws(law.total, 0, terms)
     n0 = selection_draws(given.get("n0"), labelled, map_)
     return FixedDraws(check_whole("n", given.get("n", DRAWS), 1), n0, replace(terms, seed=seed))
 

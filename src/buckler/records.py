@@ -27,11 +27,11 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.rounding import rounded_down
-from buckler.soundness import ANYTIME, VOTES, check_sound, tie_of
+from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
 from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.wording import sentence
 
-OF_VOTES = frozenset((*VOTES, ANYTIME))
+OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
 
 REST = -1
@@ -135,9 +135,17 @@ class MarginBound:
     def __post_init__(self) -> None:
         """Refuse NaN, +inf and impossible levels."""
         check_choice("kind", self.kind, MARGINS)
-        check_alpha(self.alpha)
+        check_level(self.alpha, self.method)
         if isnan(self.low) or self.low == inf:
             raise InvalidInput(f"low must be a number below +inf; got {self.low}")
+
+
+def check_level(alpha: float, method: str) -> None:
+    """Refuse an error probability outside of (0, 1), but for 0 where nothing was left to chance."""
+    if method != ALL_COPIES:
+        check_alpha(alpha)
+    elif alpha != 0.0:
+        raise InvalidInput(f"alpha must be 0 for method {ALL_COPIES!r}: nothing is left to chance; got {show(alpha)}")
 
 
 RADIUS_TOLERANCE = 2e-15
@@ -181,8 +189,14 @@ class Claim:
         """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
         if self.sound:
             check_sound(self.method)
-        check_alpha(self.alpha)
+        check_level(self.alpha, self.method)
         check_whole("n", self.n, 1)
+        every = self.law.total
+        if (self.method == ALL_COPIES) != (every is not None) or every not in {None, self.n}:
+            raise InvalidInput(
+                f"method {ALL_COPIES!r} is for a law of which all copies were looked at, and for it alone; got "
+                f"{self.method!r} and {self.n} copies of {self.law.describe()}"
+            )
         check_whole("n0", self.n0, 0)
         check_whole("differed", self.differed, 0, check_whole("replayed", self.replayed, 0))
         check_choice("map", self.map, MAPS)
@@ -196,7 +210,9 @@ class Claim:
             check_positive("temperature", self.temperature)
         if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
             raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
-        if not check_real("price", self.price) >= 0.0 or (self.predicted is not None and self.price >= self.alpha):
+        if not check_real("price", self.price) >= 0.0 or (
+            0.0 < self.alpha <= self.price and self.predicted is not None
+        ):
             raise InvalidInput(
                 f"price must be at least 0, and below alpha where a radius is certified; got {self.price}"
             )
@@ -228,22 +244,19 @@ class Claim:
                 f"got {self.radius}"
             )
 
-    def _stability(self) -> str:
-        """Return what is known of the one thing that a claim true to the last bit needs: one function."""
-        if self.differed:
-            return (
-                f"NOT bit-stable: {self.differed} of {self.replayed} rows run again elsewhere gave other bits, so the "
-                "classifier is not one function, and this holds for an idealisation of it alone"
-            )
-        tested = f"{self.replayed} rows run again elsewhere gave the same bits" if self.replayed else "not tested"
-        return f"true to the last bit if the classifier is one function ({tested})"
-
     @property
     def sigma(self) -> float:
         """The standard deviation of the noise, where the law has one."""
         if "sigma" not in self.law.parameters:
             raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.law.describe()}")
         return float(self.law.parameters["sigma"])
+
+    @property
+    def class_from(self) -> str:
+        """Where the class comes from, in a few words."""
+        if self.method == ALL_COPIES:
+            return "all copies"
+        return "given" if self.n0 == 0 else f"selected on {self.n0:,} draws"
 
     @property
     def abstained(self) -> bool:
@@ -261,22 +274,7 @@ class Claim:
 
     def __str__(self) -> str:
         """Return the claim in one sentence, the radius rounded down."""
-        scores = self.map if self.temperature is None else f"{self.map} at temperature {self.temperature:g}"
-        chosen = "for a class fixed beforehand" if self.n0 == 0 else f"for a class selected on {self.n0} other draws"
-        level = "error probability" if self.sound else "a promised, not proved, error probability"
-        basis = (
-            f"{chosen}, from {self.n} draws of {self.law.describe()} ({scores}, method {self.method}, "
-            f"{self.margin_kind} margin"
-        )
-        beside = f"; {self.price:.2g} of the error probability pays for drawing" if self.price > 0.0 else ""
-        beside += f"; {self._stability()}" if self.law.idealised is None else f"; idealised: {self.law.idealised}"
-        if self.predicted is None:
-            return f"{self.id}: abstained at {level} {self.alpha:g} {basis} not shown to be positive{beside})"
-        return (
-            f"{self.id}: the smoothed classifier predicts class {self.predicted} everywhere within {self.law.norm} "
-            f"distance {rounded_down(self.radius, 4)} {self.law.units}, with {level} at most {self.alpha:g} {basis} "
-            f"at least {rounded_down(self.margin, 4)}, radius {self.radius_kind}{beside})"
-        )
+        return sentence(self)
 
 
 @dataclass(frozen=True, slots=True)

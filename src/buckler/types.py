@@ -13,7 +13,7 @@ ArrayLike = npt.ArrayLike
 AnyArray = npt.NDArray[Any]
 
 MarginKind = Literal["probability", "quantile"]
-RadiusKind = Literal["R1", "R1+", "R2"]
+RadiusKind = Literal["R1", "R1+", "R2", "l1", "l0"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
@@ -22,6 +22,9 @@ Decision = Literal["undecided", "certified", "hopeless", "precise"]
 
 Float32Array = npt.NDArray[np.float32]
 WordArray = npt.NDArray[np.uint64]
+
+
+Draws = Literal["gaussian", "words", "numbers"]
 
 
 class Law(Protocol):
@@ -65,12 +68,19 @@ class Law(Protocol):
         """A length of the order of the radii that the law certifies: tables and fine ladders are scaled by it."""
 
     @property
-    def draws(self) -> Literal["gaussian", "words"]:
-        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words."""
+    def draws(self) -> Draws:
+        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words.
+
+        With ``numbers``, the words of a copy are its number alone.
+        """
 
     @property
     def idealised(self) -> str | None:
         """What a certificate idealises about the drawing; None where its sentence is true to the last bit."""
+
+    @property
+    def total(self) -> int | None:
+        """How many copies are all that there are, each as likely as any other; None where copies are drawn."""
 
     def price(self, dimension: int, draws: int) -> float:
         """Return the total-variation distance of ``draws`` drawn copies from those of the theorem, rounded up.

@@ -6,7 +6,7 @@ from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckler.bounds.sign import STAKES, log_wealth_of_scores, log_wealth_of_votes
+from buckler.bounds.sign import _LOSS, _WIN, STAKES, log_wealth_of_scores, log_wealth_of_votes
 from buckler.errors import InvalidInput
 
 votes = st.integers(0, 200_000)
@@ -63,3 +63,30 @@ def test_draws_outside_of_the_range_are_refused(bad: list[float]) -> None:
 def test_negative_votes_are_refused() -> None:
     with pytest.raises(InvalidInput):
         log_wealth_of_votes(-1, 0)
+
+
+def average(terms: list[arb]) -> arb:
+    return (sum((term.exp() for term in terms), arb(0)) / len(terms)).log()
+
+
+@pytest.mark.parametrize(("wins", "losses"), [(20, 3), (600, 450), (3, 40), (0, 0)])
+def test_an_average_gives_up_what_is_said(wins: int, losses: int) -> None:
+    """1e-12, and as much of its largest term: many times what a sum of sixteen exponentials is off by."""
+    with ctx.workprec(128):
+        terms = [wins * arb(w) + losses * arb(m) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
+        largest = max(float(term) for term in terms)
+        given_up = float(average(terms) - arb(float(log_wealth_of_votes(wins, losses)))) / (1.0 + abs(largest))
+    assert 0.9e-12 < given_up < 1.1e-12
+
+
+def test_a_running_sum_gives_up_what_its_terms_may_be_off_by() -> None:
+    """A win and a loss in turn: terms that cancel, and a sum of their sizes that grows with every draw."""
+    n = 20_000
+    found = float(log_wealth_of_scores(np.tile([1.0, -1.0], n // 2))[-1])
+    with ctx.workprec(128):
+        pairs = [(arb(w), arb(m)) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
+        plain = average([n // 2 * (w + m) for w, m in pairs])
+        lowered = average([n // 2 * (w + m) - arb(1.2e-16) * n * (n // 2) * (abs(w) + abs(m)) for w, m in pairs])
+        given_up, said = float(plain - arb(found)), float(plain - lowered)
+    assert said > 1e-10
+    assert given_up == pytest.approx(said, rel=0.1)

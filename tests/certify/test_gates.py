@@ -1,5 +1,6 @@
 """Every gate between a certificate and an abstention from both sides, one vote apart, against exact arithmetic."""
 
+from dataclasses import replace
 from fractions import Fraction
 from math import comb
 
@@ -9,7 +10,12 @@ from flint import arb
 
 from buckler import certify_counts
 from buckler.certify.anytime import AnytimeTest
+from buckler.certify.issue import MarginLimits, issue, terms_of
 from buckler.certify.ladder import Ladder
+from buckler.certify.registry import sound_method
+from buckler.errors import InvalidInput
+from buckler.laws import Gaussian
+from buckler.types import RadiusKind
 from tests.balls import normal_cdf, tail_at_least
 
 SIGMA = 0.5
@@ -149,3 +155,37 @@ def test_exact_limits_change_sign_at_one_vote(alpha: float) -> None:
     certified = [top for top, certificate in enumerate(found) if not certificate.abstained]
     assert certified == list(range(certified[0], n + 1))
     assert certified[0] in {first, first + 1}
+
+
+@pytest.mark.parametrize(("method", "parts"), [("bonferroni", 2), ("bonferroni_all", 3)])
+def test_two_limits_part_at_one_vote(method: str, parts: int) -> None:
+    """With all votes in two of three classes the two limits mirror one another, and meet at one half."""
+    n, alpha = 101, 0.01
+    for top in range(51, n + 1):
+        expected = upper_half(top, n) <= Fraction(alpha) / parts
+        assert abs(float(upper_half(top, n)) * parts / alpha - 1.0) > 1e-6, "no case hangs on rounding"
+        for margin in ("probability", "quantile"):
+            found = certify_counts([top, n - top, 0], sigma=SIGMA, alpha=alpha, label=0, method=method, margin=margin)
+            assert found.abstained != expected
+
+
+@pytest.mark.parametrize("kind", ["R2", "R1+", "R1"])
+def test_a_limit_from_both_sides_of_zero(kind: RadiusKind) -> None:
+    """A limit of 0, or one whose radius is below the smallest normal number, is an abstention; one above it is not."""
+    law = Gaussian(1.0)
+    least = next(k for k in range(-1080, 0) if law.radius(2.0**k, kind) > 0.0)
+    lows = np.array([-np.inf, -1.0, -5e-324, 0.0, 5e-324, 2.0 ** (least - 1), 2.0**least, 0.3])
+    size = len(lows)
+    terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin=law.kinds[kind], radius=kind)
+    draws = np.full(size, 10)
+    chosen, prices = np.zeros(size, dtype=np.int64), np.zeros(size)
+    given = MarginLimits([str(i) for i in range(size)], chosen, lows, draws, chosen, prices)
+    made = issue(terms, given)
+    assert [c.abstained for c in made] == [True] * 6 + [False] * 2
+    assert [c.predicted for c in made] == [None] * 6 + [0] * 2
+    assert [c.radius for c in made] == [law.radius(float(low), kind) for low in lows]
+    # The radius of an ulp less is no larger, and the record takes no other than its own.
+    for certificate in made[6:]:
+        assert law.radius(float(np.nextafter(certificate.margin, 0.0)), kind) <= certificate.radius
+        with pytest.raises(InvalidInput, match="radius"):
+            replace(certificate, radius=float(np.nextafter(certificate.radius * (1.0 + 1e-14), np.inf)))

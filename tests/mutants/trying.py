@@ -81,7 +81,7 @@ def steps(root: Path, file: str) -> list[list[str]]:
     files = [test for test in files if not _names(root, [test])[0].startswith(NEVER)]
     slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
     quick = [test for test in files if test not in slow]
-    near = [test for test in quick if named.search(test.read_text()) or test.stem == f"test_{name}"]
+    near = [test for test in quick if named.search(test.read_text()) or test.stem == f"test_{name}"] or quick
     # The test named after the module is the likeliest to notice.
     near.sort(key=lambda test: test.stem != f"test_{name}")
     found = [

@@ -107,6 +107,26 @@ def test_scores_in_groups_of_any_size_are_read_back(
         ScoreFile(path, of, 5)
 
 
+def test_a_group_without_rows_is_damage(tmp_path: Path) -> None:
+    of = spec(scores="logits", runner_ups=None, n=3, n0=0)
+    table = pa.table({"scores": pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(9, dtype=np.float32)), 3)})
+    with pq.ParquetWriter(tmp_path / "s.parquet", table.schema) as writer:
+        writer.write_table(table)
+        writer.write_table(table.slice(0, 0))
+    groups = pq.read_metadata(tmp_path / "s.parquet")
+    assert [groups.row_group(i).num_rows for i in range(groups.num_row_groups)] == [3, 0]
+    with pytest.raises(DamagedEvidence, match="3 rows of scores, and there should be 3"):
+        ScoreFile(tmp_path / "s.parquet", of, 1)
+
+
+def test_a_run_of_one_input_is_a_run(tmp_path: Path) -> None:
+    from buckler.runs.store.evidence import open_evidence
+    from tests.runs.victim import run
+
+    run(str(tmp_path / "run"), spec=spec(limit=1, n=20, n0=5))
+    assert (open_evidence(tmp_path / "run").inputs, open_evidence(tmp_path / "run").complete) == (1, True)
+
+
 def test_half_precision_is_cut_at_its_ends_and_single_is_not(tmp_path: Path) -> None:
     huge = np.array([[1e6, -1e6, 0.5]], dtype=np.float32)
     for dtype, expected in (("float16", [65504.0, -65504.0, 0.5]), (None, [1e6, -1e6, 0.5])):

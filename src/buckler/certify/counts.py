@@ -25,7 +25,7 @@ class CountsOptions(TypedDict, total=False):
     alpha: float
     label: ArrayLike | None
     selection: ArrayLike | Counts | None
-    margin: MarginKind
+    margin: MarginKind | None
     method: str
     radius: RadiusKind | None
     ids: Sequence[str] | None
@@ -49,7 +49,7 @@ def certify_counts(
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Counts | None = None,
-    margin: MarginKind = "quantile",
+    margin: MarginKind | None = None,
     method: str = "exact",
     radius: RadiusKind | None = None,
     ids: Sequence[str] | None = None,
@@ -99,7 +99,13 @@ def limits_of_counts(
     else:
         values = check_counts("counts", counts)
     batch = np.atleast_2d(values)
-    chosen, n0 = _certified_class(values, label, selection.values if isinstance(selection, Counts) else selection)
+    drawn = selection.values if isinstance(selection, Counts) else selection
+    if terms.law.total is None or label is not None or drawn is not None:
+        chosen, n0 = _certified_class(values, label, drawn)
+    else:  # votes that are probabilities may choose the class themselves
+        chosen, n0 = batch.argmax(axis=1), np.zeros(len(batch), dtype=np.int64)
+    if terms.law.total is not None and drawn is not None:
+        raise InvalidInput(f"selection must not be given for {terms.law.describe()}: its votes choose the class")
     names = _names(ids, len(batch))
     if tie_seed is not None and len(set(names)) < len(names):
         raise InvalidInput("ids must differ from one another where ties are broken at random: each id has its number")

@@ -12,11 +12,14 @@ import numpy as np
 
 from buckler.certify import budget
 from buckler.certify.method import Method
+from buckler.certify.vote_limits import WITHOUT_CHANCE
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
-from buckler.laws import law_of
+from buckler.laws import default_margin, law_of
 from buckler.records import MAPS, Certificate, Claim, MarginBound
 from buckler.soundness import ANYTIME
 from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+
+DEFAULT_METHOD = "exact"
 
 Kind = TypeVar("Kind", bound=Claim)
 
@@ -45,6 +48,13 @@ class Terms:
 
         ``compute(level, rows)`` makes the limits of some rows; those for which no level is left have none, -inf.
         """
+        if self.law.total is not None:
+            other = n[n != self.law.total]
+            if other.size:
+                raise InvalidInput(
+                    f"counts must be of all {self.law.total} copies of {self.law.describe()}; got {other[0]}"
+                )
+            return compute(0.0, np.ones(n.shape, dtype=np.bool_)), np.zeros(n.shape)
         draws, where = np.unique(n, return_inverse=True)
         prices = np.array([budget.price_of(self.law, self.dimension, count) for count in draws.tolist()])[where]
         low = np.full(n.shape, -inf)
@@ -61,15 +71,18 @@ def terms_of(
     sigma: float | None = None,
     law: Law | None = None,
     alpha: float,
-    margin: MarginKind,
+    margin: MarginKind | None = None,
     radius: RadiusKind | None = None,
     scores: tuple[SimplexMap, float | None] = ("hardmax", None),
     dimension: int | None = None,
 ) -> Terms:
-    """Return checked terms; the radius is the law's first for the margin unless told. ``scores``: map, temperature."""
+    """Return checked terms; margin and radius are the law's first unless told. ``scores``: map, temperature.
+
+    For a law whose copies are all there are, alpha is 0 whatever was allowed, and the method is the default.
+    """
     map_, temperature = scores
     noise = law_of(sigma, law)
-    check_choice("margin", margin, get_args(MarginKind))
+    margin = check_choice("margin", margin or default_margin(noise), get_args(MarginKind))
     check_choice("map", map_, MAPS)
     if temperature is not None:
         check_positive("temperature", temperature)
@@ -79,7 +92,12 @@ def terms_of(
     kind = kinds[0] if radius is None else check_choice("radius", radius, get_args(RadiusKind))
     if kind not in kinds:
         raise InvalidInput(f"radius {kind!r} follows from the {noise.kinds.get(kind)} margin; got margin {margin!r}")
-    return Terms(noise, check_alpha(alpha), method, margin, kind, map_, temperature, dimension=dimension)
+    level = check_alpha(alpha)
+    if noise.total is not None:
+        if method.name != DEFAULT_METHOD:
+            raise InvalidInput(f"method must be left open for {noise.describe()}: votes are exact; got {method.name!r}")
+        level, method = 0.0, WITHOUT_CHANCE
+    return Terms(noise, level, method, margin, kind, map_, temperature, dimension=dimension)
 
 
 class MarginLimits(NamedTuple):

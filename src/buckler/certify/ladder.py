@@ -23,7 +23,7 @@ from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mi
 from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
-from buckler.laws import law_of
+from buckler.laws import default_margin, law_of
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
@@ -102,6 +102,8 @@ class Ladder:
         put = object.__setattr__
         put(self, "radii", _check_radii(self.radii))
         put(self, "law", law_of(sigma, self.law))
+        if self.law.total is not None:
+            raise InvalidInput(f"radii cannot be decided draw by draw under {self.law.describe()}: certify all of them")
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
@@ -212,11 +214,6 @@ def patience(n: ArrayLike) -> FloatArray:
     return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
 
 
-def default_margin(law: Law) -> MarginKind:
-    """Return the margin that a law's first kind of radius follows from."""
-    return next(iter(law.kinds.values()))
-
-
 def radius_kind(law: Law, margin: MarginKind) -> RadiusKind:
     """Return the law's first kind of radius for a margin, or say that it has none."""
     found = [kind for kind, of in law.kinds.items() if of == margin]
@@ -255,7 +252,10 @@ def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> t
     radii, margin = fine_radii(precision, law.unit), margin or default_margin(law)
     if margin == "quantile":
         return radii
-    most = law.radius(1.0, radius_kind(law, margin))
+    kind = radius_kind(law, margin)
+    most = law.radius(1.0, kind)
+    if law.closed:  # such a law has few radii: those that it gives for a margin
+        return tuple(sorted({law.radius(law.margin(radius, kind), kind) for radius in (*radii, most)} - {0.0}))
     return tuple(radius for radius in radii if radius < most)
 
 

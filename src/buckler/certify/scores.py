@@ -50,7 +50,7 @@ def certify_scores(
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
-    margin: MarginKind = "quantile",
+    margin: MarginKind | None = None,
     combine: Combine | None = None,
     limit: Limit | None = None,
     method: str | None = None,

@@ -12,6 +12,7 @@ from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Method, Votes
 from buckler.errors import InvalidInput, check_whole
+from buckler.soundness import ALL_COPIES
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 
@@ -47,6 +48,12 @@ def top_class(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     return margin_from_limits(margin, low, np.nextafter(1.0 - low, 1.0))
 
 
+def all_copies(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the probability margin itself, from the votes of all copies that a law has (T29); alpha is 0."""
+    del alpha, margin
+    return np.asarray((votes.top - votes.runner_up) / votes.n)
+
+
 def _from_shares(votes: Votes, share: float, margin: MarginKind) -> FloatArray:
     low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
     return margin_from_limits(margin, low, high)
@@ -62,3 +69,8 @@ METHODS = tuple(
     Method(limit.__name__, "votes", limit, summary, sound=True, options=("uniform",) if limit is exact else ())
     for limit, summary in _SUMMARIES.items()
 )
+
+WITHOUT_CHANCE = Method(
+    ALL_COPIES, "votes", all_copies, "the margin itself, from all copies", sound=True, margins=("probability",)
+)
+"""Not among the methods that a user names: it is the one way to certify a law whose copies are all there are."""

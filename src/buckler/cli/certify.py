@@ -32,7 +32,9 @@ def certify(
     method: Annotated[
         str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
     ] = "exact",
-    margin: Annotated[str, typer.Option(help="quantile or probability.")] = "quantile",
+    margin: Annotated[
+        str | None, typer.Option(help="quantile or probability.", show_default="what the law has")
+    ] = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
@@ -66,7 +68,7 @@ def certify(
             evidence,
             alpha=alpha,
             method=method,
-            margin=cast(MarginKind, margin),
+            margin=cast(MarginKind | None, margin),
             n=n,
             certified_class=certified_class,
             map=cast(SimplexMap | None, map),
@@ -80,8 +82,8 @@ def certify(
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
             "inputs": contents, "drawn": drawn.as_dict(),
-            "method": method, "margin": margin, "n": n or evidence.spec.n, "class": certified_class, "map": map,
-            "temperature": temperature,
+            "method": method, "margin": certificates[0].margin_kind, "n": n or evidence.spec.n,
+            "class": certified_class, "map": map, "temperature": temperature,
         }  # fmt: skip
         write_certificates(out, certificates, origin, labels)
     if drawn.sentence() and not quiet:

@@ -41,7 +41,8 @@ def decide(
         ),
     ] = None,
     margin: Annotated[
-        str | None, typer.Option(help="quantile (radius R2) or probability (radius R1+).", show_default="quantile")
+        str | None,
+        typer.Option(help="quantile (radius R2) or probability (radius R1+).", show_default="what the law has"),
     ] = None,
     max_seconds: Annotated[
         float | None,

@@ -29,7 +29,8 @@ LawOption = Annotated[
     str | None,
     typer.Option(
         "--law",
-        help="gaussian, or grid[:step=1/255,clip=255] for exact noise on 8-bit images.",
+        help="grid:step=1/255, uniform:lam=0.5, splitting:lam=2.5, derandomized-splitting:lam=2.5, "
+        "ablation:keep=75,pixels=1024; see docs/laws.md.",
         show_default="gaussian",
     ),
 ]

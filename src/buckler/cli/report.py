@@ -28,7 +28,9 @@ def report(
         list[str] | None,
         typer.Option(help="As for buckler certify; may be repeated.", show_default="all for votes"),
     ] = None,
-    margin: Annotated[str | None, typer.Option(help="quantile or probability.", show_default="quantile")] = None,
+    margin: Annotated[
+        str | None, typer.Option(help="quantile or probability.", show_default="what the law has")
+    ] = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002

@@ -39,7 +39,7 @@ def sweep(
     ] = None,
     alpha: Annotated[str | None, typer.Option(help="Error probabilities.", show_default="0.001")] = None,
     method: Annotated[str | None, typer.Option(help="exact,bonferroni,pairwise/star ...", show_default="exact")] = None,
-    margin: Annotated[str | None, typer.Option(help="quantile,probability.", show_default="quantile")] = None,
+    margin: Annotated[str | None, typer.Option(help="quantile,probability.", show_default="what the law has")] = None,
     map: Annotated[  # noqa: A002
         str | None, typer.Option(help="For stored logits: softmax,sparsemax.", show_default="softmax")
     ] = None,

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}
 """What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
 
+TRAINED = ("gaussian", "splitting")
+"""Laws of noise that networks are trained under."""
+
 
 def train(
     data_set: Annotated[str, typer.Argument(help="Name of the data set; 'digits' needs no --data.")],
@@ -32,6 +35,10 @@ def train(
         typer.Option(
             help="Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", show_default="see --lam"
         ),
+    ] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(help="gaussian, with --sigma, or splitting, with --lam.", show_default="what is given"),
     ] = None,
     lam: Annotated[
         float | None,
@@ -110,12 +117,15 @@ def train(
 
       buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda --out models/
 
-      buckler train cifar10 --data cifar10.npz --lam 2.5 --epochs 60
+      buckler train cifar10 --data cifar10.npz --law splitting --lam 2.5 --epochs 60
 
       buckler train cifar10 --data cifar10.npz --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors
     """
     if (sigma is None) == (lam is None):
         raise InvalidInput("exactly one of --sigma and --lam must be given")
+    if law is not None and law != ("gaussian" if lam is None else "splitting"):
+        fits = "does not go with what is given: gaussian has --sigma, splitting has --lam"
+        raise InvalidInput(f"--law {law} {fits if law in TRAINED else 'has no training; gaussian and splitting have'}")
     for name, value in (("arch", arch), ("lam", lam), ("label-smoothing", label_smoothing)):
         if denoiser and value is not None:
             raise InvalidInput(f"--{name} must not be given with --denoiser; got {show(value)}")

@@ -50,7 +50,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
     >>> false_certificates(500, 0.001, 0.001)
     4
     """
-    total, level = check_whole("inputs", inputs, 1), check_alpha(alpha)
+    total, level = check_whole("inputs", inputs, 1), 0.0 if alpha == 0.0 else check_alpha(alpha)
     check_alpha(delta)
     k = np.arange(total)
     enough = np.flatnonzero(betainc(k + 1.0, total - k, level) <= delta * (1.0 - 1e-9))

@@ -9,6 +9,10 @@ costs of alpha). ``draws`` says how ``sampling`` draws it: from normals (``sprea
 
 - ``Gaussian(sigma)``: independent normal noise of standard deviation sigma; l2.
 - ``GridGaussian(sigma, step)``: the same, rounded to the grid of 8-bit images, say, and exact on it; l2.
+- ``Uniform(lam)``: uniform noise on a grid; l1. ``Splitting(lam)``: splitting noise of 8-bit images; l1.
+- ``DerandomizedSplitting(lam)``: splitting noise, every offset once, nothing left to chance; l1.
+- ``Ablation(keep, pixels)``: all but a few pixels marked as missing; l0.
+- ``FirstMarginLaw``: a base for a law of one's own.
 - ``named(name, parameters)``: the law that a manifest, a table or an option names.
 
 May import: the root modules.
@@ -20,11 +24,18 @@ from fractions import Fraction
 from typing import Any
 
 from buckler.errors import InvalidInput, check_choice, show
+from buckler.laws.ablation import Ablation as Ablation
+from buckler.laws.first_margin import FirstMarginLaw as FirstMarginLaw
 from buckler.laws.gaussian import Gaussian as Gaussian
 from buckler.laws.grid import GridGaussian as GridGaussian
-from buckler.types import Law
+from buckler.laws.splitting import DerandomizedSplitting as DerandomizedSplitting
+from buckler.laws.splitting import Splitting as Splitting
+from buckler.laws.uniform import Uniform as Uniform
+from buckler.types import Law, MarginKind
 
-LAWS: dict[str, type[Any]] = {law.name: law for law in (Gaussian, GridGaussian)}
+LAWS: dict[str, type[Any]] = {
+    law.name: law for law in (Gaussian, GridGaussian, Uniform, Splitting, DerandomizedSplitting, Ablation)
+}
 """Every law by its name in manifests and tables."""
 
 
@@ -90,6 +101,11 @@ def settled(sigma: float | None, law: str | None, parameters: Mapping[str, Any] 
             raise InvalidInput(f"a parameter of the law must be given once; got {twice[0]} twice")
         given |= more
     return named(name, given)
+
+
+def default_margin(law: Law) -> MarginKind:
+    """Return the margin that a law's first kind of radius follows from."""
+    return next(iter(law.kinds.values()))
 
 
 def law_of(sigma: float | None, law: Law | None) -> Law:

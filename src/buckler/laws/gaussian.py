@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nextafter, pi, sqrt
 from sys import float_info
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from scipy.special import erf, ndtri
 
 from buckler.errors import check_choice, check_positive
-from buckler.types import Float32Array, MarginKind, RadiusKind
+from buckler.types import Draws, Float32Array, MarginKind, RadiusKind
 
 ROUNDING = 1.0 - 4e-15
 """Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
@@ -48,7 +48,8 @@ class Gaussian:
     closed: ClassVar[bool] = False
     kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"R2": "quantile", "R1+": "probability", "R1": "probability"}
 
-    draws: ClassVar[Literal["gaussian", "words"]] = "gaussian"
+    draws: ClassVar[Draws] = "gaussian"
+    total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from math import inf, nextafter
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.laws.gaussian import Gaussian
 from buckler.laws.thresholds import thresholds
-from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, RadiusKind, WordArray
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, RadiusKind, WordArray
 
 Steps = npt.NDArray[np.int32]
 
@@ -55,7 +55,8 @@ class GridGaussian:
     norm: ClassVar[str] = "l2"
     closed: ClassVar[bool] = False
     kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = Gaussian.kinds
-    draws: ClassVar[Literal["gaussian", "words"]] = "words"
+    draws: ClassVar[Draws] = "words"
+    total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:

@@ -68,7 +68,9 @@ class Recorded:
             low, chosen = found.low, found.chosen
         else:
             low, chosen = self._from_scores(question)
-        return Limits(low, chosen, self.labels, question.alpha, is_limit(question.method, question.margin))
+        return Limits(
+            low, chosen, self.labels, question.alpha, is_limit(question.method, question.margin or "quantile")
+        )
 
     def _from_scores(self, question: Question) -> tuple[FloatArray, IntArray]:
         method, alpha, margin, n, certified_class, _, temperature = question

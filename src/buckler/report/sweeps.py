@@ -16,6 +16,7 @@ from buckler.report.plots import FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
 from buckler.results import Certified
 from buckler.rounding import rounded_down
+from buckler.soundness import ALL_COPIES
 from buckler.types import ArrayLike
 
 Cell = Certified[Claim]
@@ -121,7 +122,8 @@ def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("pn
 
 
 def _class(cell: Cell) -> str:
-    return "label" if cell.certificates[0].n0 == 0 else "selection"
+    first = cell.certificates[0]
+    return first.class_from if first.method == ALL_COPIES else "label" if first.n0 == 0 else "selection"
 
 
 def _sound(cell: Cell) -> bool:

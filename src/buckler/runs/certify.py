@@ -18,7 +18,7 @@ from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard
 from buckler.types import IntArray, MarginKind, SimplexMap
 
-CertifiedClass = Literal["label", "selection"]
+CertifiedClass = Literal["label", "selection", "votes"]
 
 
 class Question(NamedTuple):
@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
     method: Method
     alpha: float = 1e-3
-    margin: MarginKind = "quantile"
+    margin: MarginKind | None = None
     n: int | None = None
     certified_class: str | None = None
     map: SimplexMap | None = None
@@ -34,9 +34,15 @@ class Question(NamedTuple):
 
 
 def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
-    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else by the label."""
-    chosen = wanted or ("label" if spec.n0 == 0 else "selection")
+    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else by the label.
+
+    Where the votes are those of all copies, they fix it themselves.
+    """
+    every = spec.noise_law.total is not None
+    chosen = wanted or ("votes" if every else "label" if spec.n0 == 0 else "selection")
     check_choice("class", chosen, get_args(CertifiedClass))
+    if chosen == "votes" and not every:
+        raise InvalidInput("class 'votes' is for votes of all copies of a law; these are of drawn ones")
     if chosen == "selection" and spec.n0 == 0:
         raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
     return cast(CertifiedClass, chosen)
@@ -59,7 +65,7 @@ def certify_evidence(
     *,
     alpha: float = 1e-3,
     method: str = "exact",
-    margin: MarginKind = "quantile",
+    margin: MarginKind | None = None,
     n: int | None = None,
     certified_class: str | None = None,
     map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
@@ -153,7 +159,9 @@ def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found
 
 def _of_votes(held: Sequence[Shard], terms: Terms, labels: IntArray | None) -> MarginLimits:
     ids = tuple(name for one in held for name in one.ids)
-    drawn = None if labels is not None else np.concatenate([cast(IntArray, one.selection) for one in held])
+    drawn = None
+    if labels is None and terms.law.total is None:
+        drawn = np.concatenate([cast(IntArray, one.selection) for one in held])
     return limits_of_counts(
         Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
         terms,

@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from buckler.certify.method import Method
 from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
+from buckler.laws import default_margin
 from buckler.runs.certify import CertifiedClass, certified_class_of
 from buckler.runs.own_method import method_named
 from buckler.runs.spec import RunSpec, distinct
@@ -35,19 +36,22 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint."""
+    """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint.
+
+    ``margin`` empty is the first that the law of a run has a radius for.
+    """
 
     n: tuple[int, ...] | None = ()
     alpha: tuple[float, ...] = (1e-3,)
     method: tuple[str, ...] = ("exact",)
-    margin: tuple[MarginKind, ...] = ("quantile",)
+    margin: tuple[MarginKind, ...] = ()
     map: tuple[SimplexMap, ...] = ()
     temperature: tuple[float, ...] = ()
     certified_class: CertifiedClass | None = None
 
     def __post_init__(self) -> None:
         """Check every value, so that a long sweep does not end at its last cell."""
-        for name in ("alpha", "method", "margin"):
+        for name in ("alpha", "method"):
             if not getattr(self, name):
                 raise InvalidInput(f"{name} must have at least one value")
         for alpha in self.alpha:
@@ -98,7 +102,7 @@ class Grid:
                 map=kind,
                 temperature=temperature,
             )
-            for n, alpha, margin in product(draws, self.alpha, self.margin)
+            for n, alpha, margin in product(draws, self.alpha, self.margin or (default_margin(spec.noise_law),))
             for method in methods
             # What was not asked for by number stops where the scores do; a cell that comes twice is one.
             for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]

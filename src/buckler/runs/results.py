@@ -54,7 +54,8 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     drawn = who_drew(evidence)
-    methods = options.methods or tuple(method.name for method in sound_methods())
+    every = evidence.spec.noise_law.total is not None
+    methods = options.methods or (("exact",) if every else tuple(method.name for method in sound_methods()))
     given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
     made = certify_by_each(evidence, methods, **given)
     return Result(

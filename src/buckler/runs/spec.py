@@ -17,6 +17,7 @@ import tomli_w
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.files import read_text
 from buckler.laws import Gaussian, settled
+from buckler.runs.without_chance import check_draws, with_draws
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
@@ -142,6 +143,9 @@ class RunSpec:
         put(self, "sigma", law.parameters.get("sigma"))
         put(self, "law", None if plain else law.name)
         put(self, "law_parameters", rest or None)
+        check_draws(law, self)
+        if law.total is not None:
+            put(self, "checkpoints", (law.total,))
         if self.dimension is not None:
             put(self, "dimension", check_whole("dimension", self.dimension, 1))
 
@@ -166,7 +170,7 @@ class RunSpec:
         It follows from the specification alone, so that what is drawn for an input does not depend on where shards
         end: kernels may round differently for another batch.
         """
-        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws == "words")
+        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws != "gaussian")
         fitting = FULL_BATCHES["cuda" if on_device else "philox"] * self.batch_size // (self.n + self.n0)
         return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
@@ -221,6 +225,7 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     unknown = sorted(str(k) for k in values.keys() - FIELDS)
     if unknown:
         raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
+    values = with_draws(values)
     needed = ("model", "data", *(() if "law" in values else ("sigma",)), "num_classes", "n")
     missing = [k for k in needed if k not in values]
     if missing:

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from buckler.certify.ladder import Ladder, check_precision, default_margin, radii_for
+from buckler.certify.ladder import Ladder, check_precision, radii_for
 from buckler.errors import InvalidInput, check_choice
-from buckler.laws import LAWS, parse
+from buckler.laws import LAWS, default_margin, parse, settled
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.types import Law, MarginKind
 
@@ -65,6 +65,8 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     ``n`` is the number of draws for each input at most; ``n0`` is 0 where the class is the label.
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
+    if "law" in fit and settled(fit.get("sigma"), fit["law"], fit.get("law_parameters")).total is not None:
+        raise InvalidInput(f"law {fit['law']} leaves nothing to decide: buckler sample and certify give its one answer")
     # A specification that was written out holds values that say nothing: what would be filled in anyway.
     noise = {} if "law" in fit else {"sigma": 1.0}
     filled = from_dict({"model": "-", "data": "-", **noise, "num_classes": 2, "n": MAX_N, **fit}).as_dict()

@@ -18,7 +18,7 @@ from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, words
 from buckler.sampling.replay import Replay
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordLaw
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +174,8 @@ class NoisyCopies:
 
     def __init__(self, law: Law, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
-        self._from_words = cast(WordLaw, law) if law.draws == "words" else None
-        self._spread = np.float32(1.0 if law.draws == "words" else cast(NormalLaw, law).spread)
+        self._from_words = None if law.draws == "gaussian" else cast(WordLaw, law)
+        self._spread = np.float32(cast(NormalLaw, law).spread if law.draws == "gaussian" else 1.0)
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._workers = workers or here or 1
         self._noise = PhiloxNoise()
@@ -204,11 +204,19 @@ class NoisyCopies:
     def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
         if self._from_words is not None:
             law = self._from_words
-            rows[...] = law.noisy(x, words(address, len(rows), law.words(x.shape), low))
+            rows[...] = law.noisy(x, words_for(law, address, len(rows), x.shape, low))
             return
         noise.fill(rows, address, low)
         rows *= self._spread
         rows += x
+
+
+def words_for(law: WordLaw, address: Address, rows: int, shape: tuple[int, ...], low: int) -> WordArray:
+    """Return what a law makes copies ``[low, low + rows)`` of a block from: addressed words, or their numbers."""
+    if law.draws == "numbers":
+        first = address.block * NOISE_BLOCK + low
+        return np.arange(first, first + rows, dtype=np.uint64)[:, None]
+    return words(address, rows, law.words(shape), low)
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

@@ -70,6 +70,9 @@ class Engine:
         threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
         self.law = law_of(sigma, law)
+        for told in getattr(classifier, "told_sigmas", ()):
+            if self.law.parameters.get("sigma", told) != told:
+                raise InvalidInput(f"sigma must be {told:g}, which the denoiser is told; got {self.law.describe()}")
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:
@@ -78,7 +81,7 @@ class Engine:
         self.seed = check_address(seed, "any", "selection").seed
         own = classifier.device.startswith("cuda") and self.law.draws == "gaussian"
         self.noise: NoiseKind = noise or ("cuda" if own else "philox")
-        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws == "words":
+        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws != "gaussian":
             raise InvalidInput(f"noise must be 'philox' for {self.law.describe()}, which is drawn from its words")
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)

@@ -1,0 +1,200 @@
+"""Does a law's radius hold? Asked of the worst classifier there is, by enumeration in fractions.
+
+A law that can list all copies of a small input (``every``) is asked about pairs of small inputs (``points``). For the
+inputs x and y the classifier that a margin at x protects worst at y follows from Neyman and Pearson: it gives away, in
+the order of their likelihood ratio, the copies that y likes more than x. Along one axis that is a half-space, in a few
+dimensions a box or its corner, for ablation a single flipped pixel: none is left out. The largest margin M at x for
+which it ties at y is a fraction, computed exactly: no radius of a margin up to M may cover y (T25), and a law that
+gives nothing away covers y from there on.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import floor, inf, nextafter
+from typing import Any, Protocol
+
+import numpy as np
+from scipy.special import bdtr, bdtrc
+
+from buckler.errors import InvalidInput, show
+from buckler.types import AnyArray, RadiusKind, WordLaw
+
+Distribution = dict[bytes, Fraction]
+
+DRAWS = 20_000
+"""Copies that are drawn, to see whether they follow the law that was listed."""
+
+SUSPICIOUS = 1e-9
+"""Chance, over all copies, that drawing is called wrong although it is right."""
+
+MOST_COPIES = 20_000
+"""Copies of one point that are still listed."""
+
+
+class ListedLaw(WordLaw, Protocol):
+    """A law all of whose copies of a small input can be listed."""
+
+    def every(self, x: Any) -> Iterable[tuple[Fraction, Any]]:
+        """Yield every copy of an input with its probability."""
+
+    def points(self) -> Sequence[Any]:
+        """Return small inputs; every pair of the first and another is looked at, at most some thousand copies each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LawAudit:
+    """What was found: pairs of inputs looked at, those for which the radius is attained, and what speaks against it."""
+
+    law: str
+    pairs: int
+    attained: int
+    problem: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against the law."""
+        return self.problem is None
+
+    def __str__(self) -> str:
+        """Return the finding in one line."""
+        if self.problem is not None:
+            return f"FAILED: {self.law}: {self.problem}"
+        return f"passed: {self.law}: {self.pairs} pairs of inputs, the radius attained at {self.attained}"
+
+
+def distribution(law: ListedLaw, x: Any) -> Distribution:
+    """Return the probability of every copy of an input."""
+    found: Distribution = {}
+    for weight, copy in law.every(np.asarray(x, dtype=np.float32)):
+        key = np.ascontiguousarray(copy, dtype=np.float32).tobytes()
+        found[key] = found.get(key, Fraction(0)) + weight
+        if len(found) > MOST_COPIES:
+            raise InvalidInput(f"{law.describe()} has more than {MOST_COPIES:,} copies of a point: audit a smaller law")
+    return found
+
+
+def worst_margin(here: Distribution, there: Distribution, margin: Fraction) -> Fraction:
+    """Return the smallest margin there, ``E[F_A - F_j]``, of any classifier with a given margin here.
+
+    It says j everywhere at first; copies are turned to A in the order of their likelihood ratio.
+    """
+    lacking, there_now = margin + 1, Fraction(-1)
+    for copy in sorted(here, key=lambda c: there.get(c, Fraction(0)) / here[c]):
+        share = min(Fraction(2), lacking / here[copy])
+        lacking -= share * here[copy]
+        there_now += share * there.get(copy, Fraction(0))
+    return there_now
+
+
+def tying_margin(here: Distribution, there: Distribution) -> Fraction:
+    """Return the largest margin here with which some classifier has no more than a tie there; 1 where all have.
+
+    The margins of the worst classifiers at both inputs trace a line of straight pieces that rises from (-1, -1).
+    """
+    here_now, there_now = Fraction(-1), Fraction(-1)
+    for copy in sorted(here, key=lambda c: there.get(c, Fraction(0)) / here[c]):
+        gain = 2 * there.get(copy, Fraction(0))
+        if there_now + gain > 0:
+            return here_now + 2 * here[copy] * -there_now / gain
+        here_now, there_now = here_now + 2 * here[copy], there_now + gain
+    return here_now
+
+
+def distance(norm: str, x: AnyArray, y: AnyArray) -> Fraction:
+    """Return the exact distance of two inputs in l0, l1 or linf, or its square in l2; floats are taken as they are."""
+    moved = [abs(Fraction(float(a)) - Fraction(float(b))) for a, b in zip(x.flat, y.flat, strict=True)]
+    if norm == "l0":
+        return Fraction(sum(part > 0 for part in moved))
+    if norm not in {"l1", "l2", "linf"}:
+        raise InvalidInput(f"norm must be l0, l1, l2 or linf for an audit; got {show(norm)}")
+    return sum((part * part if norm == "l2" else part for part in moved), Fraction(0)) if norm != "linf" else max(moved)
+
+
+SLACK = Fraction(1, 10**6)
+"""Relative: float32 points of a grid lie this close to where they should, and a closed radius may end there."""
+
+
+def covers(law: ListedLaw, kind: RadiusKind, margin: float, away: Fraction) -> bool:
+    """Return whether the radius of a margin covers a distance, clearly: by more than points of a float32 grid are off.
+
+    At the distance itself a closed ball covers and an open one does not.
+    """
+    radius = Fraction(law.radius(margin, kind))
+    reach = radius**2 if law.norm == "l2" else radius
+    return radius > 0 and (away * (1 - SLACK) <= reach if law.closed else away * (1 + SLACK) < reach)
+
+
+def audit_law(law: ListedLaw) -> LawAudit:
+    """Return what is found about a law's radius from the probability margin, and about its drawing.
+
+    **Guarantee.** If it fails, the inputs that are named show it. If it passes, no classifier contradicts the radius at
+    the pairs looked at, whatever its decision regions: a proof there, evidence elsewhere.
+    """
+    kinds = [kind for kind, margin in law.kinds.items() if margin == "probability"]
+    if not kinds:
+        raise InvalidInput(f"{law.describe()} must have a radius for the probability margin to be audited")
+    first, *others = [np.asarray(point, dtype=np.float32) for point in law.points()]
+    here = distribution(law, first)
+    problem = _of_listing(here) or _of_drawing(law, first, here)
+    attained = 0
+    for other in others:
+        if problem is not None:
+            break
+        there = distribution(law, other)
+        tie, away = tying_margin(here, there), distance(law.norm, first, other)
+        below = _at_most(tie)
+        for kind in kinds:
+            if covers(law, kind, below, away):
+                problem = (
+                    f"radius {kind} of margin {below:.6g} is {law.radius(below, kind):.6g} and covers "
+                    f"{show(other.tolist())}, but a classifier with that margin at {show(first.tolist())} ties there"
+                )
+        attained += any(covers(law, kind, _just_above(law, tie), away) for kind in kinds)
+    return LawAudit(law.describe(), len(others), attained, problem)
+
+
+def _at_most(value: Fraction) -> float:
+    near = float(value)
+    return near if Fraction(near) <= value else nextafter(near, -inf)
+
+
+def _just_above(law: ListedLaw, tie: Fraction) -> float:
+    """Return the next margin that the law can show, or one that is larger than a tie by more than ``SLACK``."""
+    total = getattr(law, "total", None)
+    return float(tie * (1 + 4 * SLACK)) if total is None else float(Fraction(floor(tie * total) + 1, total))
+
+
+def _of_listing(here: Distribution) -> str | None:
+    total = sum(here.values(), Fraction(0))
+    return None if total == 1 and min(here.values()) > 0 else f"the probabilities of all copies add up to {total}"
+
+
+def _of_drawing(law: ListedLaw, x: AnyArray, here: Distribution) -> str | None:
+    """Return what is wrong with drawn copies: one that cannot be, or one that comes too often or too seldom."""
+    law.check_input(x)
+    numbered = getattr(law, "total", None)
+    count = law.words(x.shape)
+    if numbered is not None:
+        drawn, words = numbered, np.arange(numbered, dtype=np.uint64)[:, None]
+    else:
+        drawn, words = DRAWS, np.random.Philox(key=0).random_raw(DRAWS * count).reshape(DRAWS, count)
+    copies = np.ascontiguousarray(law.noisy(x, words), dtype=np.float32)
+    if copies.shape != (drawn, *x.shape):
+        return f"noisy must return copies of shape {(drawn, *x.shape)}; got {copies.shape}"
+    seen: dict[bytes, int] = {}
+    for copy in copies:
+        key = copy.tobytes()
+        seen[key] = seen.get(key, 0) + 1
+    strange = [copy for copy in seen if copy not in here]
+    if strange:
+        return f"a copy was drawn that is not among all copies: {show(np.frombuffer(strange[0], np.float32).tolist())}"
+    if numbered is not None:
+        wrong = [copy for copy in here if Fraction(seen.get(copy, 0), drawn) != here[copy]]
+        return "numbered copies are not those that were listed" if wrong else None
+    least = SUSPICIOUS / (2 * len(here))
+    for copy, weight in here.items():
+        k, p = seen.get(copy, 0), float(weight)
+        if bdtr(k, drawn, p) < least or (k > 0 and bdtrc(k - 1, drawn, p) < least):
+            return f"a copy of probability {weight} was drawn {k} times in {drawn}"
+    return None

@@ -1,0 +1,137 @@
+"""Ablation: all but a few pixels are marked as missing; from a probability margin to an l0 radius.
+
+``keep`` of ``pixels`` pixels, drawn without replacement, are shown; the others hold ``mark`` in all their channels
+(Levine and Feizi, *Robustness certificates for sparse adversarial attacks by randomized ablation*, AAAI 2020). Where
+rho pixels of an input change, what is shown changes only if one of them is among those kept, so a probability margin M
+certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30): in whole numbers, no float takes part.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+from math import ceil, comb, inf, nextafter, prod
+from typing import ClassVar
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_real, check_whole
+from buckler.laws.exact import WORDS, float_above, float_below
+from buckler.laws.first_margin import FirstMarginLaw
+from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
+
+MOST_PIXELS = 2**31
+
+
+@lru_cache(maxsize=64)
+def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
+    """Return, for rho = 0, 1, ..., the smallest float above ``2 (1 - C(d - rho, k)/C(d, k))``, while it is at most 1.
+
+    >>> least_margins(9, 2)[:2], 2 * (1 - Fraction(comb(8, 2), comb(9, 2)))
+    ((5e-324, 0.4444444444444445), Fraction(4, 9))
+    """
+    found, shown, all_ = [], 1, 1  # C(d - rho, k) / C(d, k) is the product of (d - k - i)/(d - i) over i < rho
+    for rho in range(pixels):
+        needed = 2 * (1 - Fraction(shown, all_))
+        least = nextafter(float_below(needed), inf)
+        if least > 1.0:
+            break
+        found.append(least)
+        ratio = Fraction(shown * (pixels - keep - rho), all_ * (pixels - rho))
+        shown, all_ = ratio.numerator, ratio.denominator
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Ablation(FirstMarginLaw):
+    """All but ``keep`` of the ``pixels`` pixels of an input hold ``mark``; which, is drawn uniformly.
+
+    An input has the shape ``[channels, ...]`` with ``pixels`` places a channel, or ``pixels`` values in all. The mark
+    lies outside of the values that an input can have, so that the classifier can tell what is missing: a model with the
+    encoding of the paper, ``(x, 1 - x)`` and ``(0, 0)`` for a missing pixel, makes it from ``x == mark``.
+
+    >>> Ablation(keep=75, pixels=1024).describe()
+    'ablation of all but 75 of 1024 pixels'
+    """
+
+    keep: int
+    pixels: int
+    mark: float = -1.0
+
+    name: ClassVar[str] = "ablation"
+    norm: ClassVar[str] = "l0"
+    units: ClassVar[str] = "in pixels, each with all its channels"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be kept, and a mark that is not one float32."""
+        object.__setattr__(self, "pixels", check_whole("pixels", self.pixels, 1, MOST_PIXELS))
+        object.__setattr__(self, "keep", check_whole("keep", self.keep, 1, self.pixels))
+        if float(np.float32(check_real("mark", self.mark))) != self.mark:
+            raise InvalidInput(f"mark must be a number that float32 holds exactly; got {self.mark!r}")
+
+    @property
+    def unit(self) -> float:
+        """A fourth of the largest radius there is, a whole number."""
+        return float(max(1, len(least_margins(self.pixels, self.keep)) // 4))
+
+    def describe(self) -> str:
+        """Return the noise in words."""
+        return f"ablation of all but {self.keep} of {self.pixels} pixels"
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        """Return the largest number of pixels that may change; 0.0 if there is none.
+
+        **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
+        predicts A wherever at most this many pixels differ from the input (T30).
+
+        >>> Ablation(keep=75, pixels=1024).radius(0.9, "l0")
+        7.0
+        """
+        del kind
+        return float(max(0, bisect_right(least_margins(self.pixels, self.keep), margin) - 1))
+
+    def margin(self, radius: float, kind: RadiusKind) -> float:
+        """Return the smallest margin, as a float, that certifies a number of pixels; 1 where none does."""
+        del kind
+        needed, rho = least_margins(self.pixels, self.keep), ceil(radius)
+        return needed[rho] if rho < len(needed) else 1.0
+
+    def price(self, dimension: int, draws: int) -> float:
+        """Return the chance that two words of a draw are equal, over all draws, rounded up: then too many are kept."""
+        del dimension
+        return float_above(min(Fraction(1), Fraction(draws * comb(self.pixels, 2), WORDS)))
+
+    def check_input(self, x: AnyArray) -> None:
+        """Refuse another number of pixels, and a value that is the mark."""
+        if self.pixels not in {prod(x.shape), prod(x.shape[1:]) if x.ndim > 1 else 0}:
+            raise InvalidInput(f"x must have {self.pixels} pixels, channels first; got shape {x.shape}")
+        if (np.asarray(x, dtype=np.float32) == np.float32(self.mark)).any():
+            raise InvalidInput(f"x must not hold the mark of a missing pixel, {self.mark:g}; give another mark")
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return how many 64-bit words a draw takes: one a pixel."""
+        del shape
+        return self.pixels
+
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
+        """Return a copy of ``x`` for each row of words that keeps the pixels of the ``keep`` smallest words."""
+        last = np.partition(words, self.keep - 1, axis=1)[:, self.keep - 1 : self.keep]
+        return self.copy(x, words <= last)
+
+    def copy(self, x: AnyArray, shown: AnyArray) -> Float32Array:
+        """Return ``x`` with the pixels that each row of ``shown`` names, all others marked."""
+        self.check_input(x)
+        channels = np.asarray(x, dtype=np.float32).reshape(1, -1, self.pixels)
+        return np.where(shown[:, None], channels, np.float32(self.mark)).reshape(len(shown), *x.shape)
+
+    def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
+        """Yield every copy of a small input with its probability."""
+        for kept in combinations(range(self.pixels), self.keep):
+            shown = np.isin(np.arange(self.pixels), kept)[None]
+            yield Fraction(1, comb(self.pixels, self.keep)), self.copy(x, shown)[0]
+
+    def points(self) -> list[Float32Array]:
+        """Return small inputs to audit the law with: a black row, and the same with its first pixels flipped."""
+        return [(np.arange(self.pixels) < flipped).astype(np.float32) for flipped in range(self.pixels + 1)]

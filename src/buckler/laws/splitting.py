@@ -1,0 +1,183 @@
+"""Splitting noise of 8-bit images: from a probability margin to an l1 radius, with chance or without it.
+
+An offset ``j`` from 0 to N - 1 splits the values 0, ..., 255 (in steps of 1/255) at ``j + 1/2`` and at every N-th place
+from there. A value is replaced by the middle of the part of [0, 1] that holds it, so the network learns between which
+splits it lies and nothing else (Levine and Feizi, *Improved, deterministic smoothing for L1 certified robustness*, ICML
+2021). ``N = 510 lam``. A change of one value by one step changes what is seen for one offset of N, so a probability
+margin M certifies ``||delta||_1 < lam M`` however the offsets of different coordinates hang together (T25, T28).
+
+``DerandomizedSplitting`` makes use of the last words: the offsets of all coordinates are a template, the same for every
+input, shifted by ``t = 0, ..., N - 1``. Those N copies are all there are: votes are probabilities, no error is left,
+and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T29).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from math import floor
+from typing import ClassVar
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.laws.exact import LEVELS, float_above, uniform_below, whole_steps
+from buckler.laws.uniform import L1Law
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, RadiusKind, WordArray
+
+STEP = Fraction(1, LEVELS)
+MOST_OFFSETS = 2**20
+"""Offsets of one value: lambda is at most 2056."""
+
+MIDDLES: Float32Array = (np.arange(4 * LEVELS + 1) / (4.0 * LEVELS)).astype(np.float32)
+"""The one float32 of each value that can be seen: middles of parts lie on quarters of a step."""
+
+SAME_STEP = Fraction(1, 2**20)
+"""A radius this close below a whole number of steps, in steps, is the float of that number."""
+
+TEMPLATE_KEY = 0x6275636B2D73706C  # "buck-spl"
+"""The upper half of the key of the generator that a template comes from; its number is the lower."""
+
+
+def offsets_of(lam: float) -> int:
+    """Return ``510 lam``, the number of offsets, refusing a lambda for which that is not whole."""
+    count = round(2 * LEVELS * check_positive("lam", lam)) if lam <= MOST_OFFSETS else 0
+    if not 1 <= count <= MOST_OFFSETS or abs(2 * LEVELS * lam - count) > 1e-9 * count:
+        raise InvalidInput(f"lam must make 510 lam a whole number from 1 to {MOST_OFFSETS}; got {show(lam)}")
+    return count
+
+
+def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
+    """Return what is seen of values 0, ..., 255 under offsets 0, ..., count - 1: the middle of the part, in [0, 1].
+
+    For ``count >= 255`` it is ``(min(s, 1) + 1[x > s]) / 2`` with ``s = (offset + 1/2) / 255``.
+
+    >>> split(np.array([0, 100, 101, 255]), np.array([100, 100, 100, 300]), 510).tolist()
+    [0.19705882668495178, 0.19705882668495178, 0.6970587968826294, 0.5]
+    """
+    above = 2 * offsets + 1 + 2 * count * ((values - offsets - 1) // count + 1)  # the split above, in half steps
+    seen: Float32Array = np.take(MIDDLES, np.minimum(above, 2 * LEVELS) + np.maximum(above - 2 * count, 0))
+    return seen
+
+
+@lru_cache(maxsize=16)
+def seen_table(count: int) -> Float32Array:
+    """Return what is seen of each value ``[256, offsets]``; all offsets from 255 on show the same, and are one."""
+    values, offsets = np.arange(LEVELS + 1)[:, None], np.arange(min(count, LEVELS + 1))[None]
+    return split(values, offsets, count)
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting(L1Law):
+    """Splitting noise with offsets below ``2 lam``, independent in every coordinate, for 8-bit inputs in [0, 1].
+
+    >>> Splitting(2.5).describe(), Splitting(2.5).radius(0.5, "l1")
+    ('splitting noise with lambda 2.5', 1.25)
+    """
+
+    lam: float
+
+    name: ClassVar[str] = "splitting"
+
+    def __post_init__(self) -> None:
+        """Refuse a lambda without a whole number of offsets."""
+        offsets_of(self.lam)
+
+    @property
+    def count(self) -> int:
+        """The number N of offsets."""
+        return offsets_of(self.lam)
+
+    def describe(self) -> str:
+        """Return the noise in words."""
+        return f"splitting noise with lambda {self.lam:g}"
+
+    def check_input(self, x: AnyArray) -> None:
+        """Refuse an input that is not an 8-bit one in [0, 1]."""
+        whole_steps(x, STEP, LEVELS)
+
+    def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
+        """Return what is seen of ``x`` under each row of offsets."""
+        table = seen_table(self.count)
+        places = np.minimum(numbers, table.shape[1] - 1)
+        places += whole_steps(x, STEP, LEVELS).reshape(-1) * table.shape[1]
+        seen: Float32Array = np.take(table.reshape(-1), places)
+        return seen.reshape(len(numbers), *x.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class DerandomizedSplitting(Splitting):
+    """Splitting noise with the offsets ``(template + t) mod N``, each ``t`` once: nothing is left to chance.
+
+    ``template`` numbers the offsets from which all inputs start; they are a function of it, lambda and the shape alone.
+
+    >>> DerandomizedSplitting(2.5).total
+    1275
+    """
+
+    template: int = 0
+
+    name: ClassVar[str] = "derandomized-splitting"
+    closed: ClassVar[bool] = True
+    draws: ClassVar[Draws] = "numbers"
+
+    def __post_init__(self) -> None:
+        """Refuse a lambda without a whole number of offsets."""
+        offsets_of(self.lam)
+        object.__setattr__(self, "template", check_whole("template", self.template, 0, 2**53))
+
+    @property
+    def total(self) -> int:
+        """The number N of copies that are all there are."""
+        return self.count
+
+    def describe(self) -> str:
+        """Return the noise in words."""
+        return f"splitting noise with lambda {self.lam:g}, each of its {self.total} offsets once"
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        """Return ``k / 255`` for the largest whole k with ``2 k < N margin``; 0.0 if there is none above 0.
+
+        **Guarantee.** If the votes of all N copies give class A this margin, the smoothed classifier predicts A at
+        every 8-bit input in the *closed* l1 ball of the radius (T29): at most k steps away. The float of ``k / 255``
+        may lie on either side of it: no 8-bit input lies between. A margin is the float of whole votes over N.
+
+        >>> law = DerandomizedSplitting(2.5)
+        >>> law.radius(511 / 1275, "l1"), law.radius(510 / 1275, "l1")
+        (1.0, 0.996078431372549)
+        """
+        del kind
+        votes = margin * self.total if margin > 0.0 else 0.0
+        # The float of whole votes over N is within 2^-32 of them after multiplying; anything else is cut.
+        whole = round(votes) if abs(votes - round(votes)) < 2.0**-32 else int(votes)
+        return float(max(0, (whole - 1) // 2) * STEP)
+
+    def margin(self, radius: float, kind: RadiusKind) -> float:
+        """Return the margin of ``2 k + 1`` votes, k being the steps within the radius; at most 1."""
+        del kind
+        steps = floor(Fraction(radius) / STEP + SAME_STEP)
+        return min(1.0, float_above(Fraction(2 * steps + 1, self.total)))
+
+    def price(self, dimension: int, draws: int) -> float:
+        """Return 0: nothing is drawn."""
+        del dimension, draws
+        return 0.0
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return 1: in the place of words, a copy has its number."""
+        del shape
+        return 1
+
+    def start(self, size: int) -> IntArray:
+        """Return the offsets that the template has for inputs of this many values."""
+        words = np.random.Philox(key=TEMPLATE_KEY << 64 | self.template).random_raw(size)
+        return uniform_below(np.asarray(words, dtype=np.uint64), self.total)
+
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
+        """Return what is seen of ``x`` in each of the copies whose numbers are given, ``[rows, 1]``."""
+        return self.copy(x, (self.start(x.size) + words.astype(np.int64)) % self.total)
+
+    def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
+        """Yield every copy of an input with its probability."""
+        for copy in self.noisy(x, np.arange(self.total, dtype=np.uint64)[:, None]):
+            yield Fraction(1, self.total), copy

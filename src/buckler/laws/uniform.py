@@ -1,0 +1,140 @@
+"""Uniform noise on a grid: from a probability margin to an l1 radius.
+
+Every coordinate of an input on a grid of step h is moved by an independent whole number of steps, uniform on ``-k, ...,
+k``; ``lam = (k + 1/2) h``. A shift of the input by delta changes the law of the noisy copy by at most
+``||delta||_1 / (2 lam)`` in total variation, so a probability margin M certifies ``||delta||_1 < lam M`` (T25, T27).
+Whole numbers are added and each has one float32, so nothing is idealised.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_positive, show
+from buckler.laws import exact
+from buckler.laws.first_margin import FirstMarginLaw
+from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
+
+MOST_STEPS = 2**22
+"""Of the noise: sums with the steps of an input stay whole numbers of float32."""
+
+
+class L1Law(FirstMarginLaw):
+    """What laws share that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
+
+    __slots__ = ()
+
+    norm: ClassVar[str] = "l1"
+    closed: ClassVar[bool] = False
+
+    @property
+    def count(self) -> int:
+        """How many whole numbers the noise of one value is one of."""
+        raise NotImplementedError
+
+    @property
+    def unit(self) -> float:
+        """A fourth of lambda: a margin of 1 reaches lambda, and few come near."""
+        return float(self.count * self.grid / 8)
+
+    @property
+    def grid(self) -> Fraction:
+        """The step of the inputs' grid, exactly."""
+        return Fraction(1, exact.LEVELS)
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
+
+        **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
+        predicts A at every input of the grid in the open l1 ball of the radius (T27, T28).
+
+        >>> Uniform(0.5).radius(0.5, "l1")
+        0.25
+        """
+        del kind
+        return exact.float_below(self.count * self.grid / 2 * Fraction(margin)) if margin > 0.0 else 0.0
+
+    def margin(self, radius: float, kind: RadiusKind) -> float:
+        """Return ``radius / lam``, rounded up, at most 1: what a radius fixed beforehand needs."""
+        del kind
+        return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
+
+    def price(self, dimension: int, draws: int) -> float:
+        """Return the total variation distance between what is drawn and the law, rounded up (T26)."""
+        return exact.uniform_price(self.count, dimension * draws)
+
+    def words(self, shape: tuple[int, ...]) -> int:
+        """Return how many 64-bit words a draw takes: one a value."""
+        return prod(shape)
+
+    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
+        """Return a noisy copy of ``x`` for each row of words."""
+        return self.copy(x, exact.uniform_below(words, self.count))
+
+    def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
+        """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
+        raise NotImplementedError
+
+    def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
+        """Yield every noisy copy of a small input with its probability."""
+        for numbers in product(range(self.count), repeat=x.size):
+            yield Fraction(1, self.count**x.size), self.copy(x, np.array([numbers], dtype=np.int64))[0]
+
+    def points(self) -> list[Float32Array]:
+        """Return small inputs to audit the law with: of two values, or of one where the noise has many."""
+        if self.count <= 12:
+            near = range(100, 102 + self.count // 2)
+            return [exact.on_grid(np.array(point), self.grid) for point in product(near, repeat=2)]
+        return [exact.on_grid(np.array([x]), self.grid) for x in range(0, 256, 5)]
+
+
+@dataclass(frozen=True, slots=True)
+class Uniform(L1Law):
+    """Whole steps, uniform on ``[-lam, lam]`` and independent in every coordinate, for inputs on a grid of ``step``.
+
+    >>> Uniform(0.5).describe()
+    'uniform noise with lambda 0.5 on a grid of 1/255'
+    """
+
+    lam: float
+    step: float = 1 / exact.LEVELS
+
+    name: ClassVar[str] = "uniform"
+
+    def __post_init__(self) -> None:
+        """Refuse a lambda that is not a whole number of steps and a half."""
+        if float(self.grid) != check_positive("step", self.step):
+            raise InvalidInput(f"step must be a fraction with a denominator of at most 1000000; got {show(self.step)}")
+        if not check_positive("lam", self.lam) / self.step <= MOST_STEPS:
+            raise InvalidInput(f"lam must be at most {MOST_STEPS} steps; got {show(self.lam)}")
+        if abs(self.lam / self.step - self.count / 2) > 1e-9 * self.count:
+            near = ", ".join(f"{float(max(1, self.count + i) * self.grid / 2):.6g}" for i in (-2, 0, 2))
+            raise InvalidInput(f"lam must be k + 1/2 steps of {self.grid}, such as {near}; got {show(self.lam)}")
+
+    @property
+    def count(self) -> int:
+        """The number ``2 k + 1`` of moves of one value."""
+        return 2 * max(0, round(self.lam / self.step - 0.5)) + 1
+
+    @property
+    def grid(self) -> Fraction:
+        """The step, exactly."""
+        return Fraction(self.step).limit_denominator(10**6)
+
+    def describe(self) -> str:
+        """Return the noise in words."""
+        return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
+
+    def check_input(self, x: AnyArray) -> None:
+        """Refuse an input off the grid."""
+        exact.whole_steps(x, self.grid)
+
+    def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
+        """Return ``x`` moved by ``number - k`` steps in every coordinate, for each row of numbers."""
+        moved = exact.whole_steps(x, self.grid).reshape(-1) + numbers - self.count // 2
+        return exact.on_grid(moved, self.grid).reshape(len(numbers), *x.shape)

@@ -1,0 +1,111 @@
+"""Laws of whole numbers on a torch device: words to noisy copies, bit for bit what the laws' ``noisy`` returns.
+
+A form is made of a law and a device. ``load`` takes the inputs; ``noisy(inputs, words)`` returns the copies ``[rows,
+values]``, given the position of each row's input and its words ``[rows, words]``, int64 with the bits of the unsigned
+ones. Floats are looked up, never computed: a device may divide otherwise.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.laws.exact import LEVELS, on_grid, whole_steps
+from buckler.laws.splitting import STEP, seen_table
+from buckler.types import Float32Array
+
+LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
+
+
+def uniform_below(words: Tensor, count: int) -> Tensor:
+    """Return ``word * count // 2^64`` for unsigned words, in halves that fit signed numbers; ``count`` below 2^31."""
+    low = ((words & LOW_HALF) * count) >> 32
+    return ((((words >> 32) & LOW_HALF) * count + low) >> 32).int()
+
+
+class UniformForm:
+    """``Uniform.noisy``: whole steps are added, and the sum looked up."""
+
+    def __init__(self, law: Uniform, device: str) -> None:
+        """Keep the law."""
+        self._law, self._device = law, device
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        at = whole_steps(x, self._law.grid).reshape(len(x), -1)
+        low, reach = int(at.min()), self._law.count // 2
+        table = on_grid(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
+        self._table = torch.from_numpy(table).to(self._device)
+        self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return copies moved by whole steps."""
+        places = uniform_below(words, self._law.count).add_(self._at[inputs])
+        return self._table.index_select(0, places.view(-1)).view(places.shape)
+
+
+class SplittingForm:
+    """``Splitting.noisy``: what is seen of each value under each offset is looked up."""
+
+    def __init__(self, law: Splitting, device: str) -> None:
+        """Put the table on the device."""
+        table = seen_table(law.count)
+        self._law, self._device, self._width = law, device, table.shape[1]
+        self._table = torch.from_numpy(table.reshape(-1)).to(device)
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, as rows of the table."""
+        at = whole_steps(x, STEP, LEVELS).reshape(len(x), -1) * self._width
+        self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
+
+    def offsets(self, words: Tensor) -> Tensor:
+        """Return the offset of each value."""
+        return uniform_below(words, self._law.count)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return what is seen."""
+        places = self.offsets(words).clamp_(max=self._width - 1).add_(self._at[inputs])
+        return self._table.index_select(0, places.view(-1)).view(places.shape)
+
+
+class DerandomizedForm(SplittingForm):
+    """``DerandomizedSplitting.noisy``: the words of a copy are its number."""
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, and the offsets at which all of them start."""
+        super().load(x)
+        assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (by the table of forms)
+        self._start = torch.from_numpy(self._law.start(x[0].size).astype(np.int32)).to(self._device)
+
+    def offsets(self, words: Tensor) -> Tensor:
+        """Return the template, shifted."""
+        return (self._start + words.int()).remainder_(self._law.count)
+
+
+class AblationForm:
+    """``Ablation.noisy``: the pixels of the smallest words are shown."""
+
+    def __init__(self, law: Ablation, device: str) -> None:
+        """Keep the law."""
+        self._law, self._device = law, device
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, channel by channel."""
+        self._x = torch.from_numpy(x.reshape(len(x), -1, self._law.pixels)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return copies with all other pixels marked."""
+        order = words ^ SIGN
+        shown = order <= order.kthvalue(self._law.keep, dim=1, keepdim=True).values
+        return torch.where(shown[:, None], self._x[inputs], self._law.mark).flatten(1)
+
+
+FORMS: dict[str, Any] = {
+    Uniform.name: UniformForm,
+    Splitting.name: SplittingForm,
+    DerandomizedSplitting.name: DerandomizedForm,
+    Ablation.name: AblationForm,
+}
+"""The form of each law here."""

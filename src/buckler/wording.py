@@ -1,0 +1,48 @@
+"""A claim in one sentence, radius and margin rounded down."""
+
+from typing import Any
+
+from buckler.rounding import rounded_down
+from buckler.soundness import ALL_COPIES
+
+
+def sentence(claim: Any) -> str:
+    """Return what a ``records.Claim`` says, with all that it rests on."""
+    law, exact = claim.law, claim.method == ALL_COPIES
+    level = "error probability" if claim.sound else "a promised, not proved, error probability"
+    beside = f"; {claim.price:.2g} of the error probability pays for drawing" if claim.price > 0.0 else ""
+    beside += f"; {stability(claim)}" if law.idealised is None else f"; idealised: {law.idealised}"
+    if exact:
+        basis = f"from all {claim.n} copies under {law.describe()} ({claim.margin_kind} margin"
+    else:
+        scores = claim.map if claim.temperature is None else f"{claim.map} at temperature {claim.temperature:g}"
+        chosen = "fixed beforehand" if claim.n0 == 0 else f"selected on {claim.n0} other draws"
+        basis = (
+            f"for a class {chosen}, from {claim.n} draws of {law.describe()} ({scores}, method {claim.method}, "
+            f"{claim.margin_kind} margin"
+        )
+    if claim.predicted is None and exact:
+        return f"{claim.id}: abstained; exact, without error probability, {basis} gives no radius above 0{beside})"
+    if claim.predicted is None:
+        return f"{claim.id}: abstained at {level} {claim.alpha:g} {basis} not shown to be positive{beside})"
+    within = (
+        f"{claim.id}: the smoothed classifier predicts class {claim.predicted} everywhere within {law.norm} distance "
+        f"{rounded_down(claim.radius, 4)} {law.units}"
+    )
+    margin = rounded_down(claim.margin, 4)
+    if exact:
+        return f"{within}, that distance included; exact, without error probability, {basis} {margin}{beside})"
+    return (
+        f"{within}, with {level} at most {claim.alpha:g} {basis} at least {margin}, radius {claim.radius_kind}{beside})"
+    )
+
+
+def stability(claim: Any) -> str:
+    """Return what is known of the one thing that a claim true to the last bit needs: one function."""
+    if claim.differed:
+        return (
+            f"NOT bit-stable: {claim.differed} of {claim.replayed} rows run again elsewhere gave other bits, so the "
+            "classifier is not one function, and this holds for an idealisation of it alone"
+        )
+    tested = f"{claim.replayed} rows run again elsewhere gave the same bits" if claim.replayed else "not tested"
+    return f"true to the last bit if the classifier is one function ({tested})"

@@ -1,0 +1,132 @@
+"""Certificates without error probability: for all copies of a law, and for nothing else."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import buckler
+from buckler.certify.counts import certify_counts
+from buckler.certify.ladder import Ladder
+from buckler.certify.scores import certify_scores
+from buckler.errors import InvalidInput
+from buckler.evaluate.curves import certified_accuracy
+from buckler.laws import Ablation, DerandomizedSplitting, Splitting
+from buckler.records import Certificate
+from buckler.types import Law
+
+LAW = DerandomizedSplitting(0.5)
+COUNTS = np.array([[200, 55, 0], [55, 200, 0], [85, 85, 85], [129, 126, 0], [129, 127, 0], [128, 127, 0]])
+COUNTS[4, 1] -= 1  # 129 + 126
+
+
+def certificates(counts: np.ndarray = COUNTS[:4], law: Law = LAW) -> list[Certificate]:
+    made = certify_counts(counts, law=law)
+    assert isinstance(made, list)
+    return made
+
+
+def test_votes_are_the_margin_and_choose_the_class() -> None:
+    first, second, tied, close = certificates()
+    assert (first.predicted, second.predicted, tied.predicted) == (0, 1, None)
+    assert [c.alpha for c in (first, second, tied, close)] == [0.0] * 4
+    # 200 - 55 = 145 votes: 2 k < 145 for k = 72.
+    assert first.radius == second.radius == 72 / 255
+    assert (first.margin, first.n, first.n0, first.method, first.price) == (145 / 255, 255, 0, "all_copies", 0.0)
+    assert close.radius == 1 / 255  # three votes
+    assert certify_counts([128, 127, 0], law=LAW).abstained  # one vote certifies the input itself, no step
+    assert certify_counts([200, 55, 0], law=LAW, label=1).abstained
+
+
+def test_the_sentence_says_exact() -> None:
+    first, _, tied, _ = certificates()
+    assert str(first) == (
+        "input 0: the smoothed classifier predicts class 0 everywhere within l1 distance 0.2823 in the units of the "
+        "input, that distance included; exact, without error probability, from all 255 copies under splitting noise "
+        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; true to the last bit if the "
+        "classifier is one function (not tested))"
+    )
+    assert "abstained; exact" in str(tied)
+
+
+def test_no_wrong_certificate_is_allowed_for() -> None:
+    curve = certified_accuracy(certificates(), [0, 1, 0, 0], [0.0, 0.1])
+    assert curve.accuracy.tolist() == curve.low.tolist() == [0.75, 0.5]
+    assert curve.norm == "l1"
+
+
+def test_norms_do_not_mix() -> None:
+    other = certify_counts([90, 5, 5], law=Ablation(2, 64), dimension=64, label=0, ids=["other"])
+    with pytest.raises(InvalidInput, match="one norm"):
+        certified_accuracy([certificates()[0], other], [0, 0], [0.0])
+
+
+def test_alpha_zero_is_for_all_copies_alone() -> None:
+    with pytest.raises(InvalidInput, match="alpha must be in the open interval"):
+        certify_counts([90, 5, 5], sigma=0.5, label=0, alpha=0.0)
+    first = certificates()[0]
+    for change, message in (
+        ({"alpha": 0.001}, "alpha must be 0"),
+        ({"n": 254}, "all copies"),
+        ({"method": "exact"}, "alpha must be in the open interval"),
+        ({"method": "exact", "alpha": 0.001}, "all copies"),
+        ({"method": "exact", "alpha": 0.001, "n": 100}, "all copies"),
+        ({"law": Splitting(0.5)}, "all copies"),
+        ({"radius": 73 / 255}, "radius must be what margin"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            replace(first, **change)
+
+
+@pytest.mark.parametrize(
+    ("counts", "options", "message"),
+    [
+        ([200, 54, 0], {}, "counts must be of all 255 copies"),
+        ([200, 55, 0], {"method": "bonferroni"}, "method must be left open"),
+        ([200, 55, 0], {"margin": "quantile"}, "margin must be one that"),
+        ([200, 55, 0], {"selection": [9, 1, 0]}, "selection|exactly one"),
+        ([200, 55, 0], {"radius": "R1"}, "radius 'R1'"),
+        ([200, 55, 0], {"alpha": 2.0}, "alpha"),
+    ],
+)
+def test_what_does_not_apply_is_refused(counts: list[int], options: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        certify_counts(counts, law=LAW, **options)  # type: ignore[call-overload]
+
+
+def test_scores_and_ladders_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="method must be left open"):
+        certify_scores(np.full((255, 2), 0.5), law=LAW, label=0)
+    with pytest.raises(InvalidInput, match="cannot be decided draw by draw"):
+        Ladder((0.1,), law=LAW)
+
+
+def bright(batch: np.ndarray) -> np.ndarray:
+    mean = batch.reshape(len(batch), -1).mean(axis=1)
+    return np.stack([1.0 - mean, mean, np.full(len(batch), 0.45)], axis=1)
+
+
+def test_smoothed_runs_every_copy_once() -> None:
+    x = np.array([[9, 250], [130, 20]], dtype=np.float32) / np.float32(255)
+    seen: list[bytes] = []
+
+    def model(batch: np.ndarray) -> np.ndarray:
+        seen.extend(row.tobytes() for row in batch)
+        return bright(batch)
+
+    smoothed = buckler.Smoothed(model, law=LAW, num_classes=3)
+    certificate = smoothed.certify(x)
+    copies = LAW.noisy(x, np.arange(255, dtype=np.uint64)[:, None])
+    assert sorted(seen[:255]) == sorted(row.tobytes() for row in copies)
+    votes = np.bincount(bright(copies).argmax(axis=1), minlength=3)
+    top = np.sort(votes)
+    assert certificate.margin == (top[-1] - top[-2]) / 255
+    assert certificate == smoothed.certify(x, n=255, alpha=0.5, seed=7)  # nothing is drawn
+    for options, message in (
+        ({"n": 100}, "n must be 255"),
+        ({"n0": 10}, "n0 must be 0"),
+        ({"map": "softmax"}, "method must be left open"),
+        ({"target_radius": 0.1}, "draw by draw"),
+    ):
+        with pytest.raises(InvalidInput, match=message):
+            smoothed.certify(x, **options)

@@ -1,0 +1,106 @@
+"""Ablation: l0 radii by enumeration of all ablations of a 3 x 3 image, in whole numbers."""
+
+from fractions import Fraction
+from itertools import combinations
+from math import comb, exp, lgamma
+
+import numpy as np
+import pytest
+
+from buckler.errors import InvalidInput
+from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.laws import Ablation, named
+from buckler.laws.exact import WORDS, float_below
+
+IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255
+
+
+def changed(places: tuple[int, ...]) -> np.ndarray:
+    image = IMAGE.copy().reshape(2, 9)
+    image[0, list(places)] = 0.9
+    return image.reshape(2, 3, 3)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 8, 9])
+def test_all_ablations_of_a_small_image(keep: int) -> None:
+    law = Ablation(keep, 9)
+    here = distribution(law, IMAGE)
+    total = comb(9, keep)
+    assert len(here) == total
+    for rho in range(1, 6):
+        for places in list(combinations(range(9), rho))[:: 1 if rho < 2 else 29]:
+            there = distribution(law, changed(places))
+            for votes in range(1, total + 1):
+                margin = Fraction(votes, total)
+                worst = worst_margin(here, there, margin)
+                # The float just below a margin that is no float is enough, so both agree to the last vote.
+                assert (worst > 0) == covers(law, "l0", float_below(margin), Fraction(rho)), (rho, votes)
+
+
+def test_the_planted_bugs_are_found() -> None:
+    law = Ablation(2, 4)
+    x = np.arange(4, dtype=np.float32)
+    here, there = distribution(law, x), distribution(law, np.array([9, 1, 2, 3], dtype=np.float32))
+    # C(3, 2)/C(4, 2) = 1/2: at a margin of 1 one changed pixel makes a tie, which >= for > would certify.
+    assert worst_margin(here, there, Fraction(1)) == 0
+    assert law.radius(1.0, "l0") == 0.0
+    assert 2 * (1 - Fraction(comb(3, 2), comb(4, 2))) <= 1
+
+    # Floats for binomials certify some tie of small images that whole numbers do not.
+    def in_floats(d: int, k: int, rho: int) -> float:
+        log = lgamma(d - rho + 1) - lgamma(d - rho - k + 1) - lgamma(d + 1) + lgamma(d - k + 1)
+        return 2 * (1 - exp(log))
+
+    wrong = []
+    for d in range(2, 40):
+        for k in range(1, d):
+            for rho in range(1, d - k):
+                exact = 2 * (1 - Fraction(comb(d - rho, k), comb(d, k)))
+                if exact <= 1 and Fraction(float(exact)) == exact:  # a tie that a float can show
+                    assert Ablation(k, d).radius(float(exact), "l0") == rho - 1
+                    wrong += [(d, k, rho)] if in_floats(d, k, rho) < float(exact) else []
+    assert wrong
+
+
+def test_radii_of_the_paper() -> None:
+    # CIFAR-10 with 75 of 1024 pixels: rho pixels are certified by p_A above 1 - C(d - rho, k)/(2 C(d, k)).
+    law = Ablation(75, 1024)
+    for rho in range(1, 9):
+        needed = law.margin(float(rho), "l0")
+        assert law.radius(needed, "l0") == rho > law.radius(np.nextafter(needed, 0.0), "l0")
+        assert Fraction(needed) > 2 * (1 - Fraction(comb(1024 - rho, 75), comb(1024, 75)))
+    assert law.margin(99.0, "l0") == 1.0
+    assert law.radius(0.0, "l0") == law.radius(-1.0, "l0") == 0.0
+
+
+def test_the_smallest_words_are_kept_with_all_their_channels() -> None:
+    law = Ablation(2, 9)
+    words = np.array([[9, 8, 7, 6, 5, 4, 3, 2, 1], [0, WORDS - 1, 5, 6, 7, 1, 9, 10, 11]], dtype=np.uint64)
+    copies = law.noisy(IMAGE, words)
+    for copy, kept in zip(copies.reshape(2, 2, 9), ([7, 8], [0, 5]), strict=True):
+        assert np.flatnonzero(copy[0] != -1).tolist() == kept
+        np.testing.assert_array_equal(copy[:, kept], IMAGE.reshape(2, 9)[:, kept])
+        assert (np.delete(copy, kept, axis=1) == -1).all()
+    assert law.words(IMAGE.shape) == 9
+
+
+def test_the_price_bounds_the_chance_of_equal_words() -> None:
+    assert Fraction(Ablation(75, 1024).price(3072, 100_000)) >= Fraction(100_000 * comb(1024, 2), WORDS)
+    assert Ablation(75, 1024).price(3072, 100_000) < 3e-9
+    assert Ablation(1, 1).price(1, 5) == 0.0
+    assert Ablation(2, 2**31).price(1, 2**20) == 1.0
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    law = Ablation(2, 9)
+    law.check_input(IMAGE)
+    law.check_input(IMAGE[0])
+    law.check_input(IMAGE[0].reshape(9))
+    with pytest.raises(InvalidInput, match="9 pixels, channels first"):
+        law.check_input(IMAGE.transpose(1, 2, 0))
+    with pytest.raises(InvalidInput, match="must not hold the mark"):
+        law.check_input(IMAGE - 1)
+    for keep, mark, message in ((10, -1.0, "keep"), (0, -1.0, "keep"), (2, 0.1, "mark must be a number that float32")):
+        with pytest.raises(InvalidInput, match=message):
+            Ablation(keep, 9, mark)
+    assert named(law.name, law.parameters) == law

@@ -1,0 +1,225 @@
+"""Uniform and splitting noise: never more than holds and as much as holds, by enumeration in fractions."""
+
+from fractions import Fraction
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from buckler.errors import InvalidInput
+from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
+from buckler.laws.exact import WORDS, float_above, float_below, on_grid, uniform_below, uniform_price, whole_steps
+from buckler.laws.splitting import split
+
+STEP = Fraction(1, 255)
+SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
+"""Laws with five to seven whole numbers a value."""
+
+
+def moved(law: Any, x: tuple[int, ...]) -> Any:
+    return on_grid(np.array(x), law.grid)
+
+
+@pytest.mark.parametrize("law", SMALL, ids=str)
+@pytest.mark.parametrize("delta", [(1, 0), (0, 2), (-1, 1), (2, -1), (3, 0), (0, -4), (2, 2), (7, 0)], ids=str)
+def test_the_radius_is_never_exceeded_and_attained_along_an_axis(law: Any, delta: tuple[int, int]) -> None:
+    here, there = distribution(law, moved(law, (9, 8))), distribution(law, moved(law, (9 + delta[0], 8 + delta[1])))
+    distance = (abs(delta[0]) + abs(delta[1])) * law.grid
+    lam = law.count * law.grid / 2
+    for votes in range(1, law.count**2 + 1):
+        margin = Fraction(votes, law.count**2)
+        worst = worst_margin(here, there, margin)
+        assert worst > 0 or not covers(law, "l1", float_below(margin), distance)
+        if 0 in delta:
+            assert (worst > 0) == (distance < lam * margin)
+
+
+@pytest.mark.parametrize("law", SMALL[:3:2], ids=str)
+def test_a_doubled_lambda_is_found(law: Any) -> None:
+    doubled = type(law)(law.lam * 2 + (law.step / 2 if isinstance(law, Uniform) else 0))
+    here, there = distribution(law, moved(law, (9,))), distribution(law, moved(law, (11,)))
+    margin = Fraction(3, 5)
+    assert worst_margin(here, there, margin) < 0
+    assert covers(doubled, "l1", 0.6, 2 * STEP)
+    assert not covers(law, "l1", 0.6, 2 * STEP)
+
+
+def test_every_classifier_of_one_value() -> None:
+    law = Uniform(1.5, step=1.0)
+    outcomes = range(-1, 6)
+    for said in product((-1, 0, 1), repeat=len(outcomes)):
+        at = [Fraction(said[x] + said[x + 1] + said[x + 2], 3) for x in range(5)]
+        radius = law.radius(float_below(at[0]), "l1")
+        assert all(at[x] > 0 for x in range(5) if x < radius)
+
+
+@pytest.mark.parametrize("template", [0, 1, 7])
+@pytest.mark.parametrize("offsets", [4, 5, 9])
+def test_without_chance_a_step_changes_one_copy_at_most_and_the_radius_is_attained(template: int, offsets: int) -> None:
+    law = DerandomizedSplitting(offsets / 510, template)
+    x = np.array([3, 7])
+    here = distribution(law, moved(law, (3, 7)))
+    reached = set()
+    for y in product(range(8), range(3, 12)):
+        steps = int(np.abs(x - y).sum())
+        there = distribution(law, moved(law, y))
+        for votes in range(1, offsets + 1):
+            margin = Fraction(votes, offsets)
+            worst = worst_margin(here, there, margin)
+            certified = covers(law, "l1", votes / offsets, steps * STEP)
+            assert worst > 0 or not certified
+            if worst <= 0 and covers(law, "l1", votes / offsets, (steps - 1) * STEP):
+                reached.add(votes)
+    # Every difference of votes that certifies a step has a classifier that changes its mind one step further.
+    assert reached == set(range(3, offsets + 1))
+
+
+def test_one_vote_less_is_needed_for_equality() -> None:
+    law = DerandomizedSplitting(9 / 510)
+    assert [law.radius(votes / 9, "l1") * 255 for votes in range(10)] == pytest.approx([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
+    here, there = (distribution(law, moved(law, (x, 7))) for x in (3, 5))
+    # The planted bug, 2 k <= N_A - N_j: at four votes and two steps the two classes tie.
+    assert worst_margin(here, there, Fraction(4, 9)) == 0
+    assert not covers(law, "l1", 4 / 9, 2 * STEP)
+    assert covers(law, "l1", 5 / 9, 2 * STEP)
+
+
+def test_a_template_for_each_input_is_found() -> None:
+    first, second = DerandomizedSplitting(9 / 510, 0), DerandomizedSplitting(9 / 510, 1)
+    here, there = distribution(first, moved(first, (3, 7))), distribution(second, moved(second, (4, 7)))
+    assert covers(first, "l1", 3 / 9, STEP)
+    assert worst_margin(here, there, Fraction(3, 9)) < 0
+
+
+def test_without_chance_is_the_mean_over_templates_and_exact_for_one_value() -> None:
+    offsets, values = 4, np.array([3, 6])
+    with_chance = [split(values, np.array(pair), offsets) for pair in product(range(offsets), repeat=2)]
+    for seed in range(20):  # a classifier is a function of what is seen: any will do
+        said = np.random.default_rng(seed).integers(-1, 2, size=(1021, 1021))
+
+        def of(seen: Any, said: Any = said) -> int:
+            return int(said[tuple(np.rint(seen * 1020).astype(int))])
+
+        mean = Fraction(sum(map(of, with_chance)), offsets**2)
+        each = [
+            Fraction(sum(of(split(values, (np.array(v) + t) % offsets, offsets)) for t in range(offsets)), offsets)
+            for v in product(range(offsets), repeat=2)
+        ]
+        assert sum(each) / len(each) == mean
+        one = said[0]
+        for v in range(offsets):
+            shifted = [int(one[round(float(split(values[:1], np.array([(v + t) % offsets]), offsets)[0]) * 1020)])
+                       for t in range(offsets)]  # fmt: skip
+            fixed = [
+                int(one[round(float(split(values[:1], np.array([t]), offsets)[0]) * 1020)]) for t in range(offsets)
+            ]
+            assert sorted(shifted) == sorted(fixed)
+
+
+@pytest.mark.parametrize("offsets", [1, 2, 3, 100, 254, 255, 256, 510, 1275])
+def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: int) -> None:
+    values, j = np.meshgrid(
+        [0, 1, 2, 99, 100, 101, 253, 254, 255], np.unique(np.linspace(0, offsets - 1, 12).astype(int))
+    )
+    seen = split(values, j, offsets)
+    for x, offset, found in zip(values.flat, j.flat, seen.flat, strict=True):
+        splits = [Fraction(2 * int(offset) + 1, 2) + offsets * z for z in range(-256, 257)]
+        above = min(Fraction(255), *(s for s in splits if s > x))
+        below = max(Fraction(0), *(s for s in splits if s < x))
+        assert found == np.float32(float((above + below) / 510))
+
+
+@pytest.mark.parametrize("offsets", [1, 3, 254, 255, 256, 257, 1275])
+def test_the_table_is_what_is_seen(offsets: int) -> None:
+    law, x = Splitting(offsets / 510), on_grid(np.arange(256), STEP)
+    numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
+    np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
+
+
+def test_what_is_seen_is_what_networks_are_trained_on() -> None:
+    torch = pytest.importorskip("torch")
+    from buckler.training import augmentation
+
+    images = torch.arange(192, dtype=torch.uint8).reshape(1, 8, 8, 3)
+    trained = augmentation.split(images, 2.5, torch.Generator().manual_seed(3)).numpy()
+    j = torch.randint(1275, images.shape, generator=torch.Generator().manual_seed(3))
+    ours = split(images.numpy().astype(np.int64), j.numpy(), 1275).transpose(0, 3, 1, 2)
+    np.testing.assert_allclose(trained, ours, rtol=0, atol=2**-24)  # the last bit of float32
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 255, 256, 1275, 2**31 - 1])
+def test_whole_numbers_from_words(count: int) -> None:
+    edges = {-(-v * WORDS // count) for v in {0, 1, 2, count // 2, count - 1} if v <= count}
+    words = sorted({w for e in edges for w in (e - 1, e, e + 1) if 0 <= w < WORDS} | {WORDS - 1, 2**32, 2**32 - 1})
+    assert uniform_below(np.array(words, dtype=np.uint64), count).tolist() == [w * count // WORDS for w in words]
+
+
+@pytest.mark.parametrize("count", [1, 3, 7, 256, 1275])
+def test_the_price_is_the_total_variation(count: int) -> None:
+    words = [-(-(v + 1) * WORDS // count) + (-v * WORDS // count) for v in range(count)]
+    exact = sum((abs(Fraction(w, WORDS) - Fraction(1, count)) for w in words), Fraction(0)) / 2
+    assert float_above(1000 * exact) == uniform_price(count, 1000)
+    assert Splitting(2.5).price(3072, 100_000) == uniform_price(1275, 3072 * 100_000) < 1e-8
+    assert DerandomizedSplitting(2.5).price(3072, 1275) == 0.0
+    assert uniform_price(3, 2**80) == 1.0
+
+
+@pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5)], ids=str)
+def test_noisy_copies_are_made_from_words_row_by_row(law: Any) -> None:
+    x = on_grid(np.arange(12).reshape(3, 2, 2), STEP)
+    words = np.random.default_rng(0).integers(0, WORDS, size=(4, law.words(x.shape)), dtype=np.uint64, endpoint=False)
+    copies = law.noisy(x, words)
+    assert copies.dtype == np.float32
+    assert copies.shape == (4, 3, 2, 2)
+    np.testing.assert_array_equal(law.noisy(x, words[2:3])[0], copies[2])
+    if isinstance(law, Uniform):
+        steps = np.rint(copies * 255).astype(int) - np.arange(12).reshape(3, 2, 2)
+        expected = [[int(w) * 255 // WORDS - 127 for w in row] for row in words]
+        assert steps.reshape(4, 12).tolist() == expected
+
+
+def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
+    pixels = np.arange(256)
+    for x in ((pixels / 255.0).astype(np.float32), pixels.astype(np.float32) / np.float32(255)):
+        assert whole_steps(x, STEP, 255).tolist() == pixels.tolist()
+    for x, law in (
+        (np.array([0.5]), Uniform(0.5)),
+        (np.array([np.nextafter(np.float32(0.2), 1)]), Splitting(1.0)),
+        (np.array([256 / 255]), Splitting(1.0)),
+        (np.array([-1 / 255]), DerandomizedSplitting(1.0)),
+    ):
+        with pytest.raises(InvalidInput, match=r"x must hold whole steps of 1/255.*round the input before"):
+            law.check_input(x)
+    Uniform(0.5).check_input(on_grid(np.array([-3, 300]), STEP))
+
+
+def test_margins_come_back() -> None:
+    for law in (Uniform(0.5), Splitting(2.5), DerandomizedSplitting(2.5)):
+        for margin in (0.01, 0.2, 1 / 3, 0.999):
+            radius = law.radius(margin, "l1")
+            needed = law.margin(radius, "l1")
+            assert law.radius(needed, "l1") == radius
+            assert needed <= margin * (1 + 1e-12)
+        assert law.radius(0.0, "l1") == law.radius(-0.5, "l1") == 0.0
+        assert law.margin(99.0, "l1") == 1.0
+        assert named(law.name, law.parameters) == law
+    assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Uniform(0.25), r"lam must be k \+ 1/2 steps of 1/255, such as .*; got 0.25"),
+        (lambda: Uniform(0.5, step=3.14159265358979), "step must be a fraction"),
+        (lambda: Uniform(1e9), "lam must be at most"),
+        (lambda: Splitting(0.3001), "510 lam a whole number"),
+        (lambda: Splitting(1e7), "510 lam a whole number"),
+        (lambda: DerandomizedSplitting(-1.0), "lam must be above 0"),
+        (lambda: DerandomizedSplitting(1.0, template=-1), "template"),
+    ],
+)
+def test_refusals(make: Any, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        make()

@@ -1,0 +1,98 @@
+"""Laws of other norms from the command line: sampled, certified, swept, decided and reported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from buckler.cli.app import run
+from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.evidence import open_evidence
+
+MODEL = """
+import numpy as np
+W = np.random.default_rng(0).normal(size=(64, 4)).astype("f4")
+def linear():
+    return lambda batch: batch.reshape(len(batch), -1)[:, :64] @ W
+"""
+FROM = ["--model", "model_for_laws:linear", "--data", "bytes.npz", "--num-classes", "4"]
+LAWS = {
+    "splitting:lam=0.5": Splitting(0.5),
+    "uniform:lam=0.5": Uniform(0.5),
+    "ablation:keep=4,pixels=64": Ablation(4, 64),
+    "derandomized-splitting:lam=0.5,template=2": DerandomizedSplitting(0.5, 2),
+}
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model_for_laws.py").write_text(MODEL)
+    x = np.random.default_rng(0).integers(0, 256, (3, 1, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "bytes.npz", x=x, y=np.arange(3))
+    np.savez(tmp_path / "floats.npz", x=x / 254.0 * 0.9, y=np.arange(3))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize("text", LAWS)
+def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    law: Any = LAWS[text]
+    drawn = [] if law.total else ["--n", "300"]
+    assert run(["sample", "run", *FROM, "--law", text, *drawn, "--quiet"]) == 0
+    spec = open_evidence(here / "run").spec
+    assert spec.noise_law == law
+    assert (spec.sigma, spec.n) == (None, law.total or 300)
+    assert run(["certify", "run", "--out", "c.parquet", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out.splitlines()[0])
+    made = read_certificates(here / "c.parquet")
+    assert made[0].law == law
+    assert first["radius"] == made[0].radius == law.radius(made[0].margin, law.norm) > 0.0
+    assert {c.alpha for c in made} == ({0.0} if law.total else {0.001})
+    assert run(["sweep", "run", "--out", "s.parquet", "--plots", "figures"]) == 0
+    assert run(["sweep", "run", "--out", "s.parquet", "--quiet"]) == 0
+    for what in ("run", "c.parquet"):
+        assert run(["report", what, "--out", "page.html", "--quiet"]) == 0
+        assert f"radius r ({law.norm})" in (here / "page.html").read_text()
+    code = run(["decide", *FROM, "--law", text, "--radii", "0.01,0.02", "--max-n", "300"])
+    told = capsys.readouterr()
+    if law.total:
+        assert code == 2
+        assert "leaves nothing to decide" in told.err
+    else:
+        assert code == 0
+        assert "certified to radius 0.02" in told.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--law", "derandomized-splitting:lam=0.5", "--n", "100"], "n must be 255"),
+        (["--law", "derandomized-splitting:lam=0.5", "--n0", "5"], "n0 must be 0"),
+        (["--law", "derandomized-splitting:lam=0.5", "--seed", "1"], "seed must be 0"),
+        (["--law", "derandomized-splitting:lam=0.5", "--scores", "softmax"], "scores must be none"),
+        (["--law", "splitting", "--n", "9"], "takes lam"),
+        (["--law", "splitting:lam=0.5,keep=3", "--n", "9"], "takes lam; got 'keep'"),
+        (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes lam; got 'sigma'"),
+        (["--law", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
+        (["--law", "ablation:keep=4,pixels=65", "--n", "9"], "65 pixels"),
+        (["--law", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "steps of 1/255"),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_what_does_not_fit_is_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["sample", "run", *FROM, *arguments]) == 2
+    told = capsys.readouterr().err
+    assert message in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.usefixtures("here")
+def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, law in (("one", "splitting:lam=0.5"), ("two", "ablation:keep=4,pixels=64")):
+        assert run(["sample", name, *FROM, "--law", law, "--n", "50", "--quiet"]) == 0
+    assert run(["report", "one", "two", "--out", "page.html"]) == 2
+    assert "one norm" in capsys.readouterr().err

@@ -1,0 +1,44 @@
+"""Laws on a torch device make the copies that they make on the host, bit for bit."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.laws.exact import on_grid
+
+torch = pytest.importorskip("torch")
+
+from buckler.sampling.copies import FORMS, uniform_below  # noqa: E402
+
+LAWS = [
+    Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
+    Splitting(0.5), Splitting(256 / 510), Splitting(0.1), Splitting(3 / 510),
+    DerandomizedSplitting(2.5, template=3), Ablation(1, 12), Ablation(5, 12),
+    Ablation(12, 12), Ablation(5, 36),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_a_form_is_the_law(law: Any) -> None:
+    steps = np.random.default_rng(0).integers(0, 256, size=(3, 3, 3, 4))
+    x = on_grid(steps, law.grid if isinstance(law, Uniform) else Splitting(1.0).grid)
+    count = law.words(x.shape[1:])
+    words = np.random.default_rng(1).integers(0, 2**64, size=(3, 7, count), dtype=np.uint64)
+    words[0, :3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
+    if isinstance(law, DerandomizedSplitting):
+        words = np.arange(21, dtype=np.uint64).reshape(3, 7, 1) * 63
+    host = np.concatenate([law.noisy(one, rows) for one, rows in zip(x, words, strict=True)])
+    form = FORMS[law.name](law, "cpu")
+    form.load(x)
+    device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(words.reshape(21, -1).view(np.int64)))
+    assert device.dtype == torch.float32
+    np.testing.assert_array_equal(device.numpy().reshape(host.shape), host)
+
+
+def test_whole_numbers_from_signed_words() -> None:
+    words = np.array([0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64)
+    for count in (1, 3, 1275, 2**31 - 1):
+        found = uniform_below(torch.from_numpy(words.view(np.int64)), count).tolist()
+        assert found == [int(w) * count // 2**64 for w in words]
