@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from buckler.laws import GridGaussian
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
@@ -145,6 +146,24 @@ def test_memory_that_runs_out_halves_the_batch() -> None:
         drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)]).counts[:, 0]
     assert engine.rows == 256
     assert (drawn == counts(1024)).all()
+
+
+@needs_cuda
+def test_noise_on_the_grid_is_that_of_the_host() -> None:
+    """The same draws, and so votes, of a law from words: whatever the batch size, and on the host as on the device."""
+    law = GridGaussian(0.5)
+    x = law.values(np.random.default_rng(1).integers(0, 256, size=X.shape))
+
+    def votes(device: str, rows: int) -> IntArray:
+        engine = Engine(as_classifier(Rowwise(), num_classes=4, device=device), law=law, batch_size=rows)
+        with engine.session():
+            found = engine.votes(x, IDS, "estimation", 1000)
+            assert engine.replayed()[1] == 0
+            return found
+
+    host = votes("cpu", 64)
+    for rows in (64, 333, 2048):
+        assert (votes("cuda", rows) == host).all()
 
 
 if __name__ == "__main__":
