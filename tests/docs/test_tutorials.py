@@ -127,8 +127,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def test_there_are_six_tutorials() -> None:
-    assert [page.stem for page in PAGES] == ["cluster", "compare", "counts", "denoised", "own_bound", "pytorch"]
+def test_every_tutorial_is_known() -> None:
+    assert [page.stem for page in PAGES] == [
+        "cluster",
+        "compare",
+        "counts",
+        "denoised",
+        "own_bound",
+        "own_law",
+        "pytorch",
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
