@@ -7,12 +7,12 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.laws import GridGaussian
+from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.noise import NOISE_BLOCK, Address
-from buckler.types import AnyArray, IntArray
+from buckler.types import AnyArray, IntArray, Law
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
 
@@ -149,21 +149,24 @@ def test_memory_that_runs_out_halves_the_batch() -> None:
 
 
 @needs_cuda
-def test_noise_on_the_grid_is_that_of_the_host() -> None:
-    """The same draws, and so votes, of a law from words: whatever the batch size, and on the host as on the device."""
-    law = GridGaussian(0.5)
-    x = law.values(np.random.default_rng(1).integers(0, 256, size=X.shape))
+def test_noise_from_words_is_that_of_the_host() -> None:
+    """The same draws, and so votes, of laws from words: whatever the batch size, and on the host as on the device."""
+    laws: list[Law] = [
+        GridGaussian(0.5), Uniform(0.5), Splitting(2.5), Splitting(0.1), DerandomizedSplitting(2.5), Ablation(20, 64),
+    ]  # fmt: skip
+    x = GridGaussian(0.5).values(np.random.default_rng(1).integers(0, 256, size=X.shape))
 
-    def votes(device: str, rows: int) -> IntArray:
+    def votes(law: Law, device: str, rows: int) -> IntArray:
         engine = Engine(as_classifier(Rowwise(), num_classes=4, device=device), law=law, batch_size=rows)
         with engine.session():
             found = engine.votes(x, IDS, "estimation", 1000)
             assert engine.replayed()[1] == 0
             return found
 
-    host = votes("cpu", 64)
-    for rows in (64, 333, 2048):
-        assert (votes("cuda", rows) == host).all()
+    for law in laws:
+        host = votes(law, "cpu", 64)
+        for rows in (64, 333, 2048):
+            assert (votes(law, "cuda", rows) == host).all(), (law, rows)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,8 @@ import torch
 
 from buckler.laws import GridGaussian
 from buckler.laws.grid import values_of
-from buckler.sampling.batches import Batch, inputs_of, size
+from buckler.sampling.batches import Batch, draws_of, inputs_of, size
+from buckler.sampling.copies import FORMS as WHOLE_NUMBERS
 from buckler.sampling.narrow import AVAILABLE
 from buckler.sampling.noise import Address
 from buckler.types import Float32Array, Law
@@ -66,7 +67,7 @@ class GridForm:
         return self._table.index_select(0, total.view(-1)).view(total.shape)
 
 
-FORMS: dict[str, Any] = {GridGaussian.name: GridForm}
+FORMS: dict[str, Any] = {GridGaussian.name: GridForm, **WHOLE_NUMBERS}
 """The torch form of each law that has one, made of the law and a device."""
 
 
@@ -85,6 +86,10 @@ class DeviceWords:
 
     def write(self, out: torch.Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
+        if self._law.draws == "numbers":
+            inputs, numbers = (torch.from_numpy(of(part)).to(self._device) for of in (inputs_of, draws_of))
+            out[: size(part)] = self._form.noisy(inputs, numbers[:, None]).view(-1, *self._shape)
+            return
         count = self._law.words(self._shape)  # type: ignore[attr-defined]  # a law that is drawn from words
         keys = [addresses[piece.input].at(piece.block).key() for piece in part]
         lengths = [len(piece) for piece in part]
@@ -110,5 +115,5 @@ def words_of(low: torch.Tensor, high: torch.Tensor, first: torch.Tensor, count: 
 
 def device_words(law: Law, device: torch.device) -> DeviceWords | None:
     """Return what draws a law on a device, or None where the host does it: without CUDA, Triton or a form."""
-    fits = device.type == "cuda" and AVAILABLE and law.draws == "words" and law.name in FORMS
+    fits = device.type == "cuda" and AVAILABLE and law.draws != "gaussian" and law.name in FORMS
     return DeviceWords(law, str(device)) if fits else None
