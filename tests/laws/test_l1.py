@@ -191,7 +191,7 @@ def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
         (np.array([256 / 255]), Splitting(1.0)),
         (np.array([-1 / 255]), DerandomizedSplitting(1.0)),
     ):
-        with pytest.raises(InvalidInput, match="an input must lie .* 1/255"):
+        with pytest.raises(InvalidInput, match=r"an input must lie .* 1/255"):
             law.check_input(x)
     Uniform(0.5).check_input(values_of(np.array([-3, 300]), STEP))
 

@@ -13,7 +13,8 @@ import pytest
 import torch
 
 from buckler.laws import GridGaussian
-from buckler.sampling.device_words import FORMS, GridForm, device_words
+from buckler.sampling.copies import GridForm
+from buckler.sampling.device_words import device_words
 from buckler.sampling.noise import Address, words
 from buckler.types import AnyArray
 
@@ -30,6 +31,20 @@ for count in (1, 7, 3072):
     found = words_of(low, high, first, count).numpy().view(np.uint64)
     assert (found[:3] == words(blocks[0], 3, count, 2)).all(), count
     assert (found[3:] == words(blocks[1], 3, count, 125)).all(), count
+from buckler import laws
+from buckler.sampling import device_words
+from buckler.sampling.backend import NoisyCopies
+from buckler.sampling.batches import Piece
+device_words.MOST = 1000  # several pieces of a batch
+part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
+x = (np.random.default_rng(0).integers(0, 256, size=(2, 3, 6, 6)) / 255.0).astype(np.float32)
+for law in (laws.GridGaussian(0.25), laws.Uniform(0.5), laws.Splitting(0.5), laws.DerandomizedSplitting(0.5),
+            laws.Ablation(5, 36)):
+    drawn, out, host = device_words.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6)), np.empty((10, 3, 6, 6), "f4")
+    drawn.load(x)
+    drawn.write(out, part, blocks)
+    NoisyCopies(law, 1).write(host, part, x, blocks)
+    assert (out.numpy() == host).all(), law
 print("the same words")
 """
 
@@ -83,4 +98,3 @@ def test_the_form_of_the_grid_makes_the_copies_of_the_host(law: GridGaussian) ->
 
 def test_without_a_device_the_host_draws() -> None:
     assert device_words(GridGaussian(0.25), torch.device("cpu")) is None
-    assert set(FORMS) >= {"grid"}

@@ -1,19 +1,18 @@
 """Laws that are drawn from words, on a device: the words of ``noise.words``, bit for bit, and the law's torch form.
 
 A Triton kernel makes the words of a whole batch, each row from the key and the counter of its own block, and the form
-of the law (``FORMS``, by its name) turns them into noisy copies. A law without a form is drawn on the host and sent.
+of the law (``copies.FORMS``, by its name) turns them into noisy copies. A law without a form is drawn on the host and
+sent.
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from buckler.laws import GridGaussian
-from buckler.laws.grid import values_of
 from buckler.sampling.batches import Batch, draws_of, inputs_of, size
-from buckler.sampling.copies import FORMS as WHOLE_NUMBERS
+from buckler.sampling.copies import FORMS
 from buckler.sampling.narrow import AVAILABLE
 from buckler.sampling.noise import Address
 from buckler.types import Float32Array, Law
@@ -21,11 +20,8 @@ from buckler.types import Float32Array, Law
 TILE = 256
 """Counters of a program; heuristic: affects speed alone."""
 
-MOST_WORDS = 1 << 26
-"""Words that are held at a time, half a gigabyte, unless those of one row are more."""
-
-SIGN = -(1 << 63)
-"""The highest bit: with it flipped, words compare as signed integers, which are all that torch has."""
+MOST = 1 << 26
+"""Words, or values of noisy copies, that are held at a time, half a gigabyte, unless those of one row are more."""
 
 
 class Form(Protocol):
@@ -36,39 +32,6 @@ class Form(Protocol):
 
     def noisy(self, inputs: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """Return float32 ``[rows, values]``: a noisy copy of the input of each row from its words, as integers."""
-
-
-class GridForm:
-    """``GridGaussian.noisy`` in torch: thresholds are counted, whole numbers added, and the sum looked up."""
-
-    def __init__(self, law: GridGaussian, device: str) -> None:
-        """Put the thresholds on the device."""
-        edges = law.thresholds
-        self._law, self._device, self._half = law, device, len(edges) // 2
-        self._edges = torch.from_numpy((edges ^ np.uint64(1 << 63)).view(np.int64)).to(device)
-
-    def load(self, x: Float32Array) -> None:
-        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
-        at = self._law.indices(x).reshape(len(x), -1)
-        low, high = (int(at.min()), int(at.max())) if self._law.clip is None else (0, self._law.clip)
-        reach = self._half if self._law.clip is None else 0
-        first = low - reach
-        table = values_of(np.arange(first, high + reach + 1), self._law.fraction)
-        self._table = torch.from_numpy(table).to(self._device)
-        # What is counted is the noise and half of the thresholds; places in the table begin at its first number.
-        self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
-
-    def noisy(self, inputs: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Return the noisy copies."""
-        total = torch.searchsorted(self._edges, words ^ SIGN, right=True, out_int32=True)
-        total += self._at[inputs]
-        if self._law.clip is not None:
-            total.clamp_(0, self._law.clip)
-        return self._table.index_select(0, total.view(-1)).view(total.shape)
-
-
-FORMS: dict[str, Any] = {GridGaussian.name: GridForm, **WHOLE_NUMBERS}
-"""The torch form of each law that has one, made of the law and a device."""
 
 
 class DeviceWords:
@@ -86,22 +49,22 @@ class DeviceWords:
 
     def write(self, out: torch.Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
-        if self._law.draws == "numbers":
-            inputs, numbers = (torch.from_numpy(of(part)).to(self._device) for of in (inputs_of, draws_of))
-            out[: size(part)] = self._form.noisy(inputs, numbers[:, None]).view(-1, *self._shape)
-            return
         count = self._law.words(self._shape)  # type: ignore[attr-defined]  # a law that is drawn from words
-        keys = [addresses[piece.input].at(piece.block).key() for piece in part]
-        lengths = [len(piece) for piece in part]
-        halves = [np.array([key >> shift & (1 << 64) - 1 for key in keys], dtype=np.uint64) for shift in (0, 64)]
-        first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part]) * count
-        low, high = (torch.from_numpy(np.repeat(half, lengths).view(np.int64)).to(self._device) for half in halves)
-        starts, inputs = (torch.from_numpy(values).to(self._device) for values in (first, inputs_of(part)))
-        rows = max(1, MOST_WORDS // count)
-        for a in range(0, size(part), rows):
-            some = slice(a, min(a + rows, size(part)))
-            drawn = words_of(low[some], high[some], starts[some], count)
-            out[some] = self._form.noisy(inputs[some], drawn).view(-1, *self._shape)
+        first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part])
+        inputs = torch.from_numpy(inputs_of(part)).to(self._device)
+        rows = max(1, MOST // max(count, out[0].numel()))
+        slices = [slice(a, min(a + rows, size(part))) for a in range(0, size(part), rows)]
+        if self._law.draws == "numbers":  # in the place of words, a copy has its number
+            numbers = torch.from_numpy(draws_of(part)[:, None]).to(self._device)
+            drawn = (numbers[some] for some in slices)
+        else:
+            keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
+            halves = [np.array([key >> shift & (1 << 64) - 1 for key in keys], dtype=np.uint64) for shift in (0, 64)]
+            low, high = (torch.from_numpy(np.repeat(half, lengths).view(np.int64)).to(self._device) for half in halves)
+            starts = torch.from_numpy(first * count).to(self._device)
+            drawn = (words_of(low[some], high[some], starts[some], count) for some in slices)
+        for some, words in zip(slices, drawn, strict=True):
+            out[some] = self._form.noisy(inputs[some], words).view(-1, *self._shape)
 
 
 def words_of(low: torch.Tensor, high: torch.Tensor, first: torch.Tensor, count: int) -> torch.Tensor:
