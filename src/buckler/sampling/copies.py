@@ -11,18 +11,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.exact import LEVELS, on_grid, whole_steps
+from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.laws.exact import LEVELS, whole_steps
+from buckler.laws.grid import values_of
 from buckler.laws.splitting import STEP, seen_table
 from buckler.types import Float32Array
 
 LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
+"""With its highest bit flipped, a word compares as a signed integer, which is all that torch has."""
 
 
 def uniform_below(words: Tensor, count: int) -> Tensor:
     """Return ``word * count // 2^64`` for unsigned words, in halves that fit signed numbers; ``count`` below 2^31."""
     low = ((words & LOW_HALF) * count) >> 32
     return ((((words >> 32) & LOW_HALF) * count + low) >> 32).int()
+
+
+class GridForm:
+    """``GridGaussian.noisy`` in torch: thresholds are counted, whole numbers added, and the sum looked up."""
+
+    def __init__(self, law: GridGaussian, device: str) -> None:
+        """Put the thresholds on the device."""
+        edges = law.thresholds
+        self._law, self._device, self._half = law, device, len(edges) // 2
+        self._edges = torch.from_numpy((edges ^ np.uint64(1 << 63)).view(np.int64)).to(device)
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        at = self._law.indices(x).reshape(len(x), -1)
+        low, high = (int(at.min()), int(at.max())) if self._law.clip is None else (0, self._law.clip)
+        reach = self._half if self._law.clip is None else 0
+        first = low - reach
+        table = values_of(np.arange(first, high + reach + 1), self._law.fraction)
+        self._table = torch.from_numpy(table).to(self._device)
+        # What is counted is the noise and half of the thresholds; places in the table begin at its first number.
+        self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return the noisy copies."""
+        total = torch.searchsorted(self._edges, words ^ SIGN, right=True, out_int32=True)
+        total += self._at[inputs]
+        if self._law.clip is not None:
+            total.clamp_(0, self._law.clip)
+        return self._table.index_select(0, total.view(-1)).view(total.shape)
 
 
 class UniformForm:
@@ -36,7 +67,7 @@ class UniformForm:
         """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
         at = whole_steps(x, self._law.grid).reshape(len(x), -1)
         low, reach = int(at.min()), self._law.count // 2
-        table = on_grid(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
+        table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
 
@@ -103,6 +134,7 @@ class AblationForm:
 
 
 FORMS: dict[str, Any] = {
+    GridGaussian.name: GridForm,
     Uniform.name: UniformForm,
     Splitting.name: SplittingForm,
     DerandomizedSplitting.name: DerandomizedForm,
