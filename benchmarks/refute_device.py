@@ -15,14 +15,14 @@ random images stand in: they run anywhere, and say nothing about a trained netwo
 
 import argparse
 import time
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from buckler.certify.counts import certify_counts
-from buckler.evaluate.attacks import Attack, AttackName
+from buckler.evaluate.attacks import Attack
 from buckler.evaluate.refutations import Refuting
 from buckler.laws.gaussian import Gaussian
 from buckler.records import Certificate
@@ -99,8 +99,7 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
         f"certified radius {np.median(radii):.4f}"
     )
     for number, text in enumerate(options.attack or [f"decoupled:{DEFAULT.searches}:{DEFAULT.steps}:{DEFAULT.draws}"]):
-        name, *sizes = text.split(":")
-        attack = Attack(cast(AttackName, name), *map(int, sizes))
+        attack = Attack.parse(text)
         model, how = Attacked(engine, ids), Refuting(
             Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), attack
         )  # fmt: skip

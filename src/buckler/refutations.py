@@ -84,3 +84,26 @@ class Refutation:
             f"distance {rounded_up(self.radius, 4)} {self.law.units}, where class {self.rival} has more, with error "
             f"probability at most {self.alpha:g} {basis}"
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bracket:
+    """What is known of one input: certified up to ``certified`` at its own alpha, refuted at the refutation's radius.
+
+    ``truth`` is the true class where that is known.
+    """
+
+    refutation: Refutation
+    certified: float
+    certified_alpha: float
+    truth: int | None = None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the refutation lies inside of the certified ball, so that one of the two is wrong."""
+        return self.refutation.contradicts(self.certified)
+
+    @property
+    def alpha(self) -> float:
+        """The error probability of both together."""
+        return self.refutation.alpha + self.certified_alpha

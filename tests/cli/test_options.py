@@ -12,8 +12,8 @@ import io
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,11 @@ def network():
     import torch
     torch.manual_seed(0)
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+def twin():
+    import torch
+    layer = torch.nn.Linear(64, 10, bias=False)
+    layer.weight = torch.nn.Parameter(torch.tensor(W.T.copy()))
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
 def half():
     import torch
     return torch.nn.Sequential(torch.nn.Dropout(), torch.nn.Threshold(0.5, 0.0))
@@ -68,6 +73,7 @@ BASE = {
     "certify": "certify one --method top_class",
     "decide": "decide --target-radius 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
     "--num-classes 10 --limit 4 --max-n 500",
+    "refute": "refute one --model models_for_options:twin --limit 2 --attack decoupled:1:6:8 --max-n 300 --json",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
     "compact": "compact one",
@@ -84,6 +90,7 @@ CALLS = {
     "call:ray": "buckler.runs.executors.OnRay",
     "call:sample": "buckler.runs.sample.sample",
     "call:decide": "buckler.runs.decide.decide",
+    "call:refute": "buckler.runs.refute.refute",
     "call:train": "buckler.training.gaussian.train buckler.training.denoising.train_denoiser",
 }
 """Calls that stand for work which is not done here; where there are two, the command makes one of them."""
@@ -111,6 +118,7 @@ TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
 LOGITS = "--method pairwise/hoeffding"
 MADE = "=report c.parquet"
+WRONG = "refute wrong.parquet --model models_for_options:twin --data digits --attack decoupled:1:6:8 --max-n 300"
 DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
 
 TABLE: dict[str, dict[str, Row]] = {
@@ -263,6 +271,28 @@ TABLE: dict[str, dict[str, Row]] = {
         "--json": JSON,
         "--quiet": QUIET,
     },
+    "refute": {
+        "--model": Row(TORCH, refused=("--model nothing",)),
+        "--data": Row("--data floats.npy", "err", refused=("--data nowhere.npz",)),
+        "--method": Row("--method top_class", refused=("--method best",)),
+        "--alpha": Row("--alpha 0.05", refused=("--alpha 0",)),
+        "--max-radius": Row("--max-radius 0.001", refused=("--max-radius 0",)),
+        "--max-n": Row("--max-n 64", refused=("--max-n 0",)),
+        "--attack": Row("--attack pgd:1:8:8", refused=("--attack fgsm", "--attack pgd:3")),
+        "--limit": Row("--limit 1", refused=("--limit 0",)),
+        "--device": Row("--device cuda:99", "err", refused=("--model models_for_options:linear --device cuda",)),
+        "--num-classes": Row("--num-classes 11", "err", refused=("--num-classes 1",)),
+        "--batch-size": Row("--batch-size 7", "call:refute", refused=("--batch-size 0",)),
+        "--out": Row("--out made.parquet", "files"),
+        "--strict": Row("--strict", "code", base=WRONG),
+        "--delta": Row("--delta 1e-12", "err", base=WRONG),
+        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
+        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
+        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
+        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+        "--json": Row("--json", base=f"{WRONG} --limit 1", refused=("--json --quiet",)),
+        "--quiet": Row("--quiet", base=f"{WRONG} --limit 1", refused=("--quiet --json",)),
+    },
     "sweep": {
         "--out": Row("--out other.parquet", "files"),
         "--spec": Row("--spec sweep.toml", refused=("--spec nowhere.toml",)),
@@ -359,6 +389,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "audit": {
+        "--law": Row(
+            "--law ablation:keep=1,pixels=3", base="audit --law ablation:keep=2,pixels=3",
+            refused=("--law ablation", "=audit --law gaussian:sigma=1", "=audit --law splitting:lam=0.5 --n 3"),
+        ),
         "--method": Row(
             "--method bounds_for_options:low", base="audit --method top_class --n 8 --points 4",
             refused=("--method exact",),
@@ -411,6 +445,7 @@ TABLE: dict[str, dict[str, Row]] = {
 }  # fmt: skip
 
 
+@cache
 def commands() -> dict[str, Any]:
     """Return the commands by name, the program itself under the empty one."""
     group: Any = typer.main.get_command(command_line.app)
@@ -465,6 +500,12 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made = ["certify", "one", "--method", "top_class", "--out", "c.parquet", "--quiet"]
         assert run([*made, "--alpha", "0.01", "--tsv", "ours.tsv"]) == 0
     write_certificates(home / "c.parquet", read_certificates(home / "c.parquet"))
+    # A margin that no votes have shown: what a sigma in the wrong units claims.
+    wrong = [
+        replace(c, predicted=c.predicted or 0, margin=40.0, radius=c.law.radius(40.0, "R2"))
+        for c in read_certificates(home / "c.parquet")
+    ]
+    write_certificates(home / "wrong.parquet", wrong)
     golden = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
     (home / "log.tsv").write_text("\n".join(golden.read_text().splitlines()[:40]) + "\n")
     return home

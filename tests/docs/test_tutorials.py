@@ -127,15 +127,23 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-def test_there_are_five_tutorials() -> None:
-    assert [page.stem for page in PAGES] == ["cluster", "compare", "counts", "own_bound", "pytorch"]
+def test_every_tutorial_is_known() -> None:
+    assert [page.stem for page in PAGES] == [
+        "cluster",
+        "compare",
+        "counts",
+        "denoised",
+        "own_bound",
+        "own_law",
+        "pytorch",
+    ]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("folder")
 def test_tutorial_runs(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    for extra in ("sklearn", "torch", "ray"):
+    for extra in ("sklearn", "torch", "ray", "transformers"):
         if re.search(rf"\b{extra}\b", text) and importlib.util.find_spec(extra) is None:
             pytest.skip(f"{extra} is not installed")
     assert run_page(text, page.name) >= 1

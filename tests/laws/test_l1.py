@@ -131,6 +131,13 @@ def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: in
         assert found == np.float32(float((above + below) / 510))
 
 
+@pytest.mark.parametrize("offsets", [1, 3, 254, 255, 256, 257, 1275])
+def test_the_table_is_what_is_seen(offsets: int) -> None:
+    law, x = Splitting(offsets / 510), on_grid(np.arange(256), STEP)
+    numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
+    np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
+
+
 def test_what_is_seen_is_what_networks_are_trained_on() -> None:
     torch = pytest.importorskip("torch")
     from buckler.training import augmentation

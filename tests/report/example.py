@@ -65,7 +65,7 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
     images = np.random.default_rng(1).random((len(made.ids), 3, 32, 32))
     run = RunPage(
         name=f"run {ATTACK}",
-        sentence=described(list(made.groups.values()), f"The model {ATTACK}", "shapes", 1e-3, 2),
+        sentence=described(list(made.groups.values()), f"The model {ATTACK}", "shapes"),
         ids=made.ids,
         labels=truth,
         facts={"Sampling": {"model": ATTACK, "sigma": "0.5"}},
@@ -75,5 +75,5 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
         votes=made.votes,
         refuted={"image 2": Refuted("0.7001", 1, ATTACK, tiles(images[:1], 0.0, 1.0)[0] if pictures else None)},
     )
-    said = promise(list(made.groups.values()))
+    said = promise(list(made.groups.values()), 1e-3)
     return report_page([run], series, title=title, promise=said, class_names=CLASSES)

@@ -213,11 +213,13 @@ def test_contact_sheet_holds_each_picture_in_its_place() -> None:
 def test_sentences() -> None:
     made = example(5)
     groups = list(made.groups.values())
-    told = described(groups, "The model m", "shapes", 1e-3, 1)
+    told = described(groups, "The model m", "shapes")
     assert "sigma 0.5, was certified on 5 inputs of shapes, with 200 draws each" in told
     assert "selected on" in told
-    assert "open l2 ball" in promise(groups)
-    assert "at most 0.001" in promise(groups)
+    whole = promise(groups, 1e-3)
+    assert "open l2 ball" in whole
+    assert "at most 0.001" in whole
+    assert "at least 0.999, no more than 1 of 5 certificates" in whole
     assert all(len(explained(name)) > 20 for name in (*VOTES, ANYTIME, "pairwise/star", "own:mine"))
     assert confidence(0.05) == "0.950"
     first = made.groups["exact"][0]

@@ -14,7 +14,8 @@ from buckler.sampling.copies import FORMS, uniform_below  # noqa: E402
 
 LAWS = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
-    Splitting(0.1), Splitting(3 / 510), DerandomizedSplitting(2.5, template=3), Ablation(1, 12), Ablation(5, 12),
+    Splitting(0.5), Splitting(256 / 510), Splitting(0.1), Splitting(3 / 510),
+    DerandomizedSplitting(2.5, template=3), Ablation(1, 12), Ablation(5, 12),
     Ablation(12, 12), Ablation(5, 36),
 ]  # fmt: skip
 
@@ -29,8 +30,9 @@ def test_a_form_is_the_law(law: Any) -> None:
     if isinstance(law, DerandomizedSplitting):
         words = np.arange(21, dtype=np.uint64).reshape(3, 7, 1) * 63
     host = np.concatenate([law.noisy(one, rows) for one, rows in zip(x, words, strict=True)])
-    rows = torch.from_numpy(np.repeat(x.reshape(3, -1), 7, axis=0))
-    device = FORMS[law.name](law, rows, torch.from_numpy(words.reshape(21, -1).view(np.int64)))
+    form = FORMS[law.name](law, "cpu")
+    form.load(x)
+    device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(words.reshape(21, -1).view(np.int64)))
     assert device.dtype == torch.float32
     np.testing.assert_array_equal(device.numpy().reshape(host.shape), host)
 

@@ -1,6 +1,7 @@
 """The networks in models/: what lies there is what its card says."""
 
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from buckler.files import checksum  # noqa: E402
+from buckler.runs.certify import certify_evidence  # noqa: E402
+from buckler.runs.store.evidence import open_evidence  # noqa: E402
 from buckler.sampling.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
 from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
 from buckler.training.augmentation import noisy, split  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 
-MODELS = Path(__file__).parents[2] / "models"
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "models"
 CARDS = sorted(MODELS.glob("*.json"))
 REQUIRED = {0.12: 0.85, 0.25: 0.76, 0.5: 0.65, 1.0: 0.42}
 IMAGES = os.environ.get("BUCKLER_CIFAR10_TEST")
@@ -59,6 +63,29 @@ def test_weights_match_their_card(path: Path) -> None:
         answer = network(grey, *told)
     assert answer.shape == shape
     assert torch.isfinite(answer).all()
+
+
+def test_certified_tables_are_those_of_the_recorded_evidence() -> None:
+    """Each table that names a folder of evidence comes out of it again; the command is one that there is."""
+    compared = 0
+    for card in map(read_card, CARDS):
+        for table in card.certified:
+            assert set(table) == {"sigma", "alpha", "inputs", "draws", "accuracy", "command"}
+            program, action, folder, *options = shlex.split(table["command"])
+            if (program, action) != ("buckler", "sweep"):
+                continue
+            assert options == ["--n", "10000", "--radii", ",".join(table["accuracy"])]
+            evidence = open_evidence(ROOT / folder)
+            assert evidence.spec.model.endswith(f"/{card.weights}")
+            certificates, labels = certify_evidence(evidence, alpha=table["alpha"], n=10_000)
+            assert labels is not None
+            assert len(certificates) == table["inputs"]
+            right = [c.predicted == label for c, label in zip(certificates, labels, strict=True)]
+            for radius, share in table["accuracy"].items():
+                held = [ok and c.radius >= float(radius) for ok, c in zip(right, certificates, strict=True)]
+                assert share == np.mean(held)
+            compared += 1
+    assert compared == 4
 
 
 @pytest.mark.skipif(IMAGES is None, reason="needs BUCKLER_CIFAR10_TEST, an .npz of CIFAR-10 test images (x, y)")

@@ -22,6 +22,7 @@ from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.models import models
 from buckler.cli.plan import plan
+from buckler.cli.refute import refute
 from buckler.cli.report import report
 from buckler.cli.reproduce import reproduce
 from buckler.cli.sample import sample
@@ -51,7 +52,7 @@ class _Command(TyperCommand):
         return super().invoke(ctx)
 
 
-for _command in (demo, sample, certify, decide, sweep, report, reproduce, compact, train, audit, plan, models):
+for _command in (demo, sample, certify, decide, refute, sweep, report, reproduce, compact, train, audit, plan, models):
     app.command(cls=_Command)(_command)
 app.command("import", cls=_Command)(import_)
 

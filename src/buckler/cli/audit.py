@@ -16,8 +16,10 @@ from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
+from buckler.evaluate.law_audit import audit_law
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
+from buckler.runs.own_law import law_named
 from buckler.runs.own_method import method_named
 from buckler.types import FloatArray, IntArray, MarginKind
 from buckler.waiting import bar
@@ -29,11 +31,19 @@ FAILED = 1
 
 
 def audit(
+    ctx: typer.Context,
     method: Annotated[
         str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
     ] = None,
     own: Annotated[
         str | None, typer.Option("--method", help="The same as the argument METHOD.", show_default="METHOD")
+    ] = None,
+    law: Annotated[
+        str | None,
+        typer.Option(
+            help="In the place of METHOD: a law, as for buckler sample, or package.module:LAW for one of your own.",
+            show_default="none",
+        ),
     ] = None,
     m: Annotated[int | None, typer.Option("--m", help="Classes.", show_default="3")] = None,
     n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
@@ -64,6 +74,9 @@ def audit(
 ) -> None:
     """Search all truths for the one at which a bound misses most often, every outcome enumerated.
 
+    With --law the radius of a law of noise is asked of the worst classifier of small inputs, exactly; of the other
+    options only --fail, --json and --quiet go with it.
+
     A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one
     outcome a row, class 0 being the certified class; lows are k lower limits of its margin over the best other class.
     Its module is found in the current folder too, and is run as the program it is. With --collapsed it is a function
@@ -80,7 +93,17 @@ def audit(
       buckler audit bonferroni --collapsed --n 2000
 
       buckler audit bonferroni --n 60 --power --truth 0.8,0.15,0.05
+
+      buckler audit --law splitting:lam=0.5
     """
+    if law is not None:
+        _refuse_beside_law(ctx)
+        asked = audit_law(law_named(law))
+        if not quiet or as_json:
+            print(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
+        if fail and not asked.passed:
+            raise typer.Exit(FAILED)
+        return
     name = _one_name(method, own)
     kind = cast(MarginKind, check_choice("margin", margin, get_args(MarginKind)))
     check_whole("n", n, 1)
@@ -111,6 +134,15 @@ def audit(
     with bar("searching truths", quiet=quiet or as_json) as progress:
         found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
     _finish(name, found, _power(name, bound, found, truths) if power else [], as_json, quiet, fail)
+
+
+def _refuse_beside_law(ctx: typer.Context) -> None:
+    """Refuse options about bounds: a law is audited without draws."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(str(parameter.name))
+        given = source is not None and source.name != "DEFAULT"
+        if given and parameter.name not in {"law", "fail", "as_json", "quiet"}:
+            raise InvalidInput(f"--law is audited without draws; {max(parameter.opts, key=len)} does not go with it")
 
 
 def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:

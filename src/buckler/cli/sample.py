@@ -14,6 +14,7 @@ from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.spec import values
 from buckler.runs.without_chance import with_draws
+from buckler.sampling.environment import peak_memory
 from buckler.waiting import bar
 
 INTERRUPTED = 3
@@ -163,13 +164,15 @@ def sample(
             "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
             "shards": summary.shards, "samples": summary.samples, "lost": summary.lost,
             "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
-            "largest_difference": summary.difference, "spec_hash": resolved.hash(),
+            "largest_difference": summary.difference, "spec_hash": resolved.hash(), "device_memory": peak_memory(),
         }  # fmt: skip
         print(json.dumps(told))
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
-        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+        memory = peak_memory()
+        used = "" if memory is None else f"; {memory / 2**30:.1f} GiB of the device's memory at most"
+        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second{used}")
     if summary.difference is not None and not quiet:
         print(
             f"buckler: logits differ by up to {summary.difference:.3g} from those that began the run", file=sys.stderr

@@ -12,12 +12,13 @@ certified radius on (Salman et al. 2019). torch lives here.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import cos, pi
-from typing import Literal, Protocol
+from typing import Literal, Protocol, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from buckler.errors import InvalidInput, check_choice, check_whole
 from buckler.types import FloatArray, IntArray
 
 AttackName = Literal["decoupled", "pgd"]
@@ -78,6 +79,24 @@ class Attack:
     steps: int = 150
     draws: int = 32
     phases: int = 8
+
+    def __post_init__(self) -> None:
+        """Refuse another name, and sizes below one."""
+        check_choice("attack", self.name, get_args(AttackName))
+        for size in ("searches", "steps", "draws", "phases"):
+            check_whole(size, getattr(self, size), 1, 10**6)
+
+    @classmethod
+    def parse(cls, text: str) -> "Attack":
+        """Return the attack called ``NAME`` or ``NAME:SEARCHES:STEPS:DRAWS``.
+
+        >>> Attack.parse("pgd:1:160:64").steps
+        160
+        """
+        name, *sizes = text.split(":")
+        if sizes and (len(sizes) != 3 or not all(size.isdecimal() for size in sizes)):
+            raise InvalidInput(f"attack must be NAME or NAME:SEARCHES:STEPS:DRAWS; got {text!r}")
+        return cls(cast(AttackName, name), *map(int, sizes))
 
     @property
     def looks(self) -> int:

@@ -14,6 +14,7 @@ and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
 from math import floor
 from typing import ClassVar
 
@@ -59,6 +60,13 @@ def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
     return seen
 
 
+@lru_cache(maxsize=16)
+def seen_table(count: int) -> Float32Array:
+    """Return what is seen of each value ``[256, offsets]``; all offsets from 255 on show the same, and are one."""
+    values, offsets = np.arange(LEVELS + 1)[:, None], np.arange(min(count, LEVELS + 1))[None]
+    return split(values, offsets, count)
+
+
 @dataclass(frozen=True, slots=True)
 class Splitting(L1Law):
     """Splitting noise with offsets below ``2 lam``, independent in every coordinate, for 8-bit inputs in [0, 1].
@@ -90,8 +98,11 @@ class Splitting(L1Law):
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return what is seen of ``x`` under each row of offsets."""
-        values = whole_steps(x, STEP, LEVELS).reshape(-1)
-        return split(values, numbers, self.count).reshape(len(numbers), *x.shape)
+        table = seen_table(self.count)
+        places = np.minimum(numbers, table.shape[1] - 1)
+        places += whole_steps(x, STEP, LEVELS).reshape(-1) * table.shape[1]
+        seen: Float32Array = np.take(table.reshape(-1), places)
+        return seen.reshape(len(numbers), *x.shape)
 
 
 @dataclass(frozen=True, slots=True)

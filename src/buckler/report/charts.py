@@ -54,7 +54,7 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
     dash = alt.StrokeDash(
         "series:N", legend=None, scale=alt.Scale(domain=keys, range=[list(look.dash) or [1, 0] for look in series])
     )
-    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False))
+    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=8))
     y = alt.Y("accuracy:Q", title=value, scale=alt.Scale(domain=[0, 1]))
     curves = alt.Chart(alt.NamedData("curves")).transform_filter("indexof(shown, datum.series) >= 0")
     here = curves.transform_filter("datum.place == cursor")

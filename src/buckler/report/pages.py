@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.curves import certified_curve, false_certificates
+from buckler.evaluate.curves import certified_curve
 from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import report_page
 from buckler.report.payload import RunPage, Series
@@ -40,7 +40,7 @@ def build_page(
     names = short_names([result.path for result in results])
     pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
-    said = promise([one.certificates for one in made])
+    said = promise([one.certificates for one in made], delta)
     return report_page(pages, made, title=title, promise=said, class_names=class_names)
 
 
@@ -77,10 +77,9 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
 def _run_page(name: str, result: Result, delta: float, command: str | None) -> RunPage:
     spec, ids = result.spec or {}, result.ids
     kinds = [group.certificates[0] for group in result.groups]
-    wrong = false_certificates(len(ids), max(kind.alpha for kind in kinds), delta)
     model = f"The model {brief(str(spec['model']))}" if "model" in spec else "A model"
     groups = [group.certificates for group in result.groups]
-    sentence = described(groups, model, brief(str(spec.get("data", name))), delta, wrong)
+    sentence = described(groups, model, brief(str(spec.get("data", name))))
     if result.planned > len(ids):
         sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
     if result.caution:

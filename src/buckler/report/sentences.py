@@ -7,6 +7,7 @@ from itertools import takewhile
 from math import ceil, log10
 
 from buckler.certify.registry import methods
+from buckler.evaluate.curves import false_certificates
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.soundness import ALL_COPIES, ANYTIME
@@ -92,12 +93,18 @@ def confidence(delta: float) -> str:
     return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))
 
 
-def promise(groups: Sequence[Sequence[Certificate]]) -> str:
-    """Return what every certificate of a page says."""
+def promise(groups: Sequence[Sequence[Certificate]], delta: float) -> str:
+    """Return what every certificate of a page says, and all of a method's together with probability ``1 - delta``."""
     every = [certificate for group in groups for certificate in group]
     alpha, law = max(certificate.alpha for certificate in every), every[0].law
     closed = all(certificate.law.closed for certificate in every)
-    risk = f"is wrong with probability at most {alpha:g} over its draws of noise"
+    sizes = dict.fromkeys((len(group), max(certificate.alpha for certificate in group)) for group in groups)
+    wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
+    risk = (
+        f"is wrong with probability at most {alpha:g} over its draws of noise. With probability at least "
+        f"{confidence(delta)}, no more than {' or '.join(wrong)} certificates of a run by one method are wrong: that "
+        "is the shaded band"
+    )
     return (
         f"Each certificate says that the smoothed classifier, not the model itself, predicts one class everywhere in "
         f"{'a closed' if closed else 'an open'} {law.norm} ball around the input, {law.units}, and "
@@ -105,11 +112,8 @@ def promise(groups: Sequence[Sequence[Certificate]]) -> str:
     )
 
 
-def described(groups: Sequence[Sequence[Certificate]], model: str, data: str, delta: float, wrong: int) -> str:
-    """Return what was certified in one run, in one paragraph; ``groups`` holds the certificates of each method.
-
-    ``wrong`` is how many of a method's certificates may be wrong with probability at least ``1 - delta``.
-    """
+def described(groups: Sequence[Sequence[Certificate]], model: str, data: str) -> str:
+    """Return what was certified in one run; ``groups`` holds the certificates of each method."""
     every = [certificate for group in groups for certificate in group]
     total = len(groups[0])
     draws = sorted({certificate.n for certificate in every})
@@ -126,6 +130,5 @@ def described(groups: Sequence[Sequence[Certificate]], model: str, data: str, de
         )
     return (
         f"{model}, smoothed by {noise}, was certified on {size} of {data}, with {count} each; the class was "
-        f"{' or '.join(ways)}. With probability at least {confidence(delta)} over all draws, no more than {wrong:,} of "
-        f"a method's {total:,} certificates are wrong: that is the shaded band."
+        f"{' or '.join(ways)}."
     )

@@ -1,72 +1,143 @@
-"""The laws of ``buckler.laws`` on a torch device: words to noisy copies, bit for bit what their ``noisy`` returns.
+"""Laws of whole numbers on a torch device: words to noisy copies, bit for bit what the laws' ``noisy`` returns.
 
-A form takes the law, the inputs ``[rows, values]`` (a row for each copy, so that a batch may mix inputs) and words
-``[rows, words]``, int64 with the bits of the unsigned ones, and returns the copies ``[rows, values]``. Laws without a
-form are drawn on the host.
+A form is made of a law and a device. ``load`` takes the inputs; ``noisy(inputs, words)`` returns the copies ``[rows,
+values]``, given the position of each row's input and its words ``[rows, words]``, int64 with the bits of the unsigned
+ones. Floats are looked up, never computed: a device may divide otherwise.
 """
 
-from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.exact import LEVELS
-from buckler.laws.splitting import MIDDLES
+from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.laws.exact import LEVELS, on_grid, whole_steps
+from buckler.laws.grid import values_of
+from buckler.laws.splitting import STEP, seen_table
+from buckler.types import Float32Array
 
 LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
+"""With its highest bit flipped, a word compares as a signed integer, which is all that torch has."""
 
 
 def uniform_below(words: Tensor, count: int) -> Tensor:
     """Return ``word * count // 2^64`` for unsigned words, in halves that fit signed numbers; ``count`` below 2^31."""
     low = ((words & LOW_HALF) * count) >> 32
-    return (((words >> 32) & LOW_HALF) * count + low) >> 32
+    return ((((words >> 32) & LOW_HALF) * count + low) >> 32).int()
 
 
-def whole(x: Tensor, steps: float) -> Tensor:
-    """Return inputs that were checked to lie on a grid in whole steps, of which ``steps`` make 1."""
-    return torch.round(x.double() * steps).long()
+class GridForm:
+    """``GridGaussian.noisy`` in torch: thresholds are counted, whole numbers added, and the sum looked up."""
+
+    def __init__(self, law: GridGaussian, device: str) -> None:
+        """Put the thresholds on the device."""
+        edges = law.thresholds
+        self._law, self._device, self._half = law, device, len(edges) // 2
+        self._edges = torch.from_numpy((edges ^ np.uint64(1 << 63)).view(np.int64)).to(device)
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        at = self._law.indices(x).reshape(len(x), -1)
+        low, high = (int(at.min()), int(at.max())) if self._law.clip is None else (0, self._law.clip)
+        reach = self._half if self._law.clip is None else 0
+        first = low - reach
+        table = values_of(np.arange(first, high + reach + 1), self._law.fraction)
+        self._table = torch.from_numpy(table).to(self._device)
+        # What is counted is the noise and half of the thresholds; places in the table begin at its first number.
+        self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return the noisy copies."""
+        total = torch.searchsorted(self._edges, words ^ SIGN, right=True, out_int32=True)
+        total += self._at[inputs]
+        if self._law.clip is not None:
+            total.clamp_(0, self._law.clip)
+        return self._table.index_select(0, total.view(-1)).view(total.shape)
 
 
-def uniform(law: Uniform, x: Tensor, words: Tensor) -> Tensor:
-    """Return copies moved by whole steps."""
-    moved = whole(x, 1.0 / law.step) + uniform_below(words, law.count) - law.count // 2
-    # The divisor is a tensor: by a number, a device may multiply with its reciprocal instead.
-    below = torch.tensor(float(law.grid.denominator), dtype=torch.float64, device=x.device)
-    return (moved.double() * float(law.grid.numerator) / below).float()
+class UniformForm:
+    """``Uniform.noisy``: whole steps are added, and the sum looked up."""
+
+    def __init__(self, law: Uniform, device: str) -> None:
+        """Keep the law."""
+        self._law, self._device = law, device
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        at = whole_steps(x, self._law.grid).reshape(len(x), -1)
+        low, reach = int(at.min()), self._law.count // 2
+        table = on_grid(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
+        self._table = torch.from_numpy(table).to(self._device)
+        self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return copies moved by whole steps."""
+        places = uniform_below(words, self._law.count).add_(self._at[inputs])
+        return self._table.index_select(0, places.view(-1)).view(places.shape)
 
 
-def split(x: Tensor, offsets: Tensor, count: int) -> Tensor:
-    """Return what is seen of 8-bit inputs under offsets."""
-    rising = torch.div(whole(x, LEVELS) - offsets - 1, count, rounding_mode="floor") + 1
-    above = 2 * offsets + 1 + 2 * count * rising
-    seen = above.clamp(max=2 * LEVELS) + (above - 2 * count).clamp(min=0)
-    return torch.from_numpy(MIDDLES).to(x.device)[seen]
+class SplittingForm:
+    """``Splitting.noisy``: what is seen of each value under each offset is looked up."""
+
+    def __init__(self, law: Splitting, device: str) -> None:
+        """Put the table on the device."""
+        table = seen_table(law.count)
+        self._law, self._device, self._width = law, device, table.shape[1]
+        self._table = torch.from_numpy(table.reshape(-1)).to(device)
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, as rows of the table."""
+        at = whole_steps(x, STEP, LEVELS).reshape(len(x), -1) * self._width
+        self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
+
+    def offsets(self, words: Tensor) -> Tensor:
+        """Return the offset of each value."""
+        return uniform_below(words, self._law.count)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return what is seen."""
+        places = self.offsets(words).clamp_(max=self._width - 1).add_(self._at[inputs])
+        return self._table.index_select(0, places.view(-1)).view(places.shape)
 
 
-def splitting(law: Splitting, x: Tensor, words: Tensor) -> Tensor:
-    """Return what is seen under offsets drawn for each value."""
-    return split(x, uniform_below(words, law.count), law.count)
+class DerandomizedForm(SplittingForm):
+    """``DerandomizedSplitting.noisy``: the words of a copy are its number."""
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, and the offsets at which all of them start."""
+        super().load(x)
+        assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (by the table of forms)
+        self._start = torch.from_numpy(self._law.start(x[0].size).astype(np.int32)).to(self._device)
+
+    def offsets(self, words: Tensor) -> Tensor:
+        """Return the template, shifted."""
+        return (self._start + words.int()).remainder_(self._law.count)
 
 
-def derandomized(law: DerandomizedSplitting, x: Tensor, words: Tensor) -> Tensor:
-    """Return what is seen under the template shifted by the number of the copy."""
-    start = torch.from_numpy(law.start(x.shape[1])).to(x.device)
-    return split(x, (start + words) % law.count, law.count)
+class AblationForm:
+    """``Ablation.noisy``: the pixels of the smallest words are shown."""
+
+    def __init__(self, law: Ablation, device: str) -> None:
+        """Keep the law."""
+        self._law, self._device = law, device
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs, channel by channel."""
+        self._x = torch.from_numpy(x.reshape(len(x), -1, self._law.pixels)).to(self._device)
+
+    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+        """Return copies with all other pixels marked."""
+        order = words ^ SIGN
+        shown = order <= order.kthvalue(self._law.keep, dim=1, keepdim=True).values
+        return torch.where(shown[:, None], self._x[inputs], self._law.mark).flatten(1)
 
 
-def ablation(law: Ablation, x: Tensor, words: Tensor) -> Tensor:
-    """Return copies that show the pixels of the smallest words."""
-    order = words ^ SIGN
-    shown = order <= order.kthvalue(law.keep, dim=1, keepdim=True).values
-    channels = x.reshape(len(x), -1, law.pixels)
-    return torch.where(shown[:, None], channels, law.mark).reshape(x.shape)
-
-
-FORMS: dict[str, Callable[[Any, Tensor, Tensor], Tensor]] = {
-    Uniform.name: uniform,
-    Splitting.name: splitting,
-    DerandomizedSplitting.name: derandomized,
-    Ablation.name: ablation,
+FORMS: dict[str, Any] = {
+    GridGaussian.name: GridForm,
+    Uniform.name: UniformForm,
+    Splitting.name: SplittingForm,
+    DerandomizedSplitting.name: DerandomizedForm,
+    Ablation.name: AblationForm,
 }
+"""The form of each law here."""

@@ -70,6 +70,9 @@ class Engine:
         threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
         self.law = law_of(sigma, law)
+        for told in getattr(classifier, "told_sigmas", ()):
+            if self.law.parameters.get("sigma", told) != told:
+                raise InvalidInput(f"sigma must be {told:g}, which the denoiser is told; got {self.law.describe()}")
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:

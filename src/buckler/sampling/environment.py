@@ -1,6 +1,7 @@
 """What the bytes of a run depend on beside its specification: versions, the kind of device, the processor's set."""
 
 import platform
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
@@ -47,3 +48,11 @@ def _instructions() -> str:
     shown = np.show_config(mode="dicts")
     found = shown.get("SIMD Extensions", {}).get("found", []) if isinstance(shown, dict) else []
     return " ".join(map(str, found)) or "baseline"
+
+
+def peak_memory() -> int | None:
+    """Return the most bytes of a CUDA device that this process has had at once; ``None`` where it uses none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return None
+    return int(torch.cuda.max_memory_allocated())

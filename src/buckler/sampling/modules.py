@@ -77,6 +77,8 @@ class TorchClassifier:
         self._input = self._dtype if convert else torch.float32
         self._call: Any = None if compile else module
         self.files: Mapping[str, str] = {}
+        # What parts of it are told of the noise (``denoised``), which must be the noise that is drawn.
+        self.told_sigmas = {part.told_sigma for part in module.modules() if hasattr(part, "told_sigma")}
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""

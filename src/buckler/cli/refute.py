@@ -1,0 +1,143 @@
+"""``buckler refute``: attack certified inputs, and show both sides of the bracket."""
+
+import json
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import typer
+
+from buckler.cli import options
+from buckler.cli.decide import INTERRUPTED
+from buckler.cli.interrupts import interruptible
+from buckler.evaluate.bracket import alarm
+from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
+from buckler.refutations import Bracket
+from buckler.rounding import rounded_down, rounded_up
+from buckler.runs import refute as runs
+from buckler.runs.opening import Where, open_run
+from buckler.runs.results import CertifyOptions, read_result
+from buckler.waiting import bar
+
+if TYPE_CHECKING:
+    from buckler.evaluate.attacks import Attack
+
+FAILED = 1
+
+
+def refute(
+    run: Annotated[Path, typer.Argument(help="A folder of buckler sample, or a Parquet file of certificates.")],
+    model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
+    data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="Whose certificates are attacked.", show_default="exact, or the file's first")
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Error probability of each refutation.")] = 1e-3,
+    max_radius: Annotated[
+        float | None, typer.Option(help="Search no farther than this.", show_default=f"{REACH:g} sigma")
+    ] = None,
+    max_n: Annotated[int, typer.Option(help="Draws that judge a candidate, at most.")] = MAX_DRAWS,
+    attack: Annotated[
+        str, typer.Option(help="decoupled or pgd; with sizes NAME:SEARCHES:STEPS:DRAWS, DRAWS those of a step.")
+    ] = "decoupled",
+    limit: Annotated[
+        int | None, typer.Option(help="Attack at most this many certificates.", show_default="all")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="the run's")] = None,
+    num_classes: options.NumClasses = None,
+    batch_size: options.BatchSize = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep points and votes in this Parquet file.", show_default="nowhere")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with code 1 if more certificates are contradicted than alpha allows.")
+    ] = False,
+    delta: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-3,
+    executor: options.Executor = "process",
+    address: options.Address = None,
+    workers: options.Workers = None,
+    gpus_per_worker: options.Gpus = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the brackets as JSON lines.")] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Attack certified inputs: find points near them at which the smoothed classifier provably predicts something else.
+
+    The points are searched with gradients through the noise and judged on fresh draws, so each refutation is false with
+    probability at most alpha. Certified below, refuted above, unknown between. A refutation inside of a certified ball
+    is a contradiction; more of them than chance allows are an alarm. With --out the same command goes on.
+
+    Examples:
+
+      buckler refute run/ --limit 100 --out refuted.parquet
+
+      buckler refute certificates.parquet --model resnet110:weights.safetensors --data cifar10.npz --strict
+    """
+    options.check_outputs(out=out)
+    result = read_result(run, CertifyOptions(methods=(method or "exact",) if method or run.is_dir() else ()))
+    given = {"model": model, "data": data, "device": device, "num_classes": num_classes, "batch_size": batch_size}
+    settings = runs.settings_to_refute(result, given)
+    done = 0
+    with interruptible():
+        try:
+            where = Where(executor, address, workers, gpus_per_worker, any_environment=True)
+            with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
+                law = opened.spec.noise_law
+                total = sum(not c.abstained for c in result.groups[0].certificates)
+                total = total if limit is None else min(limit, total)
+
+                def progress(inputs: int, draws: int) -> None:
+                    nonlocal done
+                    done = inputs
+                    show(inputs, total, draws)
+
+                reach = REACH * law.unit if max_radius is None else max_radius
+                how = Refuting(law, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
+                refuted = runs.refute(result, opened, how, out, limit=limit, progress=progress)
+        except KeyboardInterrupt:
+            place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"
+            command = shlex.join(["buckler", *sys.argv[1:]])
+            print(f"buckler: interrupted; {done} inputs are done and {place}. Go on with: {command}", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        for bracket in refuted.brackets:
+            print(json.dumps(_line(bracket)))
+    elif not quiet:
+        print(_summary(refuted.brackets))
+    if refuted.same_model is False:
+        print("buckler: the model answers otherwise than the one that was certified, or elsewhere", file=sys.stderr)
+    raised = alarm(refuted.brackets, delta)
+    if raised is not None:
+        print(f"buckler: {raised}", file=sys.stderr)
+        if strict:
+            raise typer.Exit(FAILED)
+
+
+def _attack(text: str) -> "Attack":
+    from buckler.evaluate.attacks import Attack
+
+    return Attack.parse(text)
+
+
+def _line(bracket: Bracket) -> dict[str, object]:
+    made = bracket.refutation
+    return {
+        "id": made.id, "class": made.label, "certified": bracket.certified, "refuted": made.radius, "rival": made.rival,
+        "alpha": made.alpha, "certified_alpha": bracket.certified_alpha, "n": made.n, "label": bracket.truth,
+    }  # fmt: skip
+
+
+def _summary(brackets: Sequence[Bracket]) -> str:
+    found = [(b.refutation.radius, b.certified) for b in brackets if b.refutation.radius is not None]
+    text = f"{len(brackets)} certified inputs attacked, {len(found)} refuted"
+    if not found:
+        return text
+    refuted, certified = np.array(found).T
+    low, middle, high = (f"{q:.3f}" for q in np.quantile(refuted / certified, [0.25, 0.5, 0.75]))
+    inside = sum(b.contradicts for b in brackets)
+    return (
+        f"{text}; median radius certified {rounded_down(float(np.median(certified)))}, refuted "
+        f"{rounded_up(float(np.median(refuted)))}; ratio {middle} ({low} to {high}); contradictions {inside}"
+    )

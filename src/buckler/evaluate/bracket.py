@@ -1,0 +1,75 @@
+"""Certificates and refutations of the same inputs -> both sides of the truth: certified below, refuted above.
+
+With probability at least ``1 - delta`` at most ``false_certificates(N, alpha, delta)`` of N brackets are wrong (T19,
+T22): refutations inside of certified balls, more often than that, mean that something is broken, not bad luck.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from buckler.errors import InvalidInput, check_float_array
+from buckler.evaluate.curves import false_certificates
+from buckler.records import Claim
+from buckler.refutations import Bracket
+from buckler.results import Certified
+from buckler.types import ArrayLike, FloatArray
+
+CAUSES = (
+    "the usual causes: sigma or radius in other units than the model's input (0 to 255 against 0 to 1), normalisation "
+    "outside of the model, another dtype or device, another model, or a bound that does not hold"
+)
+
+
+def alarm(brackets: Sequence[Bracket], delta: float) -> str | None:
+    """Return a warning if more refutations lie inside of certified balls than chance allows, and else None.
+
+    **Guarantee.** If every certificate and every refutation keeps its promise, a warning comes with probability at
+    most ``delta``, inputs being drawn for independently (T22).
+    """
+    inside = [bracket for bracket in brackets if bracket.contradicts]
+    if not inside:
+        return None
+    allowed = false_certificates(len(brackets), min(max(b.alpha for b in brackets), 0.999), delta)
+    if len(inside) <= allowed:
+        return None
+    first = inside[0].refutation
+    return (
+        f"ALARM: {len(inside)} of {len(brackets)} certificates are contradicted by refutations inside of their balls, "
+        f"and chance allows {allowed}; the first is {first.id!r}, certified to {inside[0].certified:.4g}, refuted at "
+        f"{first.radius:.4g}; {CAUSES}"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BracketCurve:
+    """Accuracy against radius: at least ``certified``, at most ``refuted``, and unknown between, as observed."""
+
+    radii: FloatArray
+    certified: FloatArray
+    refuted: FloatArray
+    attacked: int
+    inputs: int
+
+
+def bracket_curve(group: Certified[Claim], brackets: Sequence[Bracket], radii: ArrayLike) -> BracketCurve:
+    """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.
+
+    An input counts against the upper side at radius r if its certified class is wrong, or if its class is refuted at a
+    distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
+    """
+    if group.labels is None:
+        raise InvalidInput("labels must be known to tell accuracy; this run has none")
+    r = check_float_array("radii", radii)
+    found: Mapping[str, Bracket] = {b.refutation.id: b for b in brackets}
+    certified, refuted = np.zeros_like(r), np.zeros_like(r)
+    for certificate, label in zip(group.certificates, group.labels.tolist(), strict=True):
+        if certificate.predicted is not None and certificate.predicted != label:
+            continue
+        bracket = found.get(certificate.id)
+        far = np.inf if bracket is None or bracket.refutation.radius is None else bracket.refutation.radius
+        refuted += r < far
+        certified += (r <= certificate.radius) & (not certificate.abstained)
+    total = len(group.certificates)
+    return BracketCurve(r, certified / total, refuted / total, sum(c.id in found for c in group.certificates), total)

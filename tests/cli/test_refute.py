@@ -1,0 +1,120 @@
+"""``buckler refute`` as a user types it: kept, gone on with, and alarmed by certificates in the wrong units."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from buckler.certify.counts import certify_counts
+from buckler.cli.app import run
+from buckler.evaluate.refutations import Refuting
+from buckler.records import Certificate
+from buckler.runs.store.certificates import write_certificates
+from buckler.runs.store.refutations import read_refutations
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import open_dataset
+from buckler.sampling.engine import Engine
+
+MODELS = """
+import numpy as np
+import torch
+def linear():
+    layer = torch.nn.Linear(64, 10, bias=False)
+    layer.weight = torch.nn.Parameter(torch.tensor(np.random.default_rng(0).normal(size=(10, 64)).astype("f4")))
+    return torch.nn.Sequential(torch.nn.Flatten(), layer)
+"""
+MODEL = ["--model", "models_to_refute:linear", "--data", "digits", "--num-classes", "10"]
+QUICK = ["--attack", "decoupled:1:12:16", "--max-n", "1000"]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "models_to_refute.py").write_text(MODELS)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def sampled() -> None:
+    assert run(["sample", "run", *MODEL, "--sigma", "0.25", "--n", "300", "--every", "180", "--quiet"]) == 0
+
+
+def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sampled()
+    command = ["refute", "run", *QUICK, "--batch-size", "64", "--out", "r.parquet"]
+    assert run([*command, "--json"]) == 0
+    said = capsys.readouterr()
+    assert said.err == ""
+    lines = [json.loads(line) for line in said.out.splitlines()]
+    brackets, _ = read_refutations(here / "r.parquet")
+    assert [line["refuted"] for line in lines] == [b.refutation.radius for b in brackets]
+    assert sum(line["refuted"] is not None for line in lines) >= 3
+    assert all(line["refuted"] is None or line["refuted"] > line["certified"] for line in lines)
+    for b in brackets:
+        if b.refutation.point is not None:
+            assert b.refutation.point.shape == (1, 8, 8)
+            assert 0.0 <= b.refutation.point.min() <= b.refutation.point.max() <= 1.0
+    table = pq.read_table(here / "r.parquet")
+    pq.write_table(table.slice(0, 4), here / "r.parquet")
+    assert run([*command, "--json"]) == 0
+    assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [line["id"] for line in lines]
+    assert run([*command, "--alpha", "0.01"]) == 2
+    assert "another alpha" in capsys.readouterr().err
+
+
+def test_an_interrupt_keeps_what_is_done(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampled()
+    command = ["refute", "run", *QUICK, "--batch-size", "8", "--out", "r.parquet", "--quiet"]
+    blocks, whole = [0], Refuting.refute
+
+    def interrupted(self: Refuting, *arguments: Any) -> Any:
+        blocks[0] += 1
+        if blocks[0] == 2:
+            raise KeyboardInterrupt
+        return whole(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Refuting, "refute", interrupted)
+        assert run(command) == 3
+    done = len(read_refutations(here / "r.parquet")[0])
+    assert done == 2
+    assert f"interrupted; {done} inputs are done and kept in r.parquet" in capsys.readouterr().err
+    assert run(command) == 0
+    assert len(read_refutations(here / "r.parquet")[0]) > done
+
+
+def certificates(votes: Any, labels: Any, ids: Sequence[str]) -> list[Certificate]:
+    made = certify_counts(votes, sigma=0.25, alpha=1e-3, label=labels, ids=ids)
+    assert not isinstance(made, Certificate)
+    return list(made)
+
+
+def test_noise_in_other_units_than_the_certificates_say_raises_the_alarm(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Votes drawn with a noise of 0.25 in 0 .. 255, certified as if it were 0.25 in 0 .. 1."""
+    weights = np.random.default_rng(0).normal(size=(10, 64)).astype("f4")
+    data = open_dataset("digits").select(every=100)
+    engine = Engine(as_classifier(lambda x: x.reshape(len(x), -1) @ weights.T, num_classes=10), sigma=0.25 / 255)
+    with engine.session():
+        votes = engine.votes(data.load(0, len(data)), data.ids, "estimation", 500)
+    write_certificates(here / "c.parquet", certificates(votes, votes.argmax(axis=1), data.ids))
+    command = ["refute", "c.parquet", *MODEL, *QUICK]
+    assert run(command) == 0
+    said = capsys.readouterr().err
+    assert "ALARM: " in said
+    assert "0 to 255 against 0 to 1" in said
+    assert run([*command, "--strict", "--quiet"]) == 1
+
+
+def test_a_file_that_does_not_say_its_model_needs_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_certificates(here / "c.parquet", certificates([[0, 100], [100, 0]], [1, 0], ["0", "1"]))
+    assert run(["refute", "c.parquet"]) == 2
+    assert "--model must be given" in capsys.readouterr().err
+    assert run(["refute", "c.parquet", "--model", "models_to_refute:linear"]) == 2
+    assert "--data must be given" in capsys.readouterr().err
