@@ -8,9 +8,13 @@ laws take turns, ``--repeat`` times, and the best time of each is shown.
 """
 
 import argparse
+import sys
+from pathlib import Path
 
 import numpy as np
 import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.throughput import SIZES, network, timed
 from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform

@@ -229,5 +229,8 @@ def test_a_wealth_that_is_lost_stays_lost() -> None:
     assert not rejects(Plan(y, stakes, index), np.array([m]), goal)
     assert follow(y, stake, m, 1.0, goal) == 0.0
     assert search(y, stakes, m, 1.0, goal) == m
-    above, _ = plan_below(Pair(y, np.zeros(y.size), np.zeros(1), index, NO_EARLIER), 3.0, PACE, m, goal)
-    assert not above
+    for losses in range(2000, 2120, 3):  # a wealth that began anew would be near one after some of these
+        y = np.append(np.zeros(losses), np.ones(500))
+        pair = Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
+        above, _ = plan_below(pair, 3.0, PACE, m, goal)
+        assert not above

@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from flint import arb
 from scipy.special import betainc, gammaln, xlogy
 
 import buckler
@@ -131,3 +132,10 @@ def test_what_does_not_fit_is_refused() -> None:
         predicted_class([[1, 2]], alpha=0.0)
     assert predicted_class([8, 0], alpha=0.01).tolist() == [0]  # 2 / 2**8 < .01 < 2 / 2**7
     assert predicted_class([7, 0], alpha=0.01).tolist() == [-1]
+
+
+def test_the_wealth_needed_is_no_less_than_alpha_asks() -> None:
+    for alpha in (0.4, 0.05, 1e-3, 1e-9):
+        needed = PredictionTest(1, 2, alpha=alpha)._needed
+        exact = -arb(alpha).log()
+        assert exact * (1 + arb(0.5e-14)) <= arb(needed) <= exact * (1 + arb(2e-14)) + arb(2e-14)

@@ -24,9 +24,11 @@ from PIL import Image
 
 from buckler.cli import app as command_line
 from buckler.cli.app import run
+from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.sample import sample as write_run
 from buckler.runs.store.certificates import read_certificates, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.refutations import write_refutations
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from tests.runs.victim import linear, spec
@@ -284,6 +286,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--num-classes": Row("--num-classes 11", "err", refused=("--num-classes 1",)),
         "--batch-size": Row("--batch-size 7", "call:refute", refused=("--batch-size 0",)),
         "--out": Row("--out made.parquet", "files"),
+        "--figure": Row("--figure made.png", "files", refused=("--figure made.gif", f"={WRONG} --figure made.png")),
         "--strict": Row("--strict", "code", base=WRONG),
         "--delta": Row("--delta 1e-12", "err", base=WRONG),
         "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
@@ -328,6 +331,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "report": {
+        "--refutations": Row(
+            "--refutations r.parquet", "files",
+            refused=("--refutations c.parquet", "=report one two --refutations r.parquet"),
+        ),
         "--out": Row("--out other.html", "files", refused=("--out one",)),
         "--alpha": Row("--alpha 0.05", "files", refused=(f"{MADE} --alpha 0.05",)),
         "--method": Row("--method bonferroni", "files", refused=("--method best",)),
@@ -506,6 +513,10 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for c in read_certificates(home / "c.parquet")
     ]
     write_certificates(home / "wrong.parquet", wrong)
+    tried = (PairTest(0.5, 1, 100, 90, 10, refuted=True),)
+    point = np.zeros((1, 8, 8), dtype=np.float32)
+    found = Refutation(wrong[0].id, 0, 0.5, 1, point, 1e-3, wrong[0].law, tried)
+    write_refutations(home / "r.parquet", [Bracket(found, 0.1, 1e-3)], {})
     golden = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
     (home / "log.tsv").write_text("\n".join(golden.read_text().splitlines()[:40]) + "\n")
     return home

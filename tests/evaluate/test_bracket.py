@@ -36,10 +36,11 @@ def test_both_sides() -> None:
     made = certify_counts(votes, sigma=0.5, alpha=1e-3, label=[0, 0, 1, 0, 0], ids=list("abcde"))
     group = Certified("run", tuple(made), np.array([0, 0, 0, 0, 0]))
     brackets = [bracket("a", made[0].radius, 2.0), bracket("b", made[1].radius, None)]
-    curve = bracket_curve(group, brackets, [0.0, 1.0, 2.0, 3.0])
+    found = [b.refutation for b in brackets]
+    curve = bracket_curve(group, found, [0.0, 1.0, 2.0, 3.0])
     assert curve.certified.tolist() == [0.6, 0.6, 0.0, 0.0]
     # c is certified of the wrong class; d is not certified, e not attacked, b not refuted: unknown.
     assert curve.refuted.tolist() == [0.8, 0.8, 0.6, 0.6]
     assert (curve.attacked, curve.inputs) == (2, 5)
     with pytest.raises(InvalidInput, match="labels"):
-        bracket_curve(Certified("run", tuple(made)), brackets, [0.0])
+        bracket_curve(Certified("run", tuple(made)), found, [0.0])

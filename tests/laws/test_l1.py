@@ -10,7 +10,8 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution, worst_margin
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
-from buckler.laws.exact import WORDS, float_above, float_below, on_grid, uniform_below, uniform_price, whole_steps
+from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
+from buckler.laws.grid import values_of
 from buckler.laws.splitting import split
 
 STEP = Fraction(1, 255)
@@ -19,7 +20,7 @@ SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitti
 
 
 def moved(law: Any, x: tuple[int, ...]) -> Any:
-    return on_grid(np.array(x), law.grid)
+    return values_of(np.array(x), law.grid)
 
 
 @pytest.mark.parametrize("law", SMALL, ids=str)
@@ -133,7 +134,7 @@ def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: in
 
 @pytest.mark.parametrize("offsets", [1, 3, 254, 255, 256, 257, 1275])
 def test_the_table_is_what_is_seen(offsets: int) -> None:
-    law, x = Splitting(offsets / 510), on_grid(np.arange(256), STEP)
+    law, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
     numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
     np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
 
@@ -168,7 +169,7 @@ def test_the_price_is_the_total_variation(count: int) -> None:
 
 @pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5)], ids=str)
 def test_noisy_copies_are_made_from_words_row_by_row(law: Any) -> None:
-    x = on_grid(np.arange(12).reshape(3, 2, 2), STEP)
+    x = values_of(np.arange(12).reshape(3, 2, 2), STEP)
     words = np.random.default_rng(0).integers(0, WORDS, size=(4, law.words(x.shape)), dtype=np.uint64, endpoint=False)
     copies = law.noisy(x, words)
     assert copies.dtype == np.float32
@@ -190,9 +191,9 @@ def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
         (np.array([256 / 255]), Splitting(1.0)),
         (np.array([-1 / 255]), DerandomizedSplitting(1.0)),
     ):
-        with pytest.raises(InvalidInput, match=r"x must hold whole steps of 1/255.*round the input before"):
+        with pytest.raises(InvalidInput, match=r"an input must lie .* 1/255"):
             law.check_input(x)
-    Uniform(0.5).check_input(on_grid(np.array([-3, 300]), STEP))
+    Uniform(0.5).check_input(values_of(np.array([-3, 300]), STEP))
 
 
 def test_margins_come_back() -> None:

@@ -79,7 +79,7 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
         (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes lam; got 'sigma'"),
         (["--law", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
         (["--law", "ablation:keep=4,pixels=65", "--n", "9"], "65 pixels"),
-        (["--law", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "steps of 1/255"),
+        (["--law", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "step 1/255"),
     ],
 )
 @pytest.mark.usefixtures("here")

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.exact import on_grid
+from buckler.laws.grid import values_of
+from buckler.sampling.batches import Piece
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +24,7 @@ LAWS = [
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_a_form_is_the_law(law: Any) -> None:
     steps = np.random.default_rng(0).integers(0, 256, size=(3, 3, 3, 4))
-    x = on_grid(steps, law.grid if isinstance(law, Uniform) else Splitting(1.0).grid)
+    x = values_of(steps, law.grid if isinstance(law, Uniform) else Splitting(1.0).grid)
     count = law.words(x.shape[1:])
     words = np.random.default_rng(1).integers(0, 2**64, size=(3, 7, count), dtype=np.uint64)
     words[0, :3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
@@ -42,3 +43,19 @@ def test_whole_numbers_from_signed_words() -> None:
     for count in (1, 3, 1275, 2**31 - 1):
         found = uniform_below(torch.from_numpy(words.view(np.int64)), count).tolist()
         assert found == [int(w) * count // 2**64 for w in words]
+
+
+def test_numbered_copies_are_made_whatever_the_batch() -> None:
+    from buckler.sampling.device_words import DeviceWords
+
+    law = DerandomizedSplitting(2.5)
+    x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
+    part = (Piece(0, 1, 100, 128), Piece(1, 2, 0, 3))  # draws 228 to 255 of the first input, 256 to 258 of the second
+    device = DeviceWords(law, "cpu")
+    device.load(x)
+    out = torch.zeros((40, 3, 2, 2))
+    device.write(out, part, [])
+    for rows, which, numbers in ((slice(0, 28), 0, np.arange(228, 256)), (slice(28, 31), 1, np.arange(256, 259))):
+        expected = law.noisy(x[which], numbers.astype(np.uint64)[:, None])
+        np.testing.assert_array_equal(out[rows].numpy(), expected)
+    assert not out[31:].any()

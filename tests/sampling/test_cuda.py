@@ -8,10 +8,13 @@ import torch
 from torch import nn
 
 from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.sampling.architectures import build
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
 from buckler.sampling.noise import NOISE_BLOCK, Address
+from buckler.sampling.unet import UNet
 from buckler.types import AnyArray, IntArray, Law
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
@@ -131,6 +134,18 @@ def test_a_fused_network_votes_as_the_plain_one() -> None:
     assert "NarrowConvolution" in str(fused._call)  # type: ignore[attr-defined]
     assert float((close - reference).abs().mean()) < 0.02 * float(reference.std())
     assert torch.equal(close, twice)
+
+
+@needs_cuda
+def test_a_pair_compiled_in_lower_precision_answers_as_the_plain_one() -> None:
+    torch.manual_seed(0)
+    pair = Denoised(UNet((16, 16, 16), 1), build("small_conv", 10), sigma=0.25).eval()
+    x = torch.rand(64, 3, 32, 32, device="cuda")
+    plain = as_classifier(pair, num_classes=10, device="cuda")
+    fast = as_classifier(pair, num_classes=10, device="cuda", dtype="bfloat16", channels_last=True, compile=True)
+    with plain.session(), fast.session():
+        expected, found = plain(x), fast(x)
+    assert float((found - expected).abs().max()) <= 0.1 * float(expected.abs().max())
 
 
 @needs_cuda

@@ -13,9 +13,12 @@ import typer
 from buckler.cli import options
 from buckler.cli.decide import INTERRUPTED
 from buckler.cli.interrupts import interruptible
-from buckler.evaluate.bracket import alarm
+from buckler.errors import InvalidInput
+from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
 from buckler.refutations import Bracket
+from buckler.report.plots import bracket_plot, check_figure
+from buckler.results import Result
 from buckler.rounding import rounded_down, rounded_up
 from buckler.runs import refute as runs
 from buckler.runs.opening import Where, open_run
@@ -52,6 +55,9 @@ def refute(
     out: Annotated[
         Path | None, typer.Option(help="Keep points and votes in this Parquet file.", show_default="nowhere")
     ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(help="Draw both sides to this PNG, PDF or SVG file.", show_default="none")
+    ] = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with code 1 if more certificates are contradicted than alpha allows.")
     ] = False,
@@ -75,10 +81,12 @@ def refute(
 
       buckler refute certificates.parquet --model resnet110:weights.safetensors --data cifar10.npz --strict
     """
-    options.check_outputs(out=out)
+    options.check_outputs(out=out, figure=figure)
     result = read_result(run, CertifyOptions(methods=(method or "exact",) if method or run.is_dir() else ()))
     given = {"model": model, "data": data, "device": device, "num_classes": num_classes, "batch_size": batch_size}
     settings = runs.settings_to_refute(result, given)
+    if figure is not None and check_figure(figure) and result.labels is None:
+        raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
     done = 0
     with interruptible():
         try:
@@ -101,6 +109,8 @@ def refute(
             command = shlex.join(["buckler", *sys.argv[1:]])
             print(f"buckler: interrupted; {done} inputs are done and {place}. Go on with: {command}", file=sys.stderr)
             raise typer.Exit(INTERRUPTED) from None
+    if figure is not None:
+        _draw(result, refuted.brackets, figure)
     if as_json:
         for bracket in refuted.brackets:
             print(json.dumps(_line(bracket)))
@@ -119,6 +129,14 @@ def _attack(text: str) -> "Attack":
     from buckler.evaluate.attacks import Attack
 
     return Attack.parse(text)
+
+
+def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:
+    made = [bracket.refutation for bracket in brackets]
+    farthest = max([one.radius or 0.0 for one in made] + [c.radius for c in result.groups[0].certificates])
+    curve = bracket_curve(result.groups[0], made, np.linspace(0.0, 1.05 * farthest, 200))
+    law = result.groups[0].certificates[0].law
+    bracket_plot(curve, path, f"{len(made)} of {curve.inputs} inputs attacked, {law.describe()}")
 
 
 def _line(bracket: Bracket) -> dict[str, object]:

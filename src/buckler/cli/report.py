@@ -11,7 +11,7 @@ from buckler.cli import options
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write, read_text
 from buckler.report.pages import build_page
-from buckler.runs.results import CertifyOptions, read_result, with_data
+from buckler.runs.results import CertifyOptions, read_result, with_data, with_refutations
 from buckler.types import MarginKind, SimplexMap
 
 LARGEST_CLASS_FILE = 1_000_000
@@ -39,6 +39,9 @@ def report(
     data: Annotated[
         str | None,
         typer.Option(help="Data of the runs, for pictures and labels of bare certificates.", show_default="none"),
+    ] = None,
+    refutations: Annotated[
+        Path | None, typer.Option(help="File of buckler refute, for one run.", show_default="none")
     ] = None,
     classes: Annotated[
         Path | None, typer.Option(help="Text file of class names, one a line.", show_default="numbers")
@@ -71,13 +74,17 @@ def report(
     )
     given = {
         "alpha": alpha, "margin": margin, "n": n, "class": certified_class, "map": map, "temperature": temperature,
-        "delta": delta, "data": data, "classes": classes, "title": title,
+        "delta": delta, "data": data, "refutations": refutations, "classes": classes, "title": title,
     }  # fmt: skip
     again = ["buckler", "report", *(str(run) for run in runs), "--out", str(out)]
     again += [part for name in certifying.methods for part in ("--method", name)]
     again += [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     names = None if classes is None else _class_names(classes)
     results = [read_result(run, certifying) for run in runs]
+    if refutations is not None:
+        if len(results) > 1:
+            raise InvalidInput(f"--refutations are of one run; got {len(results)} runs")
+        results = [with_refutations(results[0], refutations)]
     if data is not None:
         results = [with_data(result, data) for result in results]
     page = build_page(results, delta=delta, title=title, class_names=names, command=shlex.join(again))

@@ -12,7 +12,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_float_array
 from buckler.evaluate.curves import false_certificates
 from buckler.records import Claim
-from buckler.refutations import Bracket
+from buckler.refutations import Bracket, Refutation
 from buckler.results import Certified
 from buckler.types import ArrayLike, FloatArray
 
@@ -53,23 +53,23 @@ class BracketCurve:
     inputs: int
 
 
-def bracket_curve(group: Certified[Claim], brackets: Sequence[Bracket], radii: ArrayLike) -> BracketCurve:
+def bracket_curve(group: Certified[Claim], refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
     """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.
 
-    An input counts against the upper side at radius r if its certified class is wrong, or if its class is refuted at a
-    distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
+    An input counts against the upper side at radius r if another class is certified, or if its true class is refuted at
+    a distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
     """
     if group.labels is None:
         raise InvalidInput("labels must be known to tell accuracy; this run has none")
     r = check_float_array("radii", radii)
-    found: Mapping[str, Bracket] = {b.refutation.id: b for b in brackets}
+    found: Mapping[str, Refutation] = {made.id: made for made in refutations}
     certified, refuted = np.zeros_like(r), np.zeros_like(r)
     for certificate, label in zip(group.certificates, group.labels.tolist(), strict=True):
         if certificate.predicted is not None and certificate.predicted != label:
             continue
-        bracket = found.get(certificate.id)
-        far = np.inf if bracket is None or bracket.refutation.radius is None else bracket.refutation.radius
-        refuted += r < far
+        made = found.get(certificate.id)
+        lost = made is not None and made.radius is not None and made.label == label
+        refuted += r < (made.radius if lost else np.inf)  # type: ignore[union-attr,operator]
         certified += (r <= certificate.radius) & (not certificate.abstained)
     total = len(group.certificates)
     return BracketCurve(r, certified / total, refuted / total, sum(c.id in found for c in group.certificates), total)

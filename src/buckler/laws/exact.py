@@ -10,8 +10,9 @@ from math import inf, nextafter
 
 import numpy as np
 
-from buckler.errors import InvalidInput, show
-from buckler.types import AnyArray, Float32Array, IntArray, WordArray
+from buckler.errors import InvalidInput
+from buckler.laws.grid import indices_of
+from buckler.types import AnyArray, IntArray, WordArray
 
 WORDS = 1 << 64
 
@@ -59,25 +60,13 @@ def uniform_price(count: int, numbers: int) -> float:
 
 
 def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
-    """Return how many steps each value of an input is from 0, refusing values off the grid, or beyond ``most`` steps.
+    """Return how many steps each value of an input is from 0, refusing values off the grid, or outside 0 to ``most``.
 
-    A value is on the grid if it is the float32 nearest to a whole number of steps, as 8-bit images are after division
-    by 255. Rounding an input here would certify another one.
+    A value is on the grid if it is the float32 of a whole number of steps, as 8-bit images are after division by 255.
     """
-    values = np.asarray(x, dtype=np.float32)
-    steps = np.rint(values.astype(np.float64) / float(step))
-    wrong = on_grid(steps, step) != values
-    if most is not None:
-        wrong |= (steps < 0) | (steps > most)
-    if wrong.any():
-        grid = f"whole steps of {step}" + ("" if most is None else f" from 0 to {float(most * step):g}")
+    steps = indices_of(np.asarray(x, dtype=np.float32), step)
+    if most is not None and steps.size and not 0 <= steps.min() <= steps.max() <= most:
         raise InvalidInput(
-            f"x must hold {grid}, for this law; got {show(float(values[wrong].flat[0]))}: round the input before, and "
-            "what is certified is the rounded input"
+            f"an input must lie within 0 to {most} steps of {step}, for this law; got {steps.min()} to {steps.max()}"
         )
-    return steps.astype(np.int64)
-
-
-def on_grid(steps: AnyArray, step: Fraction) -> Float32Array:
-    """Return the one float32 that stands for each whole number of steps."""
-    return (steps * float(step.numerator) / float(step.denominator)).astype(np.float32)
+    return steps

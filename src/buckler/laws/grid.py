@@ -150,19 +150,7 @@ class GridGaussian:
 
     def indices(self, x: Float32Array) -> IntArray:
         """Return an input in whole steps, or say that it is off the grid, and which grid is nearest."""
-        found = np.rint(np.asarray(x, dtype=np.float64) / self.step)
-        off = ~(np.abs(found) <= FARTHEST)
-        at = np.where(off, 0.0, found).astype(np.int64)
-        off |= values_of(at, self.fraction) != x
-        if off.any():
-            value = float(np.asarray(x)[off][0])
-            nearest = float(values_of(np.rint(value / self.step), self.fraction))
-            raise InvalidInput(
-                f"an input must lie on the grid of its law, step {self.fraction}, where alone it holds; got "
-                f"{show(value)}, whose nearest point is {nearest:.9g}{_another(x)}. Rounding an input makes it another "
-                "one, certified in its own right"
-            )
-        return at
+        return indices_of(x, self.fraction)
 
     def check_input(self, x: Float32Array) -> None:
         """Refuse an input off the grid, and one outside of the clipped range."""
@@ -172,6 +160,23 @@ class GridGaussian:
                 f"an input must lie within the clipped range of 0 to {self.clip} steps of {self.fraction}; "
                 f"got {at.min()} to {at.max()} steps"
             )
+
+
+def indices_of(x: AnyArray, step: Fraction) -> IntArray:
+    """Return inputs in whole steps, or say that one is off the grid, and which grid is nearest."""
+    found = np.rint(np.asarray(x, dtype=np.float64) / float(step))
+    off = ~(np.abs(found) <= FARTHEST)
+    at = np.where(off, 0.0, found).astype(np.int64)
+    off |= values_of(at, step) != x
+    if off.any():
+        value = float(np.asarray(x)[off][0])
+        nearest = float(values_of(np.rint(value / float(step)), step))
+        raise InvalidInput(
+            f"an input must lie on the grid of its law, step {step}, where alone it holds; got {show(value)}, whose "
+            f"nearest point is {nearest:.9g}{_another(x)}. Rounding an input makes it another one, certified in its "
+            "own right"
+        )
+    return at
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:

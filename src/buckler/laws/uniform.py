@@ -18,6 +18,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.laws import exact
 from buckler.laws.first_margin import FirstMarginLaw
+from buckler.laws.grid import values_of
 from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_STEPS = 2**22
@@ -89,8 +90,8 @@ class L1Law(FirstMarginLaw):
         """Return small inputs to audit the law with: of two values, or of one where the noise has many."""
         if self.count <= 12:
             near = range(100, 102 + self.count // 2)
-            return [exact.on_grid(np.array(point), self.grid) for point in product(near, repeat=2)]
-        return [exact.on_grid(np.array([x]), self.grid) for x in range(0, 256, 5)]
+            return [values_of(np.array(point), self.grid) for point in product(near, repeat=2)]
+        return [values_of(np.array([x]), self.grid) for x in range(0, 256, 5)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +138,4 @@ class Uniform(L1Law):
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return ``x`` moved by ``number - k`` steps in every coordinate, for each row of numbers."""
         moved = exact.whole_steps(x, self.grid).reshape(-1) + numbers - self.count // 2
-        return exact.on_grid(moved, self.grid).reshape(len(numbers), *x.shape)
+        return values_of(moved, self.grid).reshape(len(numbers), *x.shape)

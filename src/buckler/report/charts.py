@@ -65,6 +65,23 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
     return _finished(alt.layer(band, line, rule, point).add_params(shown, cursor), 320)
 
 
+def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
+    """Return the chart of both sides; rows ``(radius, certified, refuted)`` come as ``bracket``.
+
+    Between two radii of the grid either line shows the value that is certain there: never more than is known.
+    """
+    alt = _altair()
+    rows = alt.Chart(alt.NamedData("bracket"))
+    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False))
+    low = alt.Y("certified:Q", title=value, scale=alt.Scale(domain=[0, 1]))
+    high = alt.Y("refuted:Q", scale=alt.Scale(domain=[0, 1]))
+    strip = rows.mark_area(interpolate="step-after", opacity=0.15, color="currentColor")
+    below = rows.mark_line(interpolate="step-before", strokeWidth=2, color=COLOURS[0])
+    above = rows.mark_line(interpolate="step-after", strokeWidth=2, strokeDash=[7, 3], color=COLOURS[1])
+    layers = strip.encode(x=x, y=low, y2="refuted:Q"), below.encode(x=x, y=low), above.encode(x=x, y=high)
+    return _finished(alt.layer(*layers), 260)
+
+
 def histogram_chart(axis: str, step: float) -> dict[str, Any]:
     """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
     alt = _altair()

@@ -15,12 +15,13 @@ import numpy as np
 
 from buckler import __version__
 from buckler.errors import InvalidInput, MissingExtra
+from buckler.evaluate.bracket import BracketCurve
 from buckler.report.charts import Look, looks, runtime
 from buckler.report.payload import Content, RunPage, Series, kinds, payload_of, rows_of
 from buckler.report.rows import pack
 from buckler.report.sentences import confidence
 from buckler.report.thumbnails import contact_sheet
-from buckler.rounding import rounded_down
+from buckler.rounding import rounded_down, rounded_up
 
 LARGEST_PAGE = 1_500_000
 """Bytes; what does not fit is left out and said to be."""
@@ -49,6 +50,7 @@ def report_page(
     title: str,
     promise: str,
     class_names: Sequence[str] | None = None,
+    bracket: BracketCurve | None = None,
 ) -> str:
     """Return the page; ``promise`` is what every certificate on it says. Curves share one grid of radii from 0.
 
@@ -59,7 +61,7 @@ def report_page(
     radii = series[0].curve.thresholds
     if radii.size < 2 or any(not np.array_equal(one.curve.thresholds, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
-    content = Content(runs, series, title, promise, class_names)
+    content = Content(runs, series, title, promise, class_names, bracket)
     rows = max(len(run.ids) for run in runs)
     packed = pack(rows_of(content, rows))
     for quality in _qualities(runs):
@@ -130,6 +132,7 @@ def _render(content: Content, packed: str, fit: _Fit) -> str:
         radii_in_words=payload["radii"][::step],
         value=value,
         labelled=labelled,
+        bracket=None if content.bracket is None else _bracket_words(content.bracket),
         confidence=confidence(curve.delta),
         rows=fit.rows,
         rows_left_out=fit.rows < max(len(run.ids) for run in runs),
@@ -157,6 +160,17 @@ def _summary(one: Series, shape: Look, step: int) -> dict[str, Any]:
         "abstained": f"{one.curve.abstained:.3f}",
         "words": [rounded_down(float(a)) for a in one.curve.accuracy[::step]],
     }
+
+
+def _bracket_words(curve: BracketCurve) -> str:
+    """Return what the picture of both sides says, in a sentence."""
+    gap = curve.refuted - curve.certified
+    worst = int(gap.argmax())
+    return (
+        f"{curve.attacked:,} of {curve.inputs:,} inputs were attacked. Least is known at distance "
+        f"{curve.radii[worst]:.3g}, where accuracy lies between {rounded_down(float(curve.certified[worst]))} and "
+        f"{rounded_up(float(curve.refuted[worst]))}, each input with the error probability of both its statements."
+    )
 
 
 def _depth(series: Sequence[Series]) -> str:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput
+from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve
 from buckler.evaluate.histogram import radius_histogram, round_grid
 from buckler.report.html import report_page
@@ -41,7 +42,16 @@ def build_page(
     pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
-    return report_page(pages, made, title=title, promise=said, class_names=class_names)
+    bracket = _bracket(results[0]) if len(results) == 1 else None
+    return report_page(pages, made, title=title, promise=said, class_names=class_names, bracket=bracket)
+
+
+def _bracket(result: Result) -> BracketCurve | None:
+    """Return both sides of the accuracy, where something was refuted and labels are known."""
+    far = [one.radius for one in result.refutations if one.radius is not None]
+    if not far or result.labels is None:
+        return None
+    return bracket_curve(result.groups[0], result.refutations, round_grid(max(far), CELLS))
 
 
 def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
+from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve
 from buckler.evaluate.histogram import Histogram
 from buckler.records import Certificate
-from buckler.report.charts import accuracy_chart, histogram_chart, looks
+from buckler.report.charts import accuracy_chart, bracket_chart, histogram_chart, looks
 from buckler.report.plots import radius_axis
 from buckler.report.rows import Refuted, columns, digits_of, votes_of
 from buckler.report.sentences import explained
@@ -65,6 +66,7 @@ class Content(NamedTuple):
     title: str
     promise: str
     class_names: Sequence[str] | None
+    bracket: BracketCurve | None = None
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
@@ -103,8 +105,22 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
         "charts": {
             "accuracy": accuracy_chart(looks([one.run for one in series]), value, axis, float(radii[-1])),
             "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
+            **_bracket_chart(content.bracket, series[0].curve.norm),
         },
+        "bracket": _bracket(content.bracket),
     }
+
+
+def _bracket_chart(curve: BracketCurve | None, norm: str | None) -> dict[str, Any]:
+    axis = f"distance r ({norm})" if norm else "distance r"
+    return {} if curve is None else {"bracket": bracket_chart("accuracy", axis, float(curve.radii[-1]))}
+
+
+def _bracket(curve: BracketCurve | None) -> list[dict[str, float]] | None:
+    if curve is None:
+        return None
+    both = zip(curve.radii.tolist(), curve.certified.tolist(), curve.refuted.tolist(), strict=True)
+    return [{"radius": r, "certified": low, "refuted": high} for r, low, high in both]
 
 
 def _after(start: int | None, run: RunPage) -> int | None:

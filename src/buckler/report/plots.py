@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, MissingExtra
+from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve
 from buckler.files import atomic_write
 
@@ -26,6 +27,14 @@ Panel = tuple[str, Sequence[Curve]]
 Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 
 
+def check_figure(path: Path) -> str:
+    """Return the format that a figure's name ends in, one of ours."""
+    kind = path.suffix.removeprefix(".").lower()
+    if kind not in FORMATS:
+        raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
+    return kind
+
+
 def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
     """Draw certified accuracy against radius, one curve a method, to a PNG, PDF or SVG file.
 
@@ -36,6 +45,17 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
         _draw(axes[0], curves, _looks(curves))
         axes[0].set(xlabel=radius_axis(curves), ylabel="certified accuracy", title=title)
         axes[0].legend(title=_band(curves))
+
+
+def bracket_plot(curve: BracketCurve, path: Path, title: str) -> None:
+    """Draw both sides of the accuracy against distance, certified below and refuted above, and the strip between."""
+    with _figure([path], 1) as (_, grid):
+        axes, r = grid[0][0], curve.radii
+        axes.fill_between(r, curve.certified, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
+        axes.plot(r, curve.refuted, "--", color=PALETTE[1], label="at most: not refuted", drawstyle="steps-post")
+        axes.plot(r, curve.certified, "-", color=PALETTE[0], label="at least: certified", drawstyle="steps-pre")
+        axes.set(xlabel="distance r", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1])))
+        axes.legend()
 
 
 def accuracy_figure(curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy") -> Any:
@@ -125,10 +145,7 @@ def _band(curves: Sequence[Curve]) -> str:
 @contextmanager
 def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple[Any, Any]]:
     """Yield a figure and its axes ``[row, panel]`` in the house style, and write it when the block ends."""
-    kinds = [path.suffix.removeprefix(".").lower() for path in paths]
-    for path, kind in zip(paths, kinds, strict=True):
-        if kind not in FORMATS:
-            raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
+    kinds = [check_figure(path) for path in paths]
     try:
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg

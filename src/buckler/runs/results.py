@@ -22,6 +22,7 @@ from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
 from buckler.runs.store.decisions import read_decisions, read_drawings
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.noise import content_id
 from buckler.types import Float32Array, MarginKind, SimplexMap
@@ -182,6 +183,16 @@ def with_data(result: Result, data: str) -> Result:
         labels = dataset.labels[[place[name] for name in result.ids]]
         groups = tuple(replace(group, labels=labels) for group in groups)
     return replace(result, groups=groups, pictures=Pictures(dataset.low, dataset.high, inputs_of(dataset, result)))
+
+
+def with_refutations(result: Result, path: Path) -> Result:
+    """Return a result with the refutations of ``buckler refute`` for its inputs; those of others are refused."""
+    made = [bracket.refutation for bracket in read_refutations(path)[0]]
+    known = {c.id: c for c in result.groups[0].certificates}
+    for one in made:
+        if one.id not in known or one.law.describe() != known[one.id].law.describe():
+            raise InvalidInput(f"{str(path)!r} holds a refutation that is not of {str(result.path)!r}: {one.id!r}")
+    return replace(result, refutations=tuple(made))
 
 
 def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:

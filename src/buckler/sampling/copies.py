@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.laws.exact import LEVELS, on_grid, whole_steps
+from buckler.laws.exact import LEVELS, whole_steps
 from buckler.laws.grid import values_of
 from buckler.laws.splitting import STEP, seen_table
 from buckler.types import Float32Array
@@ -67,7 +67,7 @@ class UniformForm:
         """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
         at = whole_steps(x, self._law.grid).reshape(len(x), -1)
         low, reach = int(at.min()), self._law.count // 2
-        table = on_grid(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
+        table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
 
