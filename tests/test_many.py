@@ -265,3 +265,11 @@ def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
     assert grid.predict(x, n=100) == 0
     assert grid.predict(x, n=100, alpha=price) is None
     assert grid.predict(x, max_n=100, alpha=price) is None
+
+
+def test_a_law_whose_copies_are_all_run_is_not_drawn_from() -> None:
+    derandomized = buckler.Smoothed(Counting(), law=buckler.laws.DerandomizedSplitting(9 / 510), num_classes=2)
+    with pytest.raises(buckler.InvalidInput, match="law must be one that is drawn"):
+        derandomized.predict([0.5, 0.5])
+    with pytest.raises(buckler.InvalidInput, match="law must be one that is drawn"):
+        derandomized.certify([0.5, 0.5], radii=[0.1], map="softmax")
