@@ -15,7 +15,8 @@ from buckler.certify.decided import Decided
 from buckler.certify.issue import MarginLimits, issue, with_replay
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
-from buckler.certify.scores import limits_of_scores
+from buckler.certify.score_stopping import ScorePlan, ScoreTest
+from buckler.certify.scores import limits_of_scores, top_class
 from buckler.errors import ClassifierError, InvalidInput, check_whole, show
 from buckler.plans import FixedDraws
 from buckler.records import Certificate
@@ -105,6 +106,48 @@ def _score_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimit
     first = group.scores("selection", plan.n0, keep, progress=watch) if plan.n0 else None
     scores = group.scores("estimation", plan.n, keep, progress=watch)
     return limits_of_scores(scores, plan.terms, label=group.labels, selection=first, ids=group.ids)
+
+
+def certify_scores_each(inputs: Inputs, plan: ScorePlan, tell: Show, seconds: float | None = None) -> list[Certificate]:
+    """Return the certificates of inputs by scores, drawn until decided; on an interrupt of the first inputs so far."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    total = len(inputs.ids)
+    step = max(1, NUMBERS // (plan.max_n * inputs.engine.num_classes))
+    made: list[Certificate] = []
+    keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
+    with inputs.engine.session():
+        for start in range(0, total, step):
+            group, test = inputs.part(slice(start, start + step)), None
+            try:
+                first = group.scores("selection", plan.n0, keep) if plan.n0 else None
+                labels = top_class(first) if group.labels is None and first is not None else group.labels
+                test = ScoreTest(plan, labels, inputs.engine.num_classes, first)  # type: ignore[arg-type]
+                while (rows := test.undecided).size and (deadline is None or time.monotonic() <= deadline):
+                    n = int(test.n[rows[0]])
+                    _draw_scores(group, test, rows, range(n, n + test.batch_size(n)), keep)
+                    tell(start + len(group.ids) - test.undecided.size, total)
+                stopped = bool(test.undecided.size)
+            except KeyboardInterrupt:
+                if not made and (test is None or not test.n.any()):
+                    raise
+                stopped = True
+            seen = 0 if test is None else int(np.argmin(np.append(test.n > 0, False)))
+            if seen and test is not None:
+                made += issue(plan.terms, test.limits(range(seen), tuple(group.ids[:seen])))
+            if stopped:
+                break
+    return made
+
+
+def _draw_scores(group: Inputs, test: ScoreTest, rows: IntArray, span: range, keep: KeptScores) -> None:
+    """Draw the next scores of some inputs, all of the same draws, and hand them to the test."""
+    parts: list[Float32Array] = []
+    requests = [Request(i, span.start, span.stop) for i in range(len(rows))]
+    ids = [group.ids[i] for i in rows]
+    group.engine.draw(group.x[rows], ids, "estimation", requests, keep=keep, sink=parts.append)
+    scores = np.concatenate(parts).astype(np.float64).reshape(len(rows), len(span), -1)
+    for row, drawn in zip(rows.tolist(), scores, strict=True):
+        test.update(row, drawn)
 
 
 def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: float | None = None) -> list[Decided]:

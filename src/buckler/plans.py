@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
 from buckler.certify.issue import Terms, terms_of
-from buckler.certify.ladder import Ladder, radii_for
+from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.registry import sound_method
+from buckler.certify.score_stopping import SEQUENCE, ScorePlan
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.laws import default_margin
 from buckler.types import Law, MarginKind, RadiusKind, SimplexMap
@@ -69,9 +70,10 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
             if key in given:
                 raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
         return None
-    unfit = [key for key in ("n", "method", "radius", "temperature") if key in given]
-    if unfit or given.get("map", "hardmax") != "hardmax":
-        raise InvalidInput(f"{[*unfit, 'map'][0]} is for a fixed number of draws; with {asked[0]} it does not apply")
+    scores = given.get("map", "hardmax") != "hardmax"
+    unfit = [key for key in ("n", *(() if scores else ("method", "radius", "temperature"))) if key in given]
+    if unfit:
+        raise InvalidInput(f"{unfit[0]} is for a fixed number of draws; with {asked[0]} it does not apply")
     if len(asked) > 1:
         raise InvalidInput(f"{asked[1]} is another way to decide; with {asked[0]} it does not apply")
     kept = {key: value for key, value in given.items() if key in DecideOptions.__optional_keys__}
@@ -82,12 +84,46 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
 
 def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> FixedDraws:
     """Return the plan of a fixed number of draws for inputs of ``dimension`` values."""
+    terms = replace(_terms(law, options, "exact", "pairwise/star", dimension), seed=seed)
+    n, n0 = options.get("n"), options.get("n0")
+    if law.total is not None:
+        for name, given, value in (("n", n, law.total), ("n0", n0, 0)):
+            if given not in {None, value}:
+                raise InvalidInput(f"{name} must be {value}, or left open, for {law.describe()}; got {given}")
+        return FixedDraws(law.total, 0, replace(terms, seed=None))
+    return FixedDraws(check_whole("n", DRAWS if n is None else n, 1), selection_draws(n0, labelled, terms.map), terms)
+
+
+def check_drawn(law: Law) -> None:
+    """Refuse a law whose copies are all run, once each: there is nothing to draw until decided or to predict from."""
+    if law.total is not None:
+        raise InvalidInput(f"law must be one that is drawn; {law.describe()} runs all its copies: call certify")
+
+
+def scores_until(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> ScorePlan:
+    """Return the plan of drawing scores until radii, or a precision, are decided."""
+    decide = to_decide(options) or {}
+    check_drawn(law)
+    terms = replace(_terms(law, options, "exact", SEQUENCE, dimension), seed=seed)
+    radii, precision, max_n = decide.get("radii"), decide.get("precision"), decide.get("max_n")
+    if (seconds := decide.get("max_seconds")) is not None:
+        check_positive("max_seconds", seconds)
+    return ScorePlan(
+        terms,
+        selection_draws(options.get("n0"), labelled, terms.map),
+        check_whole("max_n", MAX_DRAWS if max_n is None else max_n, 1),
+        () if radii is None else check_radii(radii),
+        None if precision is None else check_precision(precision),
+    )
+
+
+def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str, dimension: int) -> Terms:
     given: Mapping[str, Any] = {key: value for key, value in options.items() if value is not None}
     map_: SimplexMap = given.get("map", "hardmax")
     if map_ == "hardmax" and "temperature" in given:
         raise InvalidInput(f"temperature is for softmax scores; got map {map_!r}")
-    method = given.get("method", "exact" if map_ == "hardmax" else "pairwise/star")
-    terms = terms_of(
+    method = given.get("method", by_votes if map_ == "hardmax" else by_scores)
+    return terms_of(
         sound_method(method, "votes" if map_ == "hardmax" else "scores"),
         law=law,
         alpha=given.get("alpha", 1e-3),
@@ -96,13 +132,6 @@ def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension:
         scores=(map_, given.get("temperature")),
         dimension=dimension,
     )
-    if law.total is not None:
-        for name, value in (("n", law.total), ("n0", 0)):
-            if given.get(name, value) != value:
-                raise InvalidInput(f"{name} must be {value}, or left open, for {law.describe()}; got {given[name]}")
-        return FixedDraws(law.total, 0, terms)
-    n0 = selection_draws(given.get("n0"), labelled, map_)
-    return FixedDraws(check_whole("n", given.get("n", DRAWS), 1), n0, replace(terms, seed=seed))
 
 
 def ladder_of(law: Law, options: DecideOptions, dimension: int) -> Ladder:

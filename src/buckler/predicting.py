@@ -8,7 +8,7 @@ from buckler.certify.predictions import ABSTAINED
 from buckler.errors import InvalidInput, check_label
 from buckler.laws import law_of
 from buckler.many import Inputs, axes_explained, names_of, predict_each
-from buckler.plans import DRAWS
+from buckler.plans import DRAWS, check_drawn
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
@@ -82,6 +82,7 @@ class Predictor:
         """Return ``predict`` of each of the inputs ``x[inputs, ...]`` as an array of classes, -1 for an abstention."""
         if n is not None and max_n is not None:
             raise InvalidInput("max_n is for drawing until decided; with n it does not apply")
+        check_drawn(self.law)
         inputs = self._inputs(x, None, ids, seed, batch_size)
         with shown("predicting", progress) as show, axes_explained(inputs):
             return predict_each(inputs, DRAWS if n is None else n, max_n, alpha, show)

@@ -6,13 +6,14 @@ from typing import Unpack
 from buckler.certificates import Certificates
 from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput
-from buckler.many import Inputs, axes_explained, certify_each, decide_each
+from buckler.many import Inputs, axes_explained, certify_each, certify_scores_each, decide_each
 from buckler.plans import (
     CertifyOptions,
     DecideOptions,
     check_keywords,
     fixed_draws,
     ladder_of,
+    scores_until,
     selection_draws,
     to_decide,
 )
@@ -84,7 +85,8 @@ class Smoothed(Predictor):
 
         With ``target_radius``, or rising ``radii``, fixed beforehand, or a ``precision``, drawing goes on until that is
         decided: see ``decide``, which also tells how. The certificate is of the largest radius certified, it holds
-        whenever drawing stopped, and its ``n`` is what was used.
+        whenever drawing stopped, and its ``n`` is what was used. For scores ``pairwise/sequence`` decides, whose limit
+        holds at every number of draws (T18c); the certificate's radius is what that limit gives.
         """
         return self.certify_many(
             self._point(x)[None], n=n, n0=n0, alpha=alpha, seed=seed, labels=None if label is None else [label],
@@ -122,10 +124,15 @@ class Smoothed(Predictor):
         check_keywords(options, CertifyOptions.__optional_keys__)
         inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
         ladder = to_decide(options)
+        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
+        if ladder is not None and options.get("map", "hardmax") != "hardmax":
+            until = scores_until(self.law, options, labelled=labels is not None, **terms)
+            with shown("deciding", progress) as show, axes_explained(inputs):
+                made = certify_scores_each(inputs, until, show, ladder.get("max_seconds"))
+            return Certificates(made, asked=len(inputs.x))
         if ladder is not None:
             decided = self._decided(inputs, ladder, progress)
             return Certificates((one.certificate for one in decided), asked=len(inputs.x))
-        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
         plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
         with shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)

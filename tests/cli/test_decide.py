@@ -4,15 +4,19 @@ import json
 import os
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
 from buckler.cli.app import run
+from buckler.runs import decide as runs_decide
 from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.decisions import read_decisions
+from buckler.sampling.datasets import bundled_digits
 
 MODELS = """
 import os, signal
@@ -172,3 +176,21 @@ def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: s
     once = here / "once.parquet"
     assert subprocess.run([*command[:-1], str(once)], timeout=120, check=False).returncode == 0  # noqa: S603
     assert once.read_bytes() == (here / "t.parquet").read_bytes()
+
+
+def test_the_log_is_written_when_time_is_up(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each look at the clock is a second later, so that time is up after some rounds, at any speed."""
+    seconds = count()
+    monkeypatch.setattr(runs_decide, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    asked = [*DECIDE, "--radii", "0.01,0.3", "--class", "label", "--out", "t.parquet", "--tsv", "t.tsv"]
+    asked = [word for word in asked if word not in {"--target-radius", "0.05"}]
+    assert run([*asked, "--max-seconds", "3"]) == 3
+    assert "time is up" in capsys.readouterr().err
+    made = read_certificates(here / "t.parquet")
+    rows = [line.split("\t") for line in (here / "t.tsv").read_text().splitlines()[1:]]
+    assert [row[0] for row in rows] == [c.id for c in made]
+    assert len(rows) > 0
+    labels = bundled_digits()[1]
+    assert [int(row[1]) for row in rows] == [int(labels[int(row[0])]) for row in rows]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
 from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.evidence import open_evidence
 
@@ -96,3 +96,13 @@ def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["sample", name, *FROM, "--law", law, "--n", "50", "--quiet"]) == 0
     assert run(["report", "one", "two", "--out", "page.html"]) == 2
     assert "one norm" in capsys.readouterr().err
+
+
+def test_a_scale_is_kept_in_the_specification(here: Path) -> None:
+    (here / "spec.toml").write_text(
+        'law = "gaussian"\nlaw_parameters = {scale = [[[0.5]]]}\nmodel = "model_for_laws:linear"\ndata = "bytes.npz"\n'
+    )
+    assert run(["sample", "run", "--spec", "spec.toml", "--num-classes", "4", "--n", "100", "--quiet"]) == 0
+    assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
+    assert read_certificates(here / "c.parquet")[0].law == Gaussian(1.0, scale=[[[0.5]]])
+    assert open_evidence(here / "run").spec.noise_law == Gaussian(scale=[[[0.5]]])

@@ -7,11 +7,15 @@ import numpy as np
 import torch
 from torch import nn
 
+from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.sampling.architectures import build
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
 from buckler.sampling.noise import NOISE_BLOCK, Address
-from buckler.types import AnyArray, IntArray
+from buckler.sampling.unet import UNet
+from buckler.types import AnyArray, IntArray, Law
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
 
@@ -133,6 +137,18 @@ def test_a_fused_network_votes_as_the_plain_one() -> None:
 
 
 @needs_cuda
+def test_a_pair_compiled_in_lower_precision_answers_as_the_plain_one() -> None:
+    torch.manual_seed(0)
+    pair = Denoised(UNet((16, 16, 16), 1), build("small_conv", 10), sigma=0.25).eval()
+    x = torch.rand(64, 3, 32, 32, device="cuda")
+    plain = as_classifier(pair, num_classes=10, device="cuda")
+    fast = as_classifier(pair, num_classes=10, device="cuda", dtype="bfloat16", channels_last=True, compile=True)
+    with plain.session(), fast.session():
+        expected, found = plain(x), fast(x)
+    assert float((found - expected).abs().max()) <= 0.1 * float(expected.abs().max())
+
+
+@needs_cuda
 def test_memory_that_runs_out_halves_the_batch() -> None:
     class Greedy(Rowwise):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -145,6 +161,24 @@ def test_memory_that_runs_out_halves_the_batch() -> None:
         drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)]).counts[:, 0]
     assert engine.rows == 256
     assert (drawn == counts(1024)).all()
+
+
+@needs_cuda
+def test_laws_from_words_draw_what_the_host_draws() -> None:
+    """The same votes, whatever the batch size, on the host as on the device; and the same bits in other batches."""
+    x = GridGaussian(0.5).values(np.random.default_rng(1).integers(0, 256, size=X.shape))
+
+    def votes(law: Law, device: str, rows: int) -> IntArray:
+        engine = Engine(as_classifier(Rowwise(), num_classes=4, device=device), law=law, batch_size=rows)
+        with engine.session():
+            found = engine.votes(x, IDS, "estimation", 250)
+            assert engine.replayed()[1] == 0
+            return found
+
+    for law in (GridGaussian(0.5), Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(5, 64)):
+        host = votes(law, "cpu", 64)
+        for rows in (64, 333, 2048):
+            assert (votes(law, "cuda", rows) == host).all(), law
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ class Ladder:
     def __post_init__(self, sigma: float | None) -> None:
         """Check what was given, and compute what every look at the votes needs."""
         put = object.__setattr__
-        put(self, "radii", _check_radii(self.radii))
+        put(self, "radii", check_radii(self.radii))
         put(self, "law", law_of(sigma, self.law))
         if self.law.total is not None:
             raise InvalidInput(f"radii cannot be decided draw by draw under {self.law.describe()}: certify all of them")
@@ -254,12 +254,15 @@ def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> t
         return radii
     kind = radius_kind(law, margin)
     most = law.radius(1.0, kind)
+    if most == 0.0:
+        raise InvalidInput(f"{law.describe()} certifies no radius, whatever the margin")
     if law.closed:  # such a law has few radii: those that it gives for a margin
         return tuple(sorted({law.radius(law.margin(radius, kind), kind) for radius in (*radii, most)} - {0.0}))
     return tuple(radius for radius in radii if radius < most)
 
 
-def _check_radii(radii: Sequence[float]) -> tuple[float, ...]:
+def check_radii(radii: Sequence[float]) -> tuple[float, ...]:
+    """Return radii that rise, each above 0."""
     if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence | np.ndarray) or len(radii) == 0:
         raise InvalidInput(f"radii must be one or more numbers, the lowest first; got {show(radii)}")
     found = tuple(check_positive("radii", radius) for radius in radii)

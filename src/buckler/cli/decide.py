@@ -142,8 +142,9 @@ def decide(
             raise typer.Exit(INTERRUPTED) from None
     certificates = [decided.certificate for decided in decisions]
     complete = kept == len(run.dataset)
-    if tsv is not None and run.dataset.labels is not None and complete:
-        write_log(tsv, certificates, run.dataset.labels)
+    if tsv is not None and run.dataset.labels is not None and certificates:
+        true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
+        write_log(tsv, certificates, [true[certificate.id] for certificate in certificates])
     if as_json:
         for decided in decisions:
             print(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))

@@ -115,7 +115,7 @@ class Refuting:
 
     def __post_init__(self) -> None:
         """Refuse a law whose norm the search does not know, and impossible levels and distances."""
-        if self.law.name not in SEARCHED:
+        if self.law.name not in SEARCHED or self.law.norm != "l2":
             known = ", ".join(sorted(SEARCHED))
             raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")
         check_alpha(self.alpha)

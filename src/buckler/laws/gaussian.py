@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf, nextafter, pi, sqrt
 from sys import float_info
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
 from scipy.special import erf, ndtri
 
-from buckler.errors import check_choice, check_positive
+from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
 from buckler.types import Draws, Float32Array, MarginKind, RadiusKind
 
 ROUNDING = 1.0 - 4e-15
@@ -32,19 +33,28 @@ SMALLEST = float_info.min
 """Radii below the smallest normal number are 0: there, a product is no longer right to a relative 1e-16."""
 
 
-@dataclass(frozen=True, slots=True)
+MOST_NUMBERS = 1024
+"""Of a scale: it stands in every certificate, so it has a number for each channel or feature, not for each pixel."""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Gaussian:
     """Normal noise of standard deviation ``sigma``, in the units of the input, independent in every coordinate.
 
+    With a ``scale``, numbers above 0 in a shape that spreads over an input's, the deviation is ``sigma * scale``, sigma
+    being 1 unless told, and radii are l2 lengths of ``delta / scale``: ellipsoids (T31). It must be fixed beforehand,
+    the same for all inputs.
+
     >>> Gaussian(0.25).describe()
     'Gaussian noise with sigma 0.25'
+    >>> Gaussian(scale=[[[0.5]], [[0.25]]]).describe()
+    'Gaussian noise with sigma 1 times a scale from 0.25 to 0.5'
     """
 
-    sigma: float
+    sigma: float = None  # type: ignore[assignment]  # filled in where there is a scale
+    scale: Any = None
 
     name: ClassVar[str] = "gaussian"
-    norm: ClassVar[str] = "l2"
-    units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = False
     kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"R2": "quantile", "R1+": "probability", "R1": "probability"}
 
@@ -53,13 +63,33 @@ class Gaussian:
     idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
 
     def __post_init__(self) -> None:
-        """Refuse a sigma that is not above zero."""
-        object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
+        """Refuse a sigma or a scale that is not above zero, and keep the scale as nested tuples."""
+        if self.scale is not None:
+            scale = check_float_array("scale", self.scale)
+            if not 1 <= scale.size <= MOST_NUMBERS or not (scale > 0.0).all():
+                raise InvalidInput(f"scale must be 1 to {MOST_NUMBERS} numbers above 0; got {show(self.scale)}")
+            object.__setattr__(self, "scale", nested(scale.tolist()))
+        sigma = 1.0 if self.sigma is None and self.scale is not None else self.sigma
+        object.__setattr__(self, "sigma", check_positive("sigma", sigma))
+
+    def __repr__(self) -> str:
+        """Return how to make it again."""
+        return f"Gaussian(sigma={self.sigma!r}{'' if self.scale is None else f', scale={self.scale!r}'})"
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def norm(self) -> str:
+        """The l2 norm, of delta or of delta divided by the scale."""
+        return "l2" if self.scale is None else "scaled l2"
+
+    @property
+    def units(self) -> str:
+        """The units of radii."""
+        return "in the units of the input" if self.scale is None else "after division by the scale of the noise"
+
+    @property
+    def parameters(self) -> dict[str, Any]:
         """What ``laws.named`` needs beside the name to make this law again."""
-        return {"sigma": self.sigma}
+        return {"sigma": self.sigma, **({} if self.scale is None else {"scale": self.scale})}
 
     @property
     def unit(self) -> float:
@@ -67,20 +97,25 @@ class Gaussian:
         return self.sigma
 
     @property
-    def spread(self) -> float:
+    def spread(self) -> float | Float32Array:
         """What unit normals are multiplied by."""
-        return self.sigma
+        return self.sigma if self.scale is None else (self.sigma * np.array(self.scale)).astype(np.float32)
 
     def price(self, dimension: int, draws: int) -> float:  # noqa: ARG002  (a law with one needs them)
         """Return 0: what the drawing leaves out is idealised, and said."""
         return 0.0
 
     def check_input(self, x: Float32Array) -> None:
-        """Take any input of numbers."""
+        """Take any input over which the scale spreads."""
+        shape = np.shape(self.scale) if self.scale is not None else ()
+        if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
+            raise InvalidInput(f"x must have a shape over which the scale's, {shape}, spreads; got {x.shape}")
 
     def describe(self) -> str:
         """Return the noise in words."""
-        return f"Gaussian noise with sigma {self.sigma:g}"
+        values = np.array(1.0 if self.scale is None else self.scale)
+        times = "" if self.scale is None else f" times a scale from {values.min():g} to {values.max():g}"
+        return f"Gaussian noise with sigma {self.sigma:g}{times}"
 
     def radius(self, margin: float, kind: RadiusKind) -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 if that is not positive.
@@ -118,6 +153,11 @@ class Gaussian:
         if check_choice("radius kind", kind, ("R2", "R1+")) == "R2":
             return nextafter(2.0 * steps, inf)
         return min(1.0, float(erf(steps / sqrt(2.0))) * MARGIN_ROUNDING)
+
+
+def nested(values: Any) -> Any:
+    """Return lists of lists as tuples, which can be compared and hashed."""
+    return tuple(map(nested, values)) if isinstance(values, list) else values
 
 
 def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None) -> float:

@@ -17,6 +17,7 @@ from buckler.errors import InvalidInput
 from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
+from buckler.sampling.device_words import device_words
 from buckler.sampling.noise import NOISE_BLOCK, Address, NoiseKind
 from buckler.sampling.replay import Replay
 from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
@@ -78,6 +79,7 @@ class TorchBackend:
         self._m = num_classes
         self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
         self._on_host = NoisyCopies(law, workers)
+        self._words = device_words(law, self._device)
         if self._on_device is not None:
             spread = np.float32(cast(NormalLaw, law).spread)
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
@@ -87,6 +89,8 @@ class TorchBackend:
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs and an empty tally."""
         self._host_x, self._addresses, self._keep = x, addresses, keep
+        if self._words is not None:
+            self._words.load(x)
         self._x = torch.from_numpy(x).to(self._device) if self._on_device is not None else torch.empty(0)
         self._votes = torch.zeros(slots, dtype=torch.int64, device=self._device)
         self._bad = torch.zeros(len(x), dtype=torch.int64, device=self._device)
@@ -98,7 +102,10 @@ class TorchBackend:
         """Return checked logits of these draws."""
         rows = size(part)
         total = max(rows, self.rows) if self._one_shape else rows
-        if self._on_device is None:
+        if self._words is not None:
+            noisy = torch.zeros((total, *self._host_x.shape[1:]), device=self._device)
+            self._words.write(noisy, part, self._addresses)
+        elif self._on_device is None:
             host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
             self._on_host.write(host[:rows], part, self._host_x, self._addresses)
             noisy = torch.from_numpy(host).to(self._device)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from buckler.errors import InvalidInput, check_choice, check_float_array, check_whole, show
+from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, check_whole, show
 from buckler.types import FloatArray
 
 Predicts = Literal["epsilon", "sample", "v_prediction"]
@@ -70,7 +70,7 @@ def schedule(settings: Mapping[str, Any]) -> FloatArray:
     kind = check_choice(
         "beta_schedule", settings.get("beta_schedule", "linear"), ("linear", "scaled_linear", "squaredcos_cap_v2")
     )
-    start, end = float(settings.get("beta_start", 1e-4)), float(settings.get("beta_end", 0.02))
+    start, end = (check_positive(k, settings.get(k, usual)) for k, usual in (("beta_start", 1e-4), ("beta_end", 0.02)))
     if settings.get("rescale_betas_zero_snr"):
         raise InvalidInput("rescale_betas_zero_snr must be off: its last step holds no image")
     if settings.get("trained_betas") is not None:

@@ -42,3 +42,27 @@ def convolve(  # type: ignore[no-untyped-def]
         # Not a maximum with 0, which may drop a NaN: that is an error to be named and never a vote.
         total = tl.where(total < 0.0, 0.0, total)
     tl.store(y + to, total.to(y.dtype.element_ty), mask=here[:, None])
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def philox_words(  # type: ignore[no-untyped-def]
+    low_keys, high_keys, first, out, count, TILE: tl.constexpr
+):  # plain: the compiler reads annotations
+    """Write ``count`` words of each row: those from ``first[row]`` on of NumPy's Philox-4x64 under the row's key.
+
+    A program makes four words of each of ``TILE`` counters of one row; torch holds them as signed integers.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    start = tl.load(first + row)
+    counter = start // 4 + tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
+    zero = tl.zeros((TILE,), dtype=tl.uint64)
+    low = tl.load(low_keys + row).to(tl.uint64, bitcast=True) + zero
+    high = tl.load(high_keys + row).to(tl.uint64, bitcast=True) + zero
+    # NumPy adds one to the counter before each four words.
+    a, b, c, d = tl.philox_impl((counter + 1).to(tl.uint64), zero, zero, zero, low, high, 10)
+    at = 4 * counter - start
+    here = out + row * count + at
+    tl.store(here, a.to(tl.int64, bitcast=True), mask=(at >= 0) & (at < count))
+    tl.store(here + 1, b.to(tl.int64, bitcast=True), mask=(at >= -1) & (at < count - 1))
+    tl.store(here + 2, c.to(tl.int64, bitcast=True), mask=(at >= -2) & (at < count - 2))
+    tl.store(here + 3, d.to(tl.int64, bitcast=True), mask=(at >= -3) & (at < count - 3))

@@ -75,8 +75,10 @@ def processor_from(settings: Mapping[str, Any]) -> Processor:
     ):
         _warn(f"{name} of the image processor is not done here")
     number = settings.get("resample", 2)
+    number = number if isinstance(number, int) else -1
     if size is not None and number not in RESAMPLING:
-        _warn(f"resample {show(number)} of the image processor is not done here; sizes change by bicubic interpolation")
+        asked = show(settings["resample"])
+        _warn(f"resample {asked} of the image processor is not done here; sizes change by bicubic interpolation")
     reverse = bool(settings.get("do_flip_channel_order"))
     return Processor(scale, shift, size, crop, RESAMPLING.get(number, "bicubic"), reverse, mean, std)
 
