@@ -146,7 +146,8 @@ def write_cards(folder: Path, shares: Mapping[tuple[str, float], list[float]], i
                 "sigma": sigma, "alpha": options.alpha, "inputs": inputs,
                 "draws": f"at most {options.max_n:,} draws each, until decided",
                 "accuracy": {f"{radius:g}": share for radius, share in zip(RADII, found, strict=True)},
-                "command": f"python benchmarks/denoised.py {options.data.name} --device {options.device}",
+                "command": f"python benchmarks/denoised.py {options.data.name} --device {options.device} "
+                f"--images {options.images} --max-n {options.max_n}",
             }
             for (kind, sigma), found in shares.items() if kind == row
         )  # fmt: skip
