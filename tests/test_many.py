@@ -1,6 +1,8 @@
 """Many inputs at once: the same certificates as one by one, in full batches; frames, pictures and interrupts."""
 
 import re
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -103,6 +105,34 @@ def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixtu
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_bar_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a file for a terminal
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    smoothed().certify_many(POINTS, n=100)
+    assert "certifying" in capsys.readouterr().err
+    smoothed().certify_many(POINTS, n=100, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_is_shown_in_a_notebook_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[str] = []
+    handle = SimpleNamespace(update=pages.append)
+
+    def display(page: str, *, display_id: bool) -> Any:
+        assert display_id
+        pages.append(page)
+        return handle
+
+    fake: Any = ModuleType("IPython.display")
+    fake.HTML, fake.display = str, display
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    smoothed().certify_many(POINTS, n=100)
+    assert pages[0] == "certifying"
+    assert "<progress value='41' max='41'>" in pages[-2]
+    assert pages[-1] == ""
+
+
 def test_an_interrupt_leaves_the_certificates_of_the_first_inputs() -> None:
     whole = smoothed().certify_many(POINTS, n=1000, batch_size=16)
     part = smoothed(Counting(interrupt_at=150)).certify_many(POINTS, n=1000, batch_size=16)
@@ -184,7 +214,7 @@ def test_frames_hold_what_the_files_hold() -> None:
 
 @pytest.mark.parametrize("frame", ["pandas", "polars"])
 def test_a_frame_that_is_not_installed_is_named(frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, frame, None)
+    monkeypatch.setitem(sys.modules, frame, None)
     made = smoothed().certify_many(POINTS[:2], n=10)
     with pytest.raises(ImportError, match=rf"{frame} is needed here; install it with: pip install 'buckler\[frames\]'"):
         getattr(made, f"to_{frame}")()

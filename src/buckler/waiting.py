@@ -2,10 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from html import escape
+from importlib import import_module
+from time import monotonic
+from typing import Any, Protocol
 
 Show = Callable[[float, int], None]
 """Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
+
+SECONDS_BETWEEN = 0.2
+"""Between two pictures of a bar in a notebook."""
 
 
 class Advance(Protocol):
@@ -30,7 +36,11 @@ def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
     console = Console(stderr=True, markup=False, emoji=False)
-    hidden = quiet or not (console.is_terminal or console.is_jupyter)
+    if console.is_jupyter and not quiet:
+        with _in_notebook(description) as show:
+            yield show
+        return
+    hidden = quiet or not console.is_terminal
     times = TimeElapsedColumn(), TimeRemainingColumn()
     with Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
         task = progress.add_task(description, total=None, rate="")
@@ -41,6 +51,26 @@ def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True
             progress.update(task, completed=done, total=total, rate=rate)
 
         yield advance
+
+
+@contextmanager
+def _in_notebook(description: str) -> Iterator[Advance]:
+    """Yield what moves a bar below the cell, which is taken away at the end; it needs no extension of notebooks."""
+    notebook: Any = import_module("IPython.display")
+    page = notebook.HTML
+    handle, last = notebook.display(page(escape(description)), display_id=True), 0.0
+
+    def advance(done: float, total: int | None, count: int | None = None, /) -> None:
+        nonlocal last
+        del count
+        if (now := monotonic()) - last > SECONDS_BETWEEN or done == total:
+            last, most = now, "" if total is None else f" max='{total}'"
+            handle.update(page(f"{escape(description)} <progress value='{done}'{most}></progress> {done:.0f}"))
+
+    try:
+        yield advance
+    finally:
+        handle.update(page(""))
 
 
 @contextmanager

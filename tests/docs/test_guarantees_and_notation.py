@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[2] / "docs"
-ROOMS = "bounds|certify|evaluate|paper|records|report|runs|sampling|training|types|errors"
+ROOMS = "bounds|certify|evaluate|laws|paper|records|report|runs|sampling|training|types|errors"
 NAMES = sorted(
     {
         name

@@ -48,7 +48,7 @@ def test_outputs_stand_on_pages_that_are_run() -> None:
 def test_the_page_of_commands_runs(folder: Path) -> None:
     for name in ("evidence", "tests"):
         (folder / name).symlink_to(ROOT / name)
-    assert run_page(PAGES["docs/commands.md"], "commands.md") == 7
+    assert run_page(PAGES["docs/commands.md"], "commands.md") == 8
 
 
 @pytest.mark.usefixtures("folder")

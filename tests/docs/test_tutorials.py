@@ -136,6 +136,7 @@ def test_every_tutorial_is_known() -> None:
         "own_bound",
         "own_law",
         "pytorch",
+        "tables_and_text",
     ]
 
 

@@ -12,6 +12,7 @@ import buckler
 from buckler.laws import Gaussian, GridGaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
+from buckler.runs.provenance import drawn_from, who_drew
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, write_certificates
@@ -98,6 +99,9 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     compared, differed = evidence.replayed
     assert compared > 0
     assert (differed == 0) == stable
+    drawn = who_drew(evidence)
+    assert ("NOT bit-stable" in drawn.sentence()) != stable
+    assert drawn_from({"drawn": drawn.as_dict()}) == drawn
     certificates, _ = certify_evidence(evidence)
     assert {(c.replayed, c.differed) for c in certificates} == {(compared, differed)}
     write_certificates(tmp_path / "c.parquet", certificates)

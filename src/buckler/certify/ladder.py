@@ -254,6 +254,8 @@ def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> t
         return radii
     kind = radius_kind(law, margin)
     most = law.radius(1.0, kind)
+    if most == 0.0:
+        raise InvalidInput(f"{law.describe()} certifies no radius, whatever the margin")
     if law.closed:  # such a law has few radii: those that it gives for a margin
         return tuple(sorted({law.radius(law.margin(radius, kind), kind) for radius in (*radii, most)} - {0.0}))
     return tuple(radius for radius in radii if radius < most)

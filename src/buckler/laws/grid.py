@@ -88,7 +88,7 @@ class GridGaussian:
     @property
     def units(self) -> str:
         """The units of radii, and where they hold."""
-        return f"in the units of the input, at the points of the grid of step {self.fraction},"
+        return f"in the units of the input, at the points of the grid of step {self.fraction}"
 
     def describe(self) -> str:
         """Return the noise in words."""

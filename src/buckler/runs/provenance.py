@@ -13,10 +13,14 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Environments and classifiers, each with the number of inputs that it drew."""
+    """Environments and classifiers, each with the number of inputs that it drew.
+
+    ``replayed`` are rows that were run again elsewhere, and how many of them gave other bits.
+    """
 
     environments: Mapping[Pairs, int]
     classifiers: Mapping[str, int]
+    replayed: tuple[int, int] = (0, 0)
 
     def facts(self) -> dict[str, str]:
         """Return each version and device, with its inputs where there is more than one."""
@@ -36,6 +40,9 @@ class Sources:
                 f"It was drawn by {len(self.classifiers)} different classifiers ({shares} inputs): "
                 "each certificate is about the one that drew its input."
             )
+        if self.replayed[1]:
+            compared, differed = self.replayed
+            said.append(f"It is NOT bit-stable: {differed:,} of {compared:,} rows run again elsewhere gave other bits.")
         return " ".join(said)
 
     def _values(self, name: str) -> Counter[str]:
@@ -47,7 +54,8 @@ class Sources:
     def as_dict(self) -> dict[str, Any]:
         """Return this for the record of a file of certificates."""
         environments = [{"environment": dict(pairs), "count": k} for pairs, k in self.environments.items()]
-        return {"environments": environments, "classifiers": dict(self.classifiers)}
+        replayed = {} if self.replayed == (0, 0) else {"replayed": list(self.replayed)}
+        return {"environments": environments, "classifiers": dict(self.classifiers), **replayed}
 
     @staticmethod
     def _counted(values: Mapping[str, int]) -> str:
@@ -64,7 +72,7 @@ def who_drew(evidence: Evidence) -> Sources:
         count = part["count"] if isinstance(part.get("count"), int) else 0
         environments[pairs_of(part.get("environment", evidence.manifest["environment"]))] += count
         classifiers[str(part.get("classifier", evidence.manifest["owner"]["classifier"]))] += count
-    return Sources(environments, classifiers)
+    return Sources(environments, classifiers, evidence.replayed)
 
 
 def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Sources:
@@ -80,7 +88,9 @@ def drawn_from(origin: Mapping[str, Any]) -> Sources | None:
         if not isinstance(found, dict):
             return None
         environments = {pairs_of(entry["environment"]): int(entry["count"]) for entry in found["environments"]}
-        return Sources(environments, {str(k): int(v) for k, v in found["classifiers"].items()})
+        compared, differed = found.get("replayed", (0, 0))
+        classifiers = {str(k): int(v) for k, v in found["classifiers"].items()}
+        return Sources(environments, classifiers, (int(compared), int(differed)))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None  # a record of someone else's
 
