@@ -19,6 +19,14 @@ class PairTest:
     losses: int
     refuted: bool
 
+    def __post_init__(self) -> None:
+        """Refuse what are no votes at a point."""
+        for name in ("rival", "wins", "losses"):
+            check_whole(name, getattr(self, name), 0)
+        check_whole("n", self.n, 1)
+        if self.wins + self.losses > self.n or not check_real("radius", self.radius) >= 0.0:
+            raise InvalidInput(f"a candidate has a distance of at least 0 and at most n votes; got {self}")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refutation:

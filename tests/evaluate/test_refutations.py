@@ -1,5 +1,7 @@
 """Refutations against radii known in closed form: never below, close above; and the usual mistake made on purpose."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch import nn
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, Search
-from buckler.evaluate.refutations import PairTests, Refuting, distances_between
+from buckler.evaluate.refutations import PairTests, Refuting, distances_between, votes_refute
 from buckler.laws.gaussian import Gaussian
 from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
@@ -165,6 +167,18 @@ def test_distances_are_rounded_up() -> None:
     assert 5.0 <= distances_between(far, x)[0] < 5.0 + 1e-10
 
 
+@pytest.mark.parametrize("wrong", [{"n": 0}, {"wins": -1}, {"losses": 11}, {"radius": -1.0}, {"rival": None}])
+def test_a_candidate_has_votes(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        PairTest(**{"radius": 2.0, "rival": 1, "n": 100, "wins": 90, "losses": 10, "refuted": True, **wrong})
+
+
+def test_votes_bear_out_a_refutation_or_not() -> None:
+    assert votes_refute(PairTest(2.0, 1, 100, 90, 10, refuted=True), 1e-3)
+    assert not votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=True), 1e-3)
+    assert votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=False), 1e-3)
+
+
 WON, LOST = PairTest(2.0, 1, 100, 90, 10, refuted=True), PairTest(1.5, 1, 100, 50, 50, refuted=False)
 
 
@@ -178,6 +192,7 @@ WON, LOST = PairTest(2.0, 1, 100, 90, 10, refuted=True), PairTest(1.5, 1, 100, 5
         {"tried": (LOST, WON)},
         {"tried": ()},
         {"alpha": 0.0},
+        {"label": -1},
     ],
 )
 def test_a_refutation_cannot_contradict_itself(wrong: dict[str, object]) -> None:

@@ -18,6 +18,8 @@ import numpy as np
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
+from buckler.laws import Gaussian
+from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.admission import Allowed
 from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
@@ -26,6 +28,7 @@ from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.runs.store.sealed import read_sealed, write_sealed
 from buckler.runs.store.writer import open_writer
 from buckler.sampling.classifiers import as_classifier
@@ -127,6 +130,10 @@ def certificates(data: bytes) -> None:
     _file("c.parquet", data, read_origin)
 
 
+def refutations(data: bytes) -> None:
+    _file("r.parquet", data, read_refutations)
+
+
 def _load(path: Path, **options: Any) -> None:
     dataset = open_dataset(path, **options)
     dataset.load(0, min(3, len(dataset)))
@@ -164,7 +171,21 @@ def _only_ours(use: Callable[[], None]) -> None:
 
 READERS: dict[str, Callable[[bytes], None]] = {
     f.__name__: f
-    for f in (specification, manifest, seal, votes, scores, certificates, npz, npy, cifar, image, image_list, log)
+    for f in (
+        specification,
+        manifest,
+        seal,
+        votes,
+        scores,
+        certificates,
+        refutations,
+        npz,
+        npy,
+        cifar,
+        image,
+        image_list,
+        log,
+    )
 }
 
 
@@ -184,6 +205,11 @@ def seeds(name: str) -> tuple[bytes, ...]:
         assert isinstance(made, list)
         write_certificates(home() / "seed.parquet", made, {"spec": {"n": 1}})
         return ((home() / "seed.parquet").read_bytes(),)
+    if name == "refutations":
+        tried = (PairTest(0.7, 1, 100, 80, 10, refuted=True), PairTest(0.6, 1, 100, 40, 40, refuted=False))
+        found = Refutation("a", 0, 0.7, 1, np.ones(3, dtype="f4"), 1e-3, Gaussian(0.5), tried)
+        write_refutations(home() / "refuted.parquet", [Bracket(found, 0.4, 1e-3, 0)], {"alpha": 1e-3})
+        return ((home() / "refuted.parquet").read_bytes(),)
     if name in {"npz", "npy"}:
         stream, x = io.BytesIO(), np.linspace(0, 1, 12).reshape(3, 4).astype("f4")
         if name == "npz":

@@ -49,6 +49,11 @@ LOST = 2.5
 """A candidate is given up when the rival is behind by so many standard deviations."""
 
 
+def votes_refute(test: PairTest, alpha: float) -> bool:
+    """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
+    return not test.refuted or bool(log_wealth_of_votes(test.wins, test.losses) >= -np.log(check_alpha(alpha)))
+
+
 class PairTests:
     """Any-time tests of several pairs (class, rival), one at each point: a ``Decider`` for ``sampling.adaptive``.
 
@@ -174,7 +179,8 @@ class Refuting:
             if not rows.size:
                 continue
             points = self.placed(search.points(rows, norms[rows]))
-            radii = self.distances(points, x[rows])
+            near = (radii := self.distances(points, x[rows])) <= self.reach
+            rows, points, radii = rows[near], points[near], radii[near]
             tests = PairTests(labels[rows], rivals[rows], level, self.max_n)
             model.judge(points, [ids[i] for i in rows.tolist()], tests)
             for row, i in enumerate(rows.tolist()):

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
+from buckler.evaluate.refutations import votes_refute
 from buckler.files import atomic_write, parse_json
 from buckler.laws import named
 from buckler.refutations import Bracket, PairTest, Refutation
@@ -80,6 +81,8 @@ def read_refutations(path: Path) -> tuple[list[Bracket], dict[str, Any]]:
 def _bracket(row: Mapping[str, Any]) -> Bracket:
     point = None if row["point"] is None else np.frombuffer(row["point"], dtype="<f4").reshape(row["shape"])
     tried = tuple(PairTest(**test) for test in row["tried"])
+    if not all(votes_refute(test, row["alpha"]) for test in tried):
+        raise InvalidInput(f"the votes of {row['id']!r} do not bear out its refutation")
     law = named(row["law"], parse_json(row["law_parameters"]))
     made = Refutation(row["id"], row["class"], row["radius"], row["rival"], point, row["alpha"], law, tried)
     return Bracket(made, row["certified"], row["certified_alpha"], row["label"])
