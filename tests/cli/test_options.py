@@ -276,6 +276,10 @@ TABLE: dict[str, dict[str, Row]] = {
     "refute": {
         "--model": Row(TORCH, refused=("--model nothing",)),
         "--data": Row("--data floats.npy", "err", refused=("--data nowhere.npz",)),
+        "--denoiser": Row(
+            "--denoiser models_for_options:half",
+            refused=("--denoiser here", "--model models_for_options:linear --denoiser models_for_options:half"),
+        ),
         "--method": Row("--method top_class", refused=("--method best",)),
         "--alpha": Row("--alpha 0.05", refused=("--alpha 0",)),
         "--max-radius": Row("--max-radius 0.001", refused=("--max-radius 0",)),

@@ -119,6 +119,8 @@ def test_a_law_is_written_in_one_way() -> None:
         settled(None, "grid")
     with pytest.raises(buckler.InvalidInput, match="step must be a fraction"):
         GridGaussian(0.25, step=0.1234567891234)
+    with pytest.raises(buckler.InvalidInput, match="sigma must be at most"):
+        GridGaussian(1e6)
     with pytest.raises(buckler.InvalidInput, match="law_parameters"):
         settled(0.25, None, {"step": 1.0})
 

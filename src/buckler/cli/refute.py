@@ -35,6 +35,7 @@ def refute(
     run: Annotated[Path, typer.Argument(help="A folder of buckler sample, or a Parquet file of certificates.")],
     model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
     data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
+    denoiser: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
     method: Annotated[
         str | None, typer.Option(help="Whose certificates are attacked.", show_default="exact, or the file's first")
     ] = None,
@@ -83,7 +84,10 @@ def refute(
     """
     options.check_outputs(out=out, figure=figure)
     result = read_result(run, CertifyOptions(methods=(method or "exact",) if method or run.is_dir() else ()))
-    given = {"model": model, "data": data, "device": device, "num_classes": num_classes, "batch_size": batch_size}
+    given = {
+        "model": model, "data": data, "denoiser": denoiser, "device": device, "num_classes": num_classes,
+        "batch_size": batch_size,
+    }  # fmt: skip
     settings = runs.settings_to_refute(result, given)
     if figure is not None and check_figure(figure) and result.labels is None:
         raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")

@@ -29,6 +29,9 @@ FINEST = 1 << 20
 FARTHEST = 1 << 23
 """Steps from 0 of a value at most: the floats of neighbours differ."""
 
+MOST_STEPS = 1 << 19
+"""Steps of sigma at most: noise reaches ten times as far, where floats of neighbours still differ."""
+
 USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 15, 1, 256))
 """Grids that are tried for a name, where an input is off the law's own."""
 
@@ -67,6 +70,8 @@ class GridGaussian:
             raise InvalidInput(
                 f"step must be a fraction such as 1/255, with a denominator up to {FINEST}; got {self.step}"
             )
+        if self.sigma > MOST_STEPS * self.step:
+            raise InvalidInput(f"sigma must be at most {MOST_STEPS} steps; got {self.sigma:g} and step {self.step:g}")
         if self.clip is not None:
             object.__setattr__(self, "clip", check_whole("clip", self.clip, 1, FARTHEST))
 

@@ -7,8 +7,8 @@ Inf are counted beside them and looked at when the engine settles.
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import cast
+from contextlib import contextmanager, nullcontext
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -117,7 +117,8 @@ class TorchBackend:
         return values[:rows]
 
     def _run(self, noisy: torch.Tensor) -> torch.Tensor:
-        values: torch.Tensor = self._classifier(noisy)
+        with nullcontext() if self._replay is None else repeatable():
+            values: torch.Tensor = self._classifier(noisy)
         check_shape(tuple(values.shape), len(noisy), self._m)
         return values
 
@@ -195,9 +196,11 @@ def repeatable() -> Iterator[None]:
     Operations that have none go on, without a word: rows that are run again tell whether it mattered (``replay``).
     """
     cudnn = torch.backends.cudnn
-    before = cudnn.deterministic, cudnn.benchmark
+    memory: Any = torch.utils.deterministic
+    before = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory
     asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    cudnn.deterministic, cudnn.benchmark = True, False
+    # Memory is not filled before it is written: that finds reads of what was never written, and costs a pass over it.
+    cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = True, False, False
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -205,4 +208,4 @@ def repeatable() -> Iterator[None]:
             yield
         finally:
             torch.use_deterministic_algorithms(asked[0], warn_only=asked[1])
-            cudnn.deterministic, cudnn.benchmark = before
+            cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = before

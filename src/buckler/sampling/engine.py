@@ -7,8 +7,8 @@ When a device runs out of memory the batch is halved and drawing goes on: the no
 differently for another batch shape, so ``Engine.rows`` tells what was used and a run writes it down.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -104,20 +104,9 @@ class Engine:
             workers=self._workers,
         )
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Return the context in which to draw; the classifier is given back as it was.
-
-        For a law that is true to the last bit, torch is asked for algorithms that do the same every time.
-        """
-        with self.classifier.session():
-            if self.law.idealised is None and self.classifier.backend == "torch":
-                from buckler.sampling.device import repeatable
-
-                with repeatable():
-                    yield
-            else:
-                yield
+    def session(self) -> AbstractContextManager[None]:
+        """Return the context in which to draw; the classifier is given back as it was."""
+        return self.classifier.session()
 
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places among other rows, and how many gave other bits.

@@ -202,7 +202,9 @@
     return [make("h4", "", "Radius by the other methods"), make("p", "others", words.join(", "))];
   };
   const neighbours = (row) => {
-    const order = [...state.all].sort((a, b) => a.radius - b.radius || a.place - b.place);
+    if (row.predicted === null) return [];
+    const certified = state.all.filter((other) => other.predicted !== null);
+    const order = certified.sort((a, b) => a.radius - b.radius || a.place - b.place);
     const rank = order.indexOf(row);
     const line = make("p", "near", `Its radius is number ${count(order.length - rank)} of ${count(order.length)}, the largest being the first. `);
     [["Next below", order[rank - 1]], ["Next above", order[rank + 1]]].forEach(([words, other]) => {
