@@ -210,6 +210,10 @@ def test_frames_hold_what_the_files_hold() -> None:
     assert frame["predicted"].isna().tolist() == made.abstained.tolist()
     assert other["id"].to_list() == list(made.ids)
     assert table.num_rows == 41
+    assert set(frame["seed"]) == {0}
+    given = buckler.certify_counts([[9, 1], [8, 2]], sigma=0.5, label=[0, 0])
+    assert isinstance(given, Certificates)
+    assert "seed" not in given.to_arrow().column_names
 
 
 @pytest.mark.parametrize("frame", ["pandas", "polars"])

@@ -220,6 +220,7 @@ def test_a_tensor_may_want_a_gradient_and_have_any_float_type() -> None:
     assert smoothed.certify(x, n=100) == expected
     assert smoothed.certify(x.bfloat16(), n=100) == expected
     assert smoothed.certify_many(x[None], n=100) == [expected]
+    assert smoothed.certify_many([x, x + 1.0], n=100)[0] == expected
 
 
 def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

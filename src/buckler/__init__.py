@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from buckler import compat as compat
     from buckler import laws as laws
     from buckler.certificates import Certificates as Certificates
     from buckler.certify.counts import certify_counts as certify_counts
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_ROOMS = ("laws",)
+_ROOMS = ("compat", "laws")
 _HOME = {
     "Averaged": "sampling.denoised",
     "BucklerError": "errors",

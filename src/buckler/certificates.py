@@ -100,10 +100,10 @@ class Certificates(list[Certificate]):
         return accuracy_figure([self.curve(labels, radii)], title, ylabel=what)
 
     def to_arrow(self) -> Any:
-        """Return a ``pyarrow.Table``, a row a certificate, in the columns of the files that commands write."""
-        from buckler.runs.store.certificates import table_of
+        """Return a ``pyarrow.Table``, a row a certificate: the columns of the files that commands write, and seeds."""
+        from buckler.runs.store.certificates import frame_of
 
-        return table_of(self)
+        return frame_of(self)
 
     def to_pandas(self) -> Any:
         """Return the same as a ``pandas.DataFrame``; an abstention has no ``predicted``."""

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import nn
 
+import buckler
 from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.sampling.architectures import build
 from buckler.sampling.batches import Request
@@ -34,6 +35,15 @@ def counts(rows: int, n: int = 1000, **options: Any) -> IntArray:
     engine = Engine(as_classifier(Rowwise(), num_classes=4, device="cuda"), sigma=0.5, batch_size=rows, **options)
     with engine.session():
         return engine.draw(X, IDS, "estimation", [Request(i, 0, n) for i in range(5)]).counts[:, 0]
+
+
+@needs_cuda
+def test_tensors_on_the_device_are_certified_as_arrays_are() -> None:
+    smoothed = buckler.Smoothed(as_classifier(Rowwise(), num_classes=4, device="cuda"), sigma=0.5)
+    x = torch.from_numpy(X).cuda().requires_grad_()
+    assert smoothed.certify_many(x, n=200) == smoothed.certify_many(X, n=200)
+    assert smoothed.certify(x[2], n=200, id=IDS[2]) == smoothed.certify(X[2], n=200, id=IDS[2])
+    assert smoothed.predict(x[2], n=200) == smoothed.predict(X[2], n=200)
 
 
 @needs_cuda

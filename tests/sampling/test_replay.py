@@ -99,6 +99,9 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     compared, differed = evidence.replayed
     assert compared > 0
     assert (differed == 0) == stable
+    (tmp_path / "run" / "manifest.json").unlink()  # what was found is in the seals too
+    sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
+    assert open_evidence(tmp_path / "run").replayed == (compared, differed)
     drawn = who_drew(evidence)
     assert ("NOT bit-stable" in drawn.sentence()) != stable
     assert drawn_from({"drawn": drawn.as_dict()}) == drawn

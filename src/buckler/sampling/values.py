@@ -42,7 +42,9 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
 
 
 def on_host(x: Any) -> Any:
-    """Return a torch tensor without its gradient and on the host, whatever its float type; other things as they are."""
+    """Return torch tensors without their gradient and on the host, whatever their float type; others as they are."""
+    if isinstance(x, (list, tuple)) and x and hasattr(x[0], "detach"):
+        return [np.asarray(on_host(one)) for one in x]
     if not hasattr(x, "detach"):
         return x
     tensor = x.detach().cpu()

@@ -65,6 +65,12 @@ def table_of(certificates: Sequence[Claim], schema: pa.Schema = SCHEMA) -> pa.Ta
     return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
 
 
+def frame_of(certificates: Sequence[Claim]) -> pa.Table:
+    """Return the same for people: with the seeds of the noise, where there are any."""
+    seeds, table = [c.seed for c in certificates], table_of(certificates)
+    return table if set(seeds) <= {None} else table.append_column("seed", pa.array(seeds, pa.int64()))
+
+
 def write_certificates(
     path: Path,
     certificates: Sequence[Certificate],

@@ -73,6 +73,8 @@ class Writer:
             write_sealed(self.root / folder.MANIFEST, self._manifest)
         seal: dict[str, Any] = {"first": first, "count": len(content.ids), "files": files, "rows": content.rows}
         seal["owner"] = self._manifest["owner"]
+        if content.replayed != (0, 0):
+            seal["replayed"] = _added({}, content.replayed)
         if parts is not None:
             seal["parts"] = list(parts)
         if self.entry is not None:
@@ -140,6 +142,9 @@ def open_writer(
         elif seals := _readable_seals(root, manifest["owner"]):
             drawn_by = from_seals(seals, identity)
             manifest |= {"owner": seals[0]["owner"], "environment": drawn_by[0]["environment"], "drawn_by": drawn_by}
+            for seal in seals:
+                if "replayed" in seal:
+                    manifest["replayed"] = _added(manifest, folder.replayed_of(seal))
         entry = admit(root, entries(manifest), identity, allowed, spec.dtype)
         done = check_shards(root, spec, inputs, manifest["owner"], repair=repair)
         folder.clear_leftovers(root)
