@@ -44,7 +44,7 @@ def sampled() -> None:
 
 def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sampled()
-    command = ["refute", "run", *QUICK, "--batch-size", "64", "--out", "r.parquet"]
+    command = ["refute", "run", *QUICK, "--limit", "6", "--out", "r.parquet"]
     assert run([*command, "--json"]) == 0
     said = capsys.readouterr()
     assert said.err == ""
@@ -58,7 +58,7 @@ def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.Captu
             assert b.refutation.point.shape == (1, 8, 8)
             assert 0.0 <= b.refutation.point.min() <= b.refutation.point.max() <= 1.0
     table = pq.read_table(here / "r.parquet")
-    pq.write_table(table.slice(0, 4), here / "r.parquet")
+    pq.write_table(table.slice(0, 3), here / "r.parquet")
     assert run([*command, "--json"]) == 0
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [line["id"] for line in lines]
     assert run([*command, "--alpha", "0.01"]) == 2
@@ -69,7 +69,8 @@ def test_an_interrupt_keeps_what_is_done(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampled()
-    command = ["refute", "run", *QUICK, "--batch-size", "8", "--out", "r.parquet", "--quiet"]
+    command = ["refute", "run", "--attack", "decoupled:1:3:128", "--max-n", "300", "--batch-size", "64", "--limit", "4"]
+    command += ["--out", "r.parquet", "--quiet"]
     blocks, whole = [0], Refuting.refute
 
     def interrupted(self: Refuting, *arguments: Any) -> Any:
