@@ -7,6 +7,7 @@ import pytest
 from scipy.special import betainc
 
 from buckler.bounds.sign import STAKES, log_wealth_of_votes
+from buckler.evaluate.refutations import pairs_refuted
 from buckler.types import FloatArray, IntArray
 
 Value = Callable[[IntArray, IntArray], FloatArray]
@@ -34,6 +35,22 @@ def test_looking_after_every_draw_keeps_the_promise(alpha: float) -> None:
     assert ever_refuted(log_wealth_of_votes, 0.7, 300, alpha) > 0.9
 
 
+@pytest.mark.parametrize("alpha", [0.2, 0.05, 0.001])
+@pytest.mark.parametrize("max_n", [20, 200])
+def test_with_the_exam_the_shares_add_up(alpha: float, max_n: int) -> None:
+    def verdict(wins: IntArray, losses: IntArray) -> FloatArray:
+        refuted = pairs_refuted(wins, losses, wins + losses == max_n, alpha)
+        return np.where(refuted, np.inf, -np.inf)
+
+    chance = ever_refuted(verdict, 0.5, max_n, alpha)
+    assert ever_refuted(log_wealth_of_votes, 0.5, max_n, alpha / 2) < chance <= alpha
+
+
+def exam_at_every_draw(wins: IntArray, losses: IntArray) -> FloatArray:
+    """The same, its exam taken after every draw."""
+    return np.where(pairs_refuted(wins, losses, np.ones(len(wins), dtype=np.bool_), 0.05), np.inf, -np.inf)
+
+
 def best_stake(wins: IntArray, losses: IntArray) -> FloatArray:
     """The stake that fits the very draws it is tested on, in place of the average."""
     logs = wins[:, None] * np.log1p(STAKES) + losses[:, None] * np.log1p(-STAKES)
@@ -46,7 +63,7 @@ def repeated_binomial(wins: IntArray, losses: IntArray) -> FloatArray:
     return np.asarray(-np.log(tail), dtype=np.float64)
 
 
-@pytest.mark.parametrize("bug", [best_stake, repeated_binomial])
+@pytest.mark.parametrize("bug", [best_stake, repeated_binomial, exam_at_every_draw])
 def test_planted_bugs_are_found(bug: Value) -> None:
     assert ever_refuted(bug, 0.5, 300, 0.05) > 0.05
 

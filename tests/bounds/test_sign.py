@@ -6,8 +6,9 @@ from flint import arb, ctx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckler.bounds.sign import _LOSS, _WIN, STAKES, log_wealth_of_scores, log_wealth_of_votes
+from buckler.bounds.sign import _LOSS, _WIN, STAKES, log_wealth_of_scores, log_wealth_of_votes, tail_of_votes
 from buckler.errors import InvalidInput
+from tests.balls import tail_at_least
 
 votes = st.integers(0, 200_000)
 
@@ -20,6 +21,14 @@ def test_never_above_the_exact_average(wins: int, losses: int) -> None:
         found = float(log_wealth_of_votes(wins, losses))
         assert arb(found) <= exact
     assert found >= float(exact.mid()) - 1e-9 * (1 + wins + losses)
+
+
+@given(st.integers(0, 3000), st.integers(0, 3000))
+def test_the_tail_is_never_below_the_exact_one(wins: int, losses: int) -> None:
+    found = float(tail_of_votes(wins, losses))
+    exact = tail_at_least(wins, wins + losses, 0.5) if wins else arb(1)
+    assert found == 1.0 or arb(found) >= exact
+    assert arb(found) <= exact * (1 + arb(1e-8)) or found < 1e-290
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 1.0]), min_size=1, max_size=60))

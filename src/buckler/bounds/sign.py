@@ -6,6 +6,7 @@ fixed stakes, are supermartingales (T12). Draws that vote for neither class do n
 """
 
 import numpy as np
+from scipy.special import betainc
 
 from buckler.errors import InvalidInput, check_float_array, check_whole_array
 from buckler.types import ArrayLike, FloatArray
@@ -46,6 +47,20 @@ def log_wealth_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     if (x < 0).any() or (y < 0).any():
         raise InvalidInput("wins and losses must be numbers of votes, at least 0")
     return _average(x[..., None] * _WIN + y[..., None] * _LOSS)
+
+
+def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
+    """Return an upper bound of ``P(Bin(wins + losses, 1/2) >= wins)``, for a number of draws fixed beforehand.
+
+    **Guarantee.** If ``p_j <= p_A``, it is at most alpha with probability at most alpha, at that one number of draws:
+    given how many draws vote for either class, the wins are binomial with a share of at most one half (T21, F5).
+
+    >>> print(tail_of_votes([18, 0], [2, 5]).round(6))
+    [2.01e-04 1.00e+00]
+    """
+    x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
+    tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + 1e-9)
+    return np.asarray(np.where(x > 0, np.clip(tail, 1e-300, 1.0), 1.0), dtype=np.float64)
 
 
 def log_wealth_of_scores(differences: ArrayLike) -> FloatArray:

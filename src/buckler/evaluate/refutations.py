@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from buckler.bounds.sign import log_wealth_of_votes
-from buckler.certify.budget import after_price, price_of
+from buckler.bounds.sign import log_wealth_of_votes, tail_of_votes
+from buckler.certify.budget import after_price, price_of, split
 from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.laws.grid import GridGaussian
 from buckler.records import Claim
@@ -54,7 +54,19 @@ HOPEFUL = 2.5
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
     """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
-    return not test.refuted or bool(log_wealth_of_votes(test.wins, test.losses) >= -np.log(check_alpha(alpha)))
+    any_time = log_wealth_of_votes(test.wins, test.losses) >= -np.log(check_alpha(alpha))
+    return not test.refuted or bool(any_time) or bool(tail_of_votes(test.wins, test.losses) <= alpha)
+
+
+def pairs_refuted(wins: IntArray, losses: IntArray, last: BoolArray, alpha: float) -> BoolArray:
+    """Return which pairs are refuted by their votes: at any draw, or by an exam at the last, fixed beforehand.
+
+    **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
+    is for the any-time test and half for the exam (T17, T21).
+    """
+    share = split(alpha, 2)
+    exam = last & (tail_of_votes(wins, losses) <= share)
+    return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | exam, dtype=np.bool_)
 
 
 class PairTests:
@@ -66,7 +78,7 @@ class PairTests:
     def __init__(self, labels: IntArray, rivals: IntArray, alpha: float, max_n: int) -> None:
         """Fix the pairs; each is given up after ``max_n`` draws."""
         self._labels, self._rivals = labels, rivals
-        self._needed, self._max_n = -np.log(check_alpha(alpha)), check_whole("max_n", max_n, 1)
+        self._alpha, self._max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
         self.n: IntArray = np.zeros(len(labels), dtype=np.int64)
         self.wins, self.losses = self.n.copy(), self.n.copy()
         self.passed: BoolArray = np.zeros(len(labels), dtype=np.bool_)
@@ -87,12 +99,12 @@ class PairTests:
         self.wins[rows] += counts[np.arange(len(rows)), self._rivals[rows]]
         self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
         wins, losses = self.wins[rows], self.losses[rows]
-        self.passed[rows] |= log_wealth_of_votes(wins, losses) >= self._needed
+        last = self.n[rows] >= self._max_n
+        self.passed[rows] |= pairs_refuted(wins, losses, last, self._alpha)
         votes = np.maximum(wins + losses, 1)
-        share = np.clip(wins / votes + HOPEFUL * 0.5 / np.sqrt(votes), 0.5, 1.0 - 1e-9)
-        growth = share * np.log(2.0 * share) + (1.0 - share) * np.log(2.0 - 2.0 * share)
-        late = growth * votes * (self._max_n / self.n[rows]) < self._needed
-        self._given_up[rows] = ~self.passed[rows] & (late | (self.n[rows] >= self._max_n))
+        share = wins / votes + HOPEFUL * 0.5 / np.sqrt(votes)
+        hopeless = (2.0 * share - 1.0) * np.sqrt(votes * (self._max_n / self.n[rows])) < -ndtri(0.5 * self._alpha)
+        self._given_up[rows] = ~self.passed[rows] & (hopeless | last)
 
 
 class Attacked(Protocol):
