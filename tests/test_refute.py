@@ -30,11 +30,11 @@ X = np.full(4, 0.4)  # at distance 0.8
 def test_the_bracket_holds_the_true_radius() -> None:
     smoothed = Smoothed(plane(), sigma=0.5)
     certificate = smoothed.certify(X, n=2000)
-    made = smoothed.refute(X, certificate=certificate, attack=QUICK, alpha=1e-6)
+    made = smoothed.refute(X, certificate=certificate, attack=QUICK, alpha=1e-6, max_n=20_000)
     assert made.radius is not None
     assert certificate.radius <= 0.8 <= made.radius * (1 + 1e-6) <= 0.9
     assert (made.id, made.label, made.rival) == (certificate.id, 1, 0)
-    again = smoothed.refute(X, label=1, attack=QUICK, alpha=1e-6)
+    again = smoothed.refute(X, label=1, attack=QUICK, alpha=1e-6, max_n=20_000)
     assert again.radius == pytest.approx(made.radius, rel=0.1)
 
 
@@ -42,13 +42,13 @@ def test_many_are_as_each_and_all_is_told() -> None:
     smoothed, x = Smoothed(plane(), sigma=0.5), np.stack([X, -X, 0.2 + X])
     told: list[float] = []
     made = smoothed.refute_many(
-        x, labels=[1, 0, 1], ids=["a", "b", "c"], attack=QUICK, max_radius=1.0, batch_size=64,
+        x, labels=[1, 0, 1], ids=["a", "b", "c"], attack=QUICK, max_radius=1.0, max_n=4000, batch_size=64,
         progress=lambda done, _: told.append(done),
     )  # fmt: skip
     assert [r.radius is None for r in made] == [False, False, True]
     assert told == sorted(told)
     assert told[-1] == 3
-    alone = smoothed.refute(-X, label=0, id="b", attack=QUICK, max_radius=1.0)
+    alone = smoothed.refute(-X, label=0, id="b", attack=QUICK, max_radius=1.0, max_n=4000)
     assert alone.radius == pytest.approx(made[1].radius)
 
 
@@ -59,7 +59,7 @@ def test_on_a_grid_the_point_lies_on_it_and_the_price_is_paid() -> None:
     with torch.no_grad():
         module.weight.copy_(torch.tensor([[-1.0] * 64, [1.0] * 64]))
         module.bias.zero_()
-    made = Smoothed(module, law=law).refute(x, label=1, attack=QUICK)
+    made = Smoothed(module, law=law).refute(x, label=1, attack=QUICK, max_n=20_000)
     assert made.point is not None
     assert made.radius is not None
     steps = law.indices(made.point) - 26

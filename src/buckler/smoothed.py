@@ -207,7 +207,7 @@ class Smoothed(Predictor):
         probability at most ``alpha`` (theory T22). An abstention says nothing.
 
         The class is that of a ``certificate`` of x, and the search begins at its radius, or it is ``label``. Options:
-        ``max_radius`` (8 sigma unless told), ``alpha`` (0.001), ``max_n`` draws at a candidate (20,000), ``seed`` (0)
+        ``max_radius`` (8 sigma unless told), ``alpha`` (0.001), ``max_n`` draws at a candidate (100,000), ``seed`` (0)
         and ``attack``, an ``evaluate.attacks.Attack``. Points stay in ``value_range``. The model is a torch module.
         """
         if (certificate is None) == (label is None):

@@ -75,8 +75,8 @@ class Attack:
     """
 
     name: AttackName = "decoupled"
-    searches: int = 4
-    steps: int = 150
+    searches: int = 6
+    steps: int = 120
     draws: int = 32
     phases: int = 8
 

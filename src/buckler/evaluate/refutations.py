@@ -26,12 +26,15 @@ if TYPE_CHECKING:
 
 Points = npt.NDArray[np.float32]
 
-COARSE, FINE = np.array([0.75, 0.9, 1.05, 1.2, 1.4]), np.array([0.94, 0.97, 1.0, 1.03, 1.06])
-COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS, NEAR = 256, 1024, 2, 0.1
-"""Distances at which votes are counted, as shares of the one found; the least, in sigmas: heuristic, as the search."""
+COARSE, FINE = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
+COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 4096, 2
+"""Where votes are counted along a direction, in sigmas from the distance found: heuristic, as all of the search."""
 
-EXCESS = (0.4, 0.2, 0.1, 0.05, 0.035, 0.025, 0.018, 0.012, 0.008, 0.005)
-"""Candidates: this much beyond the distance at which votes seem to tie."""
+MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.048, 0.035, 0.025, 0.0)
+"""Candidates: where the quantile margin of the rival over the class seems to be this much."""
+
+FLATTEST = 0.35
+"""The least share of the steepest slope, ``2 / sigma``, that the margin is taken to have."""
 
 SEARCHED = frozenset({"gaussian", "grid"})
 """Laws whose points are searched for."""
@@ -39,14 +42,14 @@ SEARCHED = frozenset({"gaussian", "grid"})
 REACH = 8.0
 """Distance up to which points are searched for, in sigmas, unless told."""
 
-MAX_DRAWS = 20_000
+MAX_DRAWS = 100_000
 """Draws at a candidate, at most, unless told."""
 
 FIRST_BATCH, GROWTH = 64, 4
 """Draws before the first look, and one more batch for each so many draws made."""
 
-LOST = 2.5
-"""A candidate is given up when the rival is behind by so many standard deviations."""
+HOPEFUL = 2.5
+"""A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end."""
 
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
@@ -85,8 +88,11 @@ class PairTests:
         self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
         wins, losses = self.wins[rows], self.losses[rows]
         self.passed[rows] |= log_wealth_of_votes(wins, losses) >= self._needed
-        behind = wins - losses < -LOST * np.sqrt(wins + losses)
-        self._given_up[rows] = ~self.passed[rows] & (behind | (self.n[rows] >= self._max_n))
+        votes = np.maximum(wins + losses, 1)
+        share = np.clip(wins / votes + HOPEFUL * 0.5 / np.sqrt(votes), 0.5, 1.0 - 1e-9)
+        growth = share * np.log(2.0 * share) + (1.0 - share) * np.log(2.0 - 2.0 * share)
+        late = growth * votes * (self._max_n / self.n[rows]) < self._needed
+        self._given_up[rows] = ~self.passed[rows] & (late | (self.n[rows] >= self._max_n))
 
 
 class Attacked(Protocol):
@@ -161,26 +167,24 @@ class Refuting:
             value_range=self.value_range, attack=self.attack,
         )  # fmt: skip
         found = _Line(model, search, ids, labels, self)
-        # A share of nothing is nothing: a tie near the input is looked for a little away from it.
-        distances = np.clip(search.run(tick), min(NEAR * self.law.unit, self.reach), self.reach)
+        tie = search.run(tick)
         for _ in range(COARSE_ROUNDS):
-            distances, _ = found.tie(distances, COARSE, COARSE_DRAWS)
-        tie, rivals = found.tie(distances, FINE, FINE_DRAWS)
-        level = after_price(self.alpha, price_of(self.law, x[0].size, len(EXCESS) * self.max_n))
+            tie, _, _ = found.tie(tie, COARSE, COARSE_DRAWS)
+        tie, rivals, steepness = found.tie(tie, FINE, FINE_DRAWS)
+        level = after_price(self.alpha, price_of(self.law, x[0].size, len(MARGINS) * self.max_n))
         if level == 0.0:
             raise InvalidInput(f"alpha {self.alpha:g} is spent by the drawing of {self.law.describe()} alone")
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
         alive = np.ones(len(ids), dtype=np.bool_)
-        for k, excess in enumerate(EXCESS):
-            norms = tie * (1.0 + excess)
-            # A class that loses at the input itself has one candidate, the input.
-            rows = np.flatnonzero(alive & (norms <= self.reach) & ((tie > 0.0) | (k == 0)))
-            if not rows.size:
-                continue
+        for margin in MARGINS:
+            norms = tie + margin / steepness
+            rows = np.flatnonzero(alive & (norms <= self.reach))
             points = self.placed(search.points(rows, norms[rows]))
             near = (radii := self.distances(points, x[rows])) <= self.reach
             rows, points, radii = rows[near], points[near], radii[near]
+            if not rows.size:
+                continue
             tests = PairTests(labels[rows], rivals[rows], level, self.max_n)
             model.judge(points, [ids[i] for i in rows.tolist()], tests)
             for row, i in enumerate(rows.tolist()):
@@ -208,27 +212,27 @@ class _Line:
     labels: IntArray
     how: Refuting
 
-    def tie(self, distances: FloatArray, shares: FloatArray, n: int) -> tuple[FloatArray, IntArray]:
-        """Return where the class and its strongest rival seem to tie, by a line through margins, and that rival."""
-        ids, labels = self.ids, self.labels
-        places, norms = np.repeat(np.arange(len(ids)), len(shares)), np.outer(distances, shares)
-        names = [f"{ids[i]}/{share:g}" for i, share in zip(places.tolist(), np.tile(shares, len(ids)), strict=True)]
+    def tie(self, distances: FloatArray, offsets: FloatArray, n: int) -> tuple[FloatArray, IntArray, FloatArray]:
+        """Return where the class and its strongest rival seem to tie, that rival, and how steeply their margin falls.
+
+        By a line through the margins of votes at some offsets, in sigmas, from each distance.
+        """
+        ids, labels, unit = self.ids, self.labels, self.how.law.unit
+        norms = np.maximum(distances[:, None] + unit * offsets, 0.0)
+        places = np.repeat(np.arange(len(ids)), len(offsets))
+        names = [f"{ids[i]}/{offset:g}" for i, offset in zip(places.tolist(), np.tile(offsets, len(ids)), strict=True)]
         points = self.how.placed(self.search.points(places, norms.ravel()))
-        votes = self.model.count(points, names, n).reshape(len(ids), len(shares), -1)
-        away = votes[:, len(shares) // 2 :].sum(axis=1)
+        votes = self.model.count(points, names, n).reshape(len(ids), len(offsets), -1)
+        away = votes[:, len(offsets) // 2 :].sum(axis=1)
         away[np.arange(len(ids)), labels] = -1
         rivals = away.argmax(axis=1)
         own, other = (np.take_along_axis(votes, c[:, None, None], axis=2)[..., 0] for c in (labels, rivals))
         margin = ndtri((own + 0.5) / (n + 1.0)) - ndtri((other + 0.5) / (n + 1.0))
-        middle = shares - shares.mean()
-        slope = (margin * middle).sum(axis=1) / (middle**2).sum()
-        level = margin.mean(axis=1)
-        # A line that does not fall says nothing: go to the end on which the sign of the margin lies.
-        falling = slope < -1e-3
-        root = shares.mean() - level / np.where(falling, slope, -1.0)
-        root = np.where(falling, root, np.where(level > 0.0, shares[-1], shares[0]))
-        lowest = 0.0 if n == COARSE_DRAWS else shares[0]
-        return np.minimum(distances * np.clip(root, lowest, shares[-1]), self.how.reach), rivals
+        middle = norms - norms.mean(axis=1, keepdims=True)
+        slope = -(margin * middle).sum(axis=1) / np.maximum((middle**2).sum(axis=1), 1e-300)
+        steepness = np.clip(slope, FLATTEST * 2.0 / unit, 2.0 / unit)
+        root = norms.mean(axis=1) + margin.mean(axis=1) / steepness
+        return np.clip(root, 0.0, np.minimum(norms[:, -1] + unit, self.how.reach)), rivals, steepness
 
 
 def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
@@ -246,5 +250,5 @@ def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
 
 def distances_between(points: AnyArray, x: AnyArray) -> FloatArray:
     """Return the l2 distances of points and inputs, rounded up: differences of float32 are exact in float64, nearly."""
-    apart = (points.astype(np.float64) - x.astype(np.float64)).reshape(len(x), -1)
-    return np.asarray(np.sqrt((apart**2).sum(axis=1)) * (1.0 + 1e-12), dtype=np.float64)
+    apart = points.astype(np.float64) - x.astype(np.float64)
+    return np.asarray(np.sqrt((apart**2).sum(axis=tuple(range(1, apart.ndim)))) * (1.0 + 1e-12), dtype=np.float64)

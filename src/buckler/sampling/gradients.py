@@ -4,8 +4,8 @@ The noise is addressed, in the stream ``attack``: all points of one input share 
 here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import numpy as np
@@ -54,18 +54,9 @@ class Attacked:
         for _ in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
             pass
 
-    @contextmanager
-    def session(self) -> Iterator[None]:
-        """Put the module in eval mode without gradients of its weights, and give it back as it was."""
-        wanted = [p for p in self._classifier.module.parameters() if p.requires_grad]
-        for parameter in wanted:
-            parameter.requires_grad_(False)
-        try:
-            with self._classifier.session():
-                yield
-        finally:
-            for parameter in wanted:
-                parameter.requires_grad_(True)
+    def session(self) -> AbstractContextManager[None]:
+        """Return the context in which to look and to draw; the module is given back as it was."""
+        return self._engine.session()
 
     def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
         """Return votes, and the gradient of the mean of ``score[pair[:, 1]] - score[pair[:, 0]]``, at each point.
@@ -105,6 +96,7 @@ class Attacked:
         scores = torch.softmax(logits / self._temperature, dim=1)
         sides = pair.repeat_interleave(draws, dim=0)
         gap = (scores.gather(1, sides[:, 1:]) - scores.gather(1, sides[:, :1])).sum()
+        # Of the inputs alone; weights keep asking for theirs, since a compiled module would be compiled anew if not.
         (gradient,) = torch.autograd.grad(gap, noisy)
         votes = torch.zeros((len(points), logits.shape[1]), device=self.device)
         rows = torch.arange(len(points), device=self.device).repeat_interleave(draws)
