@@ -14,7 +14,7 @@ from buckler.certify.issue import MarginLimits, issue, terms_of
 from buckler.certify.ladder import Ladder
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput
-from buckler.laws import Gaussian
+from buckler.laws import DerandomizedSplitting, Gaussian
 from buckler.types import RadiusKind
 from tests.balls import normal_cdf, tail_at_least
 
@@ -189,3 +189,11 @@ def test_a_limit_from_both_sides_of_zero(kind: RadiusKind) -> None:
         assert law.radius(float(np.nextafter(certificate.margin, 0.0)), kind) <= certificate.radius
         with pytest.raises(InvalidInput, match="radius"):
             replace(certificate, radius=float(np.nextafter(certificate.radius * (1.0 + 1e-14), np.inf)))
+
+
+def test_votes_that_are_all_there_are_leave_no_error() -> None:
+    law = DerandomizedSplitting(2.5)
+    terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin="probability")
+    assert (terms.alpha, terms.radius) == (0.0, "l1")
+    with pytest.raises(InvalidInput, match="votes are exact"):
+        terms_of(sound_method("top_class", "votes"), law=law, alpha=0.01, margin="probability")

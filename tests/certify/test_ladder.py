@@ -78,3 +78,24 @@ def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
     for wrong in (0.0, 1.0, -0.1):
         with pytest.raises(InvalidInput, match="precision"):
             fine_radii(wrong, 0.5)
+
+
+def test_what_used_all_of_its_draws_is_put_back() -> None:
+    """A budget of exactly the draws there were is enough, one of a draw less is not."""
+    first = AnytimeTest(Ladder((0.25,), SIGMA, max_n=60), [0], 3)
+    first.update([0], [[40, 15, 5]])
+    before = first.decided(0, "x")
+    again = AnytimeTest(Ladder((0.25,), SIGMA, max_n=60), [0], 3)
+    again.restore(0, before)
+    assert again.decided(0, "x") == before
+    with pytest.raises(InvalidInput, match="at most 59 draws"):
+        AnytimeTest(Ladder((0.25,), SIGMA, max_n=59), [0], 3).restore(0, before)
+
+
+def test_no_more_draws_are_wanted_of_what_is_decided() -> None:
+    test = AnytimeTest(Ladder((0.05, 0.1), SIGMA, max_n=5000), [0, 0, 0], 2)
+    test.update([0, 1], [[400, 0], [0, 400]])
+    assert [test.decided(row, "x").decision for row in (0, 1)] == ["certified", "hopeless"]
+    sizes = test.batch_sizes(np.array([0, 1, 2])).tolist()
+    assert sizes[:2] == [0, 0]
+    assert sizes[2] > 0

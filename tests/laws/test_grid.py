@@ -139,17 +139,32 @@ def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
     assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, sigma=0.5, law="grid:clip=255").hash()}) == 3
 
 
-def test_the_price_is_taken_from_alpha_and_stated() -> None:
+def test_the_price_is_rounded_up() -> None:
     price = LAW.price(3072, 1000)
     assert Fraction(price) >= Fraction(1000 * 3072 * len(LAW.thresholds), 1 << 64)
     assert price == pytest.approx(1000 * 3072 * 1158 / 2.0**64)
-    certificate = buckler.certify_counts([990, 6, 4], law=LAW, dimension=3072, label=0)
-    assert certificate.price == price
-    assert certificate.alpha == 1e-3
     left = budget.after_price(1e-3, price)
     assert Fraction(left) + Fraction(price) <= Fraction(1e-3)
-    free = buckler.certify_counts([990, 6, 4], sigma=0.25, alpha=left, label=0)
-    assert certificate.margin == free.margin
+
+
+def test_the_price_is_taken_from_alpha_and_stated() -> None:
+    """Inputs so large that it takes half of alpha: a limit at all of alpha would be another one."""
+    large = 1 << 33
+    price = LAW.price(large, 1000)
+    assert 0.4e-3 < price < 0.6e-3
+    certificate = buckler.certify_counts([990, 6, 4], law=LAW, dimension=large, label=0)
+    assert (certificate.price, certificate.alpha) == (price, 1e-3)
+    left = budget.after_price(1e-3, price)
+    assert certificate.margin == buckler.certify_counts([990, 6, 4], sigma=0.25, alpha=left, label=0).margin
+    assert certificate.margin < buckler.certify_counts([990, 6, 4], sigma=0.25, label=0).margin
+    rows = np.tile([[0.9, 0.1], [0.8, 0.2]], (500, 1))
+    assert buckler.certify_scores(rows, law=LAW, dimension=large, label=0).margin == (  # type: ignore[union-attr]
+        buckler.certify_scores(rows, sigma=0.25, alpha=left, label=0).margin  # type: ignore[union-attr]
+    )
+    ladder, free = (Ladder((0.1,), max_n=1000, **how) for how in ({"law": LAW, "dimension": large}, {"sigma": 0.25}))
+    assert ladder.price == price
+    assert ladder.needed == Ladder((0.1,), 0.25, left, 1000).needed > free.needed
+    assert ladder.exam_alpha < free.exam_alpha
     assert f"{price:.2g} of the error probability pays for drawing" in str(certificate)
     assert "idealised" not in str(certificate)
     with pytest.raises(buckler.InvalidInput, match="dimension"):

@@ -174,8 +174,10 @@ def _bracket_words(curve: BracketCurve) -> str:
 
 
 def _depth(series: Sequence[Series]) -> str:
-    """Return how far the bands reach down, in words."""
+    """Return how far the bands reach down, in words; none for curves that have none."""
     deep = [float((one.curve.accuracy - one.curve.low).max()) for one in series]
+    if not any(deep):
+        return ""
     least, most = f"{min(deep):.3g}", f"{max(deep):.3g}"
     words = f"{most} deep" if least == most else f"{least} to {most} deep"
     return f"{words}, thinner than the line" if 0.0 < max(deep) < LINE else words

@@ -78,9 +78,12 @@ def brief(name: str) -> str:
 
 def explained(method: str) -> str:
     """Return what a method does, in one sentence."""
-    if method == ANYTIME:
-        return "draws until radii fixed beforehand are decided; valid whenever one stops"
-    return {known.name: known.summary for known in methods()}.get(method, "a bound of the user's own")
+    beside = {
+        ANYTIME: "draws until radii fixed beforehand are decided; valid whenever one stops",
+        ALL_COPIES: "the votes of every noisy copy that there is: no estimate, and no error probability",
+    }
+    known = beside | {rule.name: rule.summary for rule in methods()}
+    return known.get(method, "a bound of the user's own")
 
 
 def confidence(delta: float) -> str:
