@@ -4,10 +4,12 @@ Run by ``test_buffers`` as a program, with numba's bounds checking on: there a w
 """
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebval
 
 from buckler.bounds.bets import NO_EARLIER
 from buckler.bounds.betting import betting_lower, star_lower
 from buckler.bounds.buehler import buehler_lower
+from buckler.bounds.margin_curve import polynomial_ceiling
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify import continuous
 from buckler.certify.tangents import cells_limit
@@ -45,8 +47,18 @@ def any_number_of_draws() -> None:
             assert max(float(limit(x, 1e-3)) for limit in (star_lower, betting_lower, sequence_lower)) <= 1.0
 
 
+def cells_halved_to_the_end() -> None:
+    """A goal just below a maximum between two points, which no number of halvings proves."""
+    coefficients = np.array([0.0, 0.3, -1.0, 0.2])
+    points = np.cos(np.pi * np.arange(4) / 3)
+    values, series = chebval(points, coefficients), chebval(np.cos(np.linspace(0.0, np.pi, 100_001)), coefficients)
+    ceiling, _ = polynomial_ceiling(coefficients, 3, values, float(series.max()) - 1e-6)
+    assert ceiling > series.max() - 1e-6
+
+
 if __name__ == "__main__":
     for reach in (
+        cells_halved_to_the_end,
         near_constant_scores,
         slopes_that_change_at_every_draw,
         points_of_an_interpolant,

@@ -15,6 +15,7 @@ from buckler.errors import InvalidInput
 from tests.bounds import corners
 
 REACHED = [
+    "cells_halved_to_the_end",
     "near_constant_scores",
     "slopes_that_change_at_every_draw",
     "points_of_an_interpolant",

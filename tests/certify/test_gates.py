@@ -195,5 +195,7 @@ def test_votes_that_are_all_there_are_leave_no_error() -> None:
     law = DerandomizedSplitting(2.5)
     terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin="probability")
     assert (terms.alpha, terms.radius) == (0.0, "l1")
+    with pytest.raises(InvalidInput, match=r"counts must be of all 1275 copies of .*; got 1274"):
+        terms.limits(np.array([1275, 1274]), lambda _, rows: np.zeros(rows.shape))
     with pytest.raises(InvalidInput, match="votes are exact"):
         terms_of(sound_method("top_class", "votes"), law=law, alpha=0.01, margin="probability")

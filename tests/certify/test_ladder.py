@@ -58,6 +58,10 @@ def test_an_input_is_precise_or_hopeless_and_never_both(margin: MarginKind) -> N
         votes[rows == 1] = votes[rows == 1] @ [[0, 1], [0, 1]]
         test.update(rows, votes)
     clear, lost = test.decided(0, "clear"), test.decided(1, "lost")
+    again = AnytimeTest(ladder, [0, 0], 2)
+    again.restore(0, clear)
+    again.restore(1, lost)
+    assert [again.decided(0, "clear"), again.decided(1, "lost")] == [clear, lost]
     assert (clear.decision, lost.decision) == ("precise", "hopeless")
     share = dict(clear.votes)[0] / clear.certificate.n
     assert clear.certificate.radius >= 0.75 * SIGMA * float(ndtri(share))
