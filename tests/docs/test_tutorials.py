@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from buckler import soundness
+from buckler.certify import registry
 from buckler.cli.app import run
 
 ROOT = Path(__file__).parents[2]
@@ -113,8 +115,10 @@ def compare(got: str, shown: str, *, roughly: bool, where: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Yield an empty folder to run a page in; modules that the page wrote there are forgotten afterwards."""
+    """Yield an empty folder to run a page in; modules and methods that the page made are forgotten afterwards."""
     before = set(sys.modules)
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")

@@ -62,7 +62,7 @@ def peer_table(path: Path) -> Reproduced:
     lines = []
     for n in DRAWS:
         for method in methods("votes"):
-            if method.sound or n in PRINTED_AT:
+            if not method.own and (method.sound or n in PRINTED_AT):
                 share = expected_accuracy(p, MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
                 standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"
                 lines.append(Line(n, method.name, method.name, standing, tuple(share.tolist())))

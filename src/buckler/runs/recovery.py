@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 
 from buckler.certify.discrete import margin_lower
-from buckler.certify.registry import methods
+from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
@@ -125,7 +125,7 @@ def fit_as_stated(log: Log) -> Fit:
     if len(log.origins) != 1:
         raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")
     told = log.origins[0]
-    ours = {method.name for method in methods("votes") if method.sound}
+    ours = {method.name for method in sound_methods("votes")}
     if told.method not in ours or told.margin != "quantile":
         raise InvalidInput(
             f"the log must be of votes and the quantile margin for its votes to be recovered; it says that it was made "
