@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+from concurrent.futures import ThreadPoolExecutor, wait
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -250,6 +252,31 @@ def test_no_rung_is_skipped() -> None:
     blocked.update([16, 0, 0])
     assert len(first) >= 1
     assert blocked.test.decided(0, "x").certified_at == ()
+
+
+def test_what_is_asked_while_votes_come_in_is_of_before_or_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Votes that are added and a rung that is passed, but not yet written down, are nobody's to see."""
+    inside, go_on, climb = Event(), Event(), AnytimeTest._climb
+
+    def slowly(self: AnytimeTest, where: IntArray) -> None:
+        inside.set()
+        assert go_on.wait(60)
+        climb(self, where)
+
+    test = One(alpha=0.2, target=(1e-9, 0.5))
+    test.update([5, 0, 0])
+    before = test.test.decided(0, "x")
+    monkeypatch.setattr(AnytimeTest, "_climb", slowly)
+    with ThreadPoolExecutor(2) as threads:
+        update = threads.submit(test.update, [40, 0, 0])
+        assert inside.wait(60)
+        asked = threads.submit(test.test.decided, 0, "x")
+        early = wait([asked], timeout=0.5).done
+        go_on.set()
+        update.result(60)
+        after = test.test.decided(0, "x")
+        assert asked.result(60) == (before if early else after)
+    assert (len(before.certified_at), len(after.certified_at)) == (1, 2)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ any time is T16, why a whole ladder costs no more than one radius T18.
 
 from dataclasses import replace
 from math import inf
+from threading import Lock
 
 import numpy as np
 
@@ -38,6 +39,8 @@ class AnytimeTest:
     class of the smallest margin is fixed and unknown; if its margin is at most the radius', its own e-value or the exam
     must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
+    One thread may ask how inputs stand while another hands over votes: an answer is of before or after them.
+
     >>> test = AnytimeTest(Ladder((0.25, 0.5), sigma=0.5), labels=[0], num_classes=10)
     >>> while test.undecided.size:
     ...     votes = np.zeros((1, 10), dtype=np.int64)
@@ -65,6 +68,7 @@ class AnytimeTest:
         self._by_exam: IntArray = np.zeros(inputs, dtype=np.int64)
         self._hopeless: BoolArray = np.zeros(inputs, dtype=np.bool_)
         self._precise: BoolArray = np.zeros(inputs, dtype=np.bool_)
+        self._whole = Lock()
 
     @property
     def n(self) -> IntArray:
@@ -93,10 +97,11 @@ class AnytimeTest:
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
         """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
-        where, votes = self._checked(rows, counts)
-        self._votes[where] += votes
-        self._n[where] += votes.sum(axis=1)
-        self._climb(where)
+        with self._whole:
+            where, votes = self._checked(rows, counts)
+            self._votes[where] += votes
+            self._n[where] += votes.sum(axis=1)
+            self._climb(where)
 
     def restore(self, row: int, before: Decided) -> None:
         """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
@@ -184,11 +189,15 @@ class AnytimeTest:
 
         ``n0`` is the size of the separate selection sample that chose the label; 0 if it was given.
         """
+        with self._whole:
+            return self._standing(row, id, n0)
+
+    def _standing(self, row: int, name: str, n0: int) -> Decided:
         label, rung, ladder = int(self._labels[row]), int(self._rung[row]), self.ladder
         certificate = issue_target(
             ladder.law,
             ladder.radii[rung - 1] if rung else 0.0,
-            id=id,
+            id=name,
             label=label if rung else None,
             alpha=ladder.alpha,
             n=check_whole("the number of draws", int(self._n[row]), 1),
