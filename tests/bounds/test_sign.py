@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from flint import arb, ctx
+from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,11 +15,10 @@ votes = st.integers(0, 200_000)
 
 @given(votes, votes)
 def test_never_above_the_exact_average(wins: int, losses: int) -> None:
-    with ctx.workprec(128):
-        logs = [wins * (1 + arb(s)).log() + losses * (1 - arb(s)).log() for s in STAKES.tolist()]
-        exact = (sum((log.exp() for log in logs), arb(0)) / len(logs)).log()
-        found = float(log_wealth_of_votes(wins, losses))
-        assert arb(found) <= exact
+    logs = [wins * (1 + arb(s)).log() + losses * (1 - arb(s)).log() for s in STAKES.tolist()]
+    exact = (sum((log.exp() for log in logs), arb(0)) / len(logs)).log()
+    found = float(log_wealth_of_votes(wins, losses))
+    assert arb(found) <= exact
     assert found >= float(exact.mid()) - 1e-9 * (1 + wins + losses)
 
 
@@ -40,11 +39,10 @@ def test_scores_that_are_votes_give_the_same(y: list[float]) -> None:
 
 @given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=30))
 def test_scores_are_never_above_the_exact_average(y: list[float]) -> None:
-    with ctx.workprec(128):
-        products = [arb(1) for _ in STAKES]
-        for draw in y:
-            products = [p * (1 + arb(s) * arb(draw)) for p, s in zip(products, STAKES.tolist(), strict=True)]
-        assert arb(float(log_wealth_of_scores(y)[-1])) <= (sum(products, arb(0)) / len(products)).log()
+    products = [arb(1) for _ in STAKES]
+    for draw in y:
+        products = [p * (1 + arb(s) * arb(draw)) for p, s in zip(products, STAKES.tolist(), strict=True)]
+    assert arb(float(log_wealth_of_scores(y)[-1])) <= (sum(products, arb(0)) / len(products)).log()
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000))
@@ -81,10 +79,9 @@ def average(terms: list[arb]) -> arb:
 @pytest.mark.parametrize(("wins", "losses"), [(20, 3), (600, 450), (3, 40), (0, 0)])
 def test_an_average_gives_up_what_is_said(wins: int, losses: int) -> None:
     """1e-12, and as much of its largest term: many times what a sum of sixteen exponentials is off by."""
-    with ctx.workprec(128):
-        terms = [wins * arb(w) + losses * arb(m) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
-        largest = max(float(term) for term in terms)
-        given_up = float(average(terms) - arb(float(log_wealth_of_votes(wins, losses)))) / (1.0 + abs(largest))
+    terms = [wins * arb(w) + losses * arb(m) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
+    largest = max(float(term) for term in terms)
+    given_up = float(average(terms) - arb(float(log_wealth_of_votes(wins, losses)))) / (1.0 + abs(largest))
     assert 0.9e-12 < given_up < 1.1e-12
 
 
@@ -92,10 +89,9 @@ def test_a_running_sum_gives_up_what_its_terms_may_be_off_by() -> None:
     """A win and a loss in turn: terms that cancel, and a sum of their sizes that grows with every draw."""
     n = 20_000
     found = float(log_wealth_of_scores(np.tile([1.0, -1.0], n // 2))[-1])
-    with ctx.workprec(128):
-        pairs = [(arb(w), arb(m)) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
-        plain = average([n // 2 * (w + m) for w, m in pairs])
-        lowered = average([n // 2 * (w + m) - arb(1.2e-16) * n * (n // 2) * (abs(w) + abs(m)) for w, m in pairs])
-        given_up, said = float(plain - arb(found)), float(plain - lowered)
+    pairs = [(arb(w), arb(m)) for w, m in zip(_WIN.tolist(), _LOSS.tolist(), strict=True)]
+    plain = average([n // 2 * (w + m) for w, m in pairs])
+    lowered = average([n // 2 * (w + m) - arb(1.2e-16) * n * (n // 2) * (abs(w) + abs(m)) for w, m in pairs])
+    given_up, said = float(plain - arb(found)), float(plain - lowered)
     assert said > 1e-10
     assert given_up == pytest.approx(said, rel=0.1)

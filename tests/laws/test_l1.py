@@ -187,7 +187,7 @@ def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
         assert whole_steps(x, STEP, 255).tolist() == pixels.tolist()
     for x, law in (
         (np.array([0.5]), Uniform(0.5)),
-        (np.array([np.nextafter(np.float32(0.2), 1)]), Splitting(1.0)),
+        (np.array([np.nextafter(np.float32(0.2), np.float32(1))]), Splitting(1.0)),
         (np.array([256 / 255]), Splitting(1.0)),
         (np.array([-1 / 255]), DerandomizedSplitting(1.0)),
     ):

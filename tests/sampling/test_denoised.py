@@ -182,6 +182,8 @@ def test_sigma_outside_of_the_schedule_is_refused() -> None:
         Denoised(diffusion, Head(), sigma=0.004)
 
 
+# torch says so of every traced module under Python 3.13.0 itself.
+@pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")
 def test_the_pair_traces_for_a_compiler() -> None:
     pair = Denoised(Diffusion(Told(), schedule({})), Head(), sigma=0.25)
     traced = torch.compile(pair, backend="eager", fullgraph=True)
