@@ -90,6 +90,20 @@ def test_certificates_say_what_was_found() -> None:
         replace(untested, differed=1)
 
 
+def test_what_was_found_is_said_also_of_scores_and_after_an_interrupt() -> None:
+    bad = buckler.Smoothed(of_place, law=LAW, num_classes=2)
+    assert "NOT bit-stable" in str(bad.certify(X[0], radii=[0.05], map="softmax", max_n=500))
+
+    def stop(done: float, total: float) -> None:
+        if done >= total / 2:
+            raise KeyboardInterrupt
+
+    points = LAW.values(np.arange(200).reshape(100, 2))
+    made = bad.certify_many(points, n=100, batch_size=8, progress=stop)
+    assert 0 < len(made) < 100
+    assert all("NOT bit-stable" in str(certificate) for certificate in made)
+
+
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
     spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64)
