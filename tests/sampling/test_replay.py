@@ -16,6 +16,7 @@ from buckler.runs.provenance import drawn_from, who_drew
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import replayed_of
 from buckler.runs.target import Target
@@ -106,7 +107,7 @@ def test_what_was_found_is_said_also_of_scores_and_after_an_interrupt() -> None:
 
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
-    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64)
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64, shard_inputs=1)
     data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
@@ -116,6 +117,12 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     (tmp_path / "run" / "manifest.json").unlink()  # what was found is in the seals too
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     assert open_evidence(tmp_path / "run").replayed == (compared, differed)
+    assert compact(tmp_path / "run").after == 1  # and stays there where shards are merged
+    assert open_evidence(tmp_path / "run").replayed == (compared, differed)
+    (tmp_path / "run" / "manifest.json").unlink()
+    sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    assert evidence.replayed == (compared, differed)
     drawn = who_drew(evidence)
     assert ("NOT bit-stable" in drawn.sentence()) != stable
     assert drawn_from({"drawn": drawn.as_dict()}) == drawn
