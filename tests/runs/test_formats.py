@@ -164,10 +164,7 @@ def test_a_specification_that_is_not_the_one_hashed_is_damage(golden: Path) -> N
 
 def test_a_size_of_shards_that_was_asked_for_is_exact(golden: Path) -> None:
     asked = replace(open_evidence(golden).spec, shard_inputs=1)
-    with (
-        pytest.raises(StoreError, match="shard_inputs: 2 in the folder, 1 asked for"),
-        open_golden(golden, asked),
-    ):
+    with pytest.raises(StoreError, match="shard_inputs: 2 in the folder, 1 asked for"), open_golden(golden, asked):
         pass
 
 

@@ -121,12 +121,7 @@ def sample(
     rows = spec.batch_size
     with (
         open_writer(
-            folder,
-            spec,
-            identity,
-            inputs=len(dataset),
-            repair=repair,
-            allowed=Allowed(any_environment, another_model),
+            folder, spec, identity, inputs=len(dataset), repair=repair, allowed=Allowed(any_environment, another_model)
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):

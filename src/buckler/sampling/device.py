@@ -60,13 +60,7 @@ class TorchBackend:
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(
-        self,
-        classifier: Classifier,
-        *,
-        law: Law,
-        num_classes: int,
-        noise: NoiseKind,
-        workers: int | None = None,
+        self, classifier: Classifier, *, law: Law, num_classes: int, noise: NoiseKind, workers: int | None = None
     ) -> None:
         """Run ``classifier`` under noise that follows ``law``."""
         self._device = torch.device(classifier.device)
