@@ -7,7 +7,7 @@ import pytest
 
 from tests.mutants.excuses import KINDS, Excuse, read_excuses
 from tests.mutants.making import LEFT_OUT, MUTATED, Mutant, all_mutants, mutants_of
-from tests.mutants.trying import AUDITED, AUDITS, AUDITS_OF, steps
+from tests.mutants.trying import AUDITED, AUDITS, AUDITS_OF, TESTED_BY, steps
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""A docstring with a < b and 3 + 4."""
@@ -61,6 +61,9 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
     assert "tests/bounds/test_evalues.py" in far
     assert "tests/bounds/test_compiled.py" in slow
     assert audits == ["tests/audit/test_discrete_audit.py"]
+    for module, name in TESTED_BY.items():
+        file = next(mutant.file for mutant in all_mutants(ROOT) if mutant.file.endswith(f"/{module}.py"))
+        assert steps(ROOT, file)[0][1].endswith(f"/test_{name}.py")
     assert len(steps(ROOT, "src/buckler/certify/issue.py")[-1]) == len(list((ROOT / AUDITS).glob("test_*.py")))
     for audits_named, modules in AUDITS_OF.items():
         assert all((ROOT / AUDITS / f"test_{name}.py").exists() for name in audits_named.split())

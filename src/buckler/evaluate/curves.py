@@ -58,12 +58,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
 
 
 def certified_accuracy(
-    certificates: Sequence[Claim],
-    labels: ArrayLike,
-    radii: ArrayLike,
-    *,
-    delta: float = 1e-3,
-    name: str | None = None,
+    certificates: Sequence[Claim], labels: ArrayLike, radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
 ) -> Curve:
     """Return the share of inputs that are predicted right and certified to at least each radius.
 

@@ -64,11 +64,7 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
 
 
 def sweep_runs(
-    folders: Sequence[str | Path],
-    grid: Grid,
-    out: Path,
-    *,
-    progress: Callable[[int, int], None] | None = None,
+    folders: Sequence[str | Path], grid: Grid, out: Path, *, progress: Callable[[int, int], None] | None = None
 ) -> list[Certified[Claim]]:
     """Certify runs in every cell of a grid, keep all certificates in the table ``out``, and return the cells.
 
@@ -89,11 +85,7 @@ def sweep_runs(
 
 
 def sweep(
-    tasks: Sequence[Task],
-    grid: Grid,
-    table: SweepTable,
-    *,
-    progress: Callable[[int], None] | None = None,
+    tasks: Sequence[Task], grid: Grid, table: SweepTable, *, progress: Callable[[int], None] | None = None
 ) -> int:
     """Certify the cells that are missing from ``table``, save it, and return how many those were.
 
