@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from buckler.errors import ClassifierError, InvalidInput
-from buckler.records import REST
 from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian
+from buckler.records import REST
 from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
 from buckler.sampling.batches import Piece, Request
