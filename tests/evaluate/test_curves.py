@@ -130,13 +130,6 @@ def test_grid_covers_the_top_in_few_even_steps(top: float, cells: int) -> None:
     assert np.diff(grid) == pytest.approx(grid[1], rel=1e-6)
 
 
-def certificates() -> list[buckler.Certificate]:
-    counts = np.array([[1000, 0], [950, 50], [500, 500], [20, 980]])
-    made = buckler.certify_counts(counts, sigma=1.0, label=[0, 0, 0, 1], method="bonferroni")
-    assert isinstance(made, list)
-    return made
-
-
 def test_histogram_counts_every_certificate_once() -> None:
     made = certificates()
     edges = [0.0, made[1].radius, made[0].radius]
@@ -149,7 +142,7 @@ def test_histogram_counts_every_certificate_once() -> None:
     assert bare.unlabelled.tolist() == [0, 3]
 
 
-def test_bad_input() -> None:
+def test_bad_edges() -> None:
     with pytest.raises(buckler.InvalidInput, match="edges"):
         radius_histogram(certificates(), None, [0.0, 0.0])
     with pytest.raises(buckler.InvalidInput, match="labels"):
