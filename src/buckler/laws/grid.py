@@ -63,7 +63,6 @@ class GridGaussian:
     idealised: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        """Refuse a sigma that is not above zero, and a step that is no simple fraction."""
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
         object.__setattr__(self, "step", check_positive("step", self.step))
         if float(self.fraction) != self.step:

@@ -80,7 +80,6 @@ class Splitting(L1Law):
     name: ClassVar[str] = "splitting"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda without a whole number of offsets."""
         offsets_of(self.lam)
 
     @property
@@ -122,7 +121,6 @@ class DerandomizedSplitting(Splitting):
     draws: ClassVar[Draws] = "numbers"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda without a whole number of offsets."""
         offsets_of(self.lam)
         object.__setattr__(self, "template", check_whole("template", self.template, 0, 2**53))
 

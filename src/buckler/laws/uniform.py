@@ -108,7 +108,6 @@ class Uniform(L1Law):
     name: ClassVar[str] = "uniform"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda that is not a whole number of steps and a half."""
         if float(self.grid) != check_positive("step", self.step):
             raise InvalidInput(f"step must be a fraction with a denominator of at most 1000000; got {show(self.step)}")
         if not check_positive("lam", self.lam) / self.step <= MOST_STEPS:

@@ -54,7 +54,6 @@ class Blocks:
         self._stops: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the blocks."""
         group = self._spec.drawn_together
         for start, stop in self._missing:
             first = start

@@ -61,7 +61,6 @@ class Interrupted(KeyboardInterrupt):
     """An interrupt, with what was done before it."""
 
     def __init__(self, summary: Summary) -> None:
-        """Keep the summary."""
         super().__init__()
         self.summary = summary
 

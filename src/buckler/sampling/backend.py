@@ -45,31 +45,24 @@ class Backend(Protocol):
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs, one address each, and an empty tally of ``slots`` places."""
-        ...
 
     def logits(self, part: Batch) -> Any:
         """Return checked logits of these draws, one row each."""
-        ...
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count each row's vote at ``slots[row] + class``."""
-        ...
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Wait, and return how many rows of each input had a NaN or Inf, and the scores since last time."""
-        ...
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
         """Return the votes, and the sums of scores of each input where they were asked for."""
-        ...
 
     def release(self) -> None:
         """Give memory back after running out of it."""
-        ...
 
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places, and how many of them gave other bits."""
-        ...
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
@@ -87,7 +80,6 @@ class HostBackend:
     rows = 1
 
     def __init__(self, classifier: Classifier, *, law: Law, num_classes: int, workers: int | None = None) -> None:
-        """Run ``classifier`` under noise that follows ``law``."""
         self._classifier = classifier
         self._m = num_classes
         self._one_shape = law.idealised is None

@@ -102,7 +102,6 @@ class PhiloxNoise:
     """
 
     def __init__(self) -> None:
-        """Start with no open block."""
         self._open: Address | None = None
         self._position = 0
         self._generator = np.random.Generator(np.random.Philox(key=0))

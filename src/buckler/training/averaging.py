@@ -16,7 +16,6 @@ class WeightAverage:
     """An exponential average of a network's parameters; early on a plain one, so that the start is forgotten."""
 
     def __init__(self, network: nn.Module) -> None:
-        """Start at the network's present weights."""
         self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
         self.updates = 0
 

@@ -43,7 +43,6 @@ class Descent:
     """
 
     def __init__(self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor) -> None:
-        """Start from the network's present weights."""
         self.config, self.task, self.network, self.images, self.labels = config, task, network, images, labels
         self.device = next(network.parameters()).device
         self.batch = min(config.batch_size, len(images))

@@ -18,11 +18,9 @@ class Task(Protocol):
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return what the network sees of these images."""
-        ...
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of the network's answers."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
