@@ -336,7 +336,8 @@ def test_bad_certificates_are_refused(change: dict[str, Any], word: str) -> None
 
 def test_inputs_without_names_are_numbered_where_there_are_several() -> None:
     options: Any = {"sigma": 0.5, "limit": "hoeffding", "margin": "probability"}
-    assert certify_scores(ROWS, label=0, **options).id == "input"
-    assert certify_scores(ROWS[None], label=[0], **options)[0].id == "input"
-    several = certify_scores(np.stack([ROWS, ROWS]), label=[0, 0], **options)
-    assert [certificate.id for certificate in several] == ["input 0", "input 1"]
+    alone: Any = certify_scores(ROWS, label=0, **options)
+    one: Any = certify_scores(ROWS[None], label=[0], **options)
+    several: Any = certify_scores(np.stack([ROWS, ROWS]), label=[0, 0], **options)
+    names = [alone.id, one[0].id, *(certificate.id for certificate in several)]
+    assert names == ["input", "input", "input 0", "input 1"]
