@@ -16,7 +16,7 @@ from buckler.errors import ClassifierError
 from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, words
+from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise
 from buckler.sampling.replay import Replay
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
 
@@ -157,6 +157,9 @@ def _bits(values: AnyArray) -> AnyArray:
 WORTH_A_THREAD = 1 << 16
 """Numbers in a block below which handing it to a thread costs more than making it."""
 
+WORDS_AT_A_TIME = 1 << 21
+"""Words held at a time, 16 megabytes, unless those of one row are more: fresh memory is slower than what is reused."""
+
 
 class NoisyCopies:
     """Makes batches of noisy copies on the host, whole blocks side by side in threads: as the law says.
@@ -196,19 +199,22 @@ class NoisyCopies:
     def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
         if self._from_words is not None:
             law = self._from_words
-            rows[...] = law.noisy(x, words_for(law, address, len(rows), x.shape, low))
+            step = max(1, WORDS_AT_A_TIME // law.words(x.shape))
+            for a in range(0, len(rows), step):
+                some = rows[a : a + step]
+                some[...] = law.noisy(x, words_for(law, noise, address, (len(some), *x.shape), low + a))
             return
         noise.fill(rows, address, low)
         rows *= self._spread
         rows += x
 
 
-def words_for(law: WordLaw, address: Address, rows: int, shape: tuple[int, ...], low: int) -> WordArray:
-    """Return what a law makes copies ``[low, low + rows)`` of a block from: addressed words, or their numbers."""
+def words_for(law: WordLaw, noise: PhiloxNoise, address: Address, shape: tuple[int, ...], low: int) -> WordArray:
+    """Return what a law makes copies ``[rows, ...]`` from row ``low`` of a block from: words, or their numbers."""
     if law.draws == "numbers":
         first = address.block * NOISE_BLOCK + low
-        return np.arange(first, first + rows, dtype=np.uint64)[:, None]
-    return words(address, rows, law.words(shape), low)
+        return np.arange(first, first + shape[0], dtype=np.uint64)[:, None]
+    return noise.words(address, shape[0], law.words(shape[1:]), low)
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:
