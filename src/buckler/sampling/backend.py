@@ -21,7 +21,7 @@ from buckler.sampling.replay import Replay
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
     """Which scores to bring back, and how to make them: all columns, or those named for each input and the rest."""
 
