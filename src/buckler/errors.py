@@ -35,7 +35,6 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
     """An optional part is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        """Say which package is missing and how to install it."""
         super().__init__(f"{package} is needed here; install it with: pip install 'buckler[{extra}]'")
         self._named = (package, extra)
 

@@ -11,7 +11,7 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.laws import GridGaussian, named, parse, settled
+from buckler.laws import GridGaussian, Splitting, Uniform, grid, named, parse, settled
 from buckler.laws.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
@@ -75,6 +75,27 @@ def test_noisy_copies_are_points_of_the_grid() -> None:
     assert np.array_equal(clipped, LAW.values(np.clip(LAW.indices(copies), 0, 255)))
     assert clipped.min() == 0.0
     assert clipped.max() == 1.0
+
+
+def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
+    ends = np.array([[0], [(1 << 64) - 1]], dtype=np.uint64)
+    for law in (LAW, Uniform(99.5 / 255)):
+        reach = (law.count if isinstance(law, Uniform) else len(law.thresholds)) // 2
+        for at in (*range(-900, 1200, 100), -50_000, 50_000):
+            both = np.repeat(ends, 2, axis=1)
+            found = law.noisy(LAW.values(np.array([at, at + 600])), both)
+            expected = np.array([[at - reach, at + 600 - reach], [at + reach, at + 600 + reach]])
+            assert np.array_equal(found, LAW.values(expected)), (law, at)
+
+
+@pytest.mark.parametrize("law", [LAW, GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5)])
+def test_copies_do_not_depend_on_how_many_are_made_at_a_time(law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
+    drawn = words(Address(3, "x", "estimation"), 50, 6)
+    whole = law.noisy(x, drawn)
+    for few in (0, 7, 100):
+        monkeypatch.setattr(grid, "AT_A_TIME", few)
+        assert np.array_equal(law.noisy(x, drawn), whole)
 
 
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:

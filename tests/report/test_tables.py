@@ -9,15 +9,7 @@ from rich.console import Console
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.tables import (
-    TextTable,
-    accuracy_rows,
-    gain,
-    print_whole,
-    to_csv,
-    to_latex,
-    to_markdown,
-)
+from buckler.report.tables import TextTable, accuracy_rows, gain, print_whole, to_csv, to_latex, to_markdown
 from buckler.rounding import rounded_down
 
 MARGINS = np.arange(0.5, 5.0, 0.5)

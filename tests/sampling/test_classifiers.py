@@ -295,10 +295,7 @@ def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             resolve_model(bad)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}],
-)
+@pytest.mark.parametrize("change", [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}])
 def test_bad_settings_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         as_classifier(network(), **change)

@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from buckler.cli import options
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
@@ -28,22 +29,18 @@ from buckler.waiting import bar
 
 def certify(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
-    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
+    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
     method: Annotated[
-        str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
+        str, option("exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
     ] = "exact",
-    margin: Annotated[
-        str | None, typer.Option(help="quantile or probability.", show_default="what the law has")
-    ] = None,
+    margin: Annotated[str | None, option("quantile or probability.", "what the law has")] = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the certificates to this Parquet file.", show_default="none")
-    ] = None,
+    out: Annotated[Path | None, option("Write the certificates to this Parquet file.", "none")] = None,
     tsv: options.Tsv = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    as_json: Annotated[bool, option("Print the certificates as JSON lines.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.

@@ -5,11 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from buckler.certify.forecast import CENTRE, SPREAD
-from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
+from buckler.cli import options
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import check_whole
 from buckler.runs.plan import pilot_top
@@ -20,23 +20,20 @@ RADIUS = 0.5
 
 
 def plan(
-    inputs: Annotated[int, typer.Option(help="Inputs to certify.")],
-    classes: Annotated[int, typer.Option(help="Classes of the model.")],
-    n: Annotated[int, typer.Option(help="Estimation draws for each input.")],
-    rate: Annotated[float, typer.Option(help="Draws a second of one device, as buckler sample shows it.")],
-    n0: Annotated[int, typer.Option(help="Selection draws for each input.")] = 100,
-    gpus: Annotated[int, typer.Option(help="Devices to share the work.")] = 1,
-    sigma: Annotated[float, typer.Option(help="For the any-time forecast: the noise.")] = 0.5,
-    target_radius: TargetOption = None,
-    radii: RadiiOption = None,
-    radii_to: RadiiToOption = None,
-    step: StepOption = None,
-    alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
-    like: Annotated[
-        Path | None,
-        typer.Option(help="Certificates of a pilot run (Parquet).", show_default="a typical data set"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    inputs: Annotated[int, option("Inputs to certify.")],
+    classes: Annotated[int, option("Classes of the model.")],
+    n: Annotated[int, option("Estimation draws for each input.")],
+    rate: Annotated[float, option("Draws a second of one device, as buckler sample shows it.")],
+    n0: Annotated[int, option("Selection draws for each input.")] = 100,
+    gpus: Annotated[int, option("Devices to share the work.")] = 1,
+    sigma: Annotated[float, option("For the any-time forecast: the noise.")] = 0.5,
+    target_radius: options.TargetRadius = None,
+    radii: options.Radii = None,
+    radii_to: options.RadiiTo = None,
+    step: options.Step = None,
+    alpha: Annotated[float, option("For the any-time forecast: error probability.")] = 1e-3,
+    like: Annotated[Path | None, option("Certificates of a pilot run (Parquet).", "a typical data set")] = None,
+    as_json: Annotated[bool, option("Print the plan as JSON.", name="--json")] = False,
 ) -> None:
     """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
@@ -52,7 +49,7 @@ def plan(
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --radii-to 1.5 --step 0.25
     """
     check_whole("gpus", gpus, 1)
-    asked = radii_from(target_radius, radii, radii_to, step) or (RADIUS,)
+    asked = options.radii_from(target_radius, radii, radii_to, step) or (RADIUS,)
     top = None if like is None else pilot_top(like)
     made = make_plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, radii=asked,

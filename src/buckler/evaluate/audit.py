@@ -49,7 +49,6 @@ class Audit:
         return self.miss <= self.alpha * (1.0 + 1e-9)
 
     def __str__(self) -> str:
-        """Return the finding in one line."""
         p = ", ".join(f"{x:.6g}" for x in self.truth)
         classes = "any m" if self.collapsed else f"m={self.num_classes}"
         return (

@@ -114,15 +114,12 @@ class Attacked(Protocol):
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
         """Return votes, scores and gradients: see ``evaluate.attacks.Looking``."""
-        ...
 
     def count(self, points: Points, names: Sequence[str], n: int) -> IntArray:
         """Return the votes of so many draws at points, in the stream ``attack``."""
-        ...
 
     def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> None:
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +134,6 @@ class Refuting:
     attack: "Attack | None" = None
 
     def __post_init__(self) -> None:
-        """Refuse a law whose norm the search does not know, and impossible levels and distances."""
         if self.law.name not in SEARCHED or self.law.norm != "l2":
             known = ", ".join(sorted(SEARCHED))
             raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")

@@ -31,7 +31,6 @@ class Monomial:
     exponents: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a coefficient that is not positive."""
         if not self.coefficient > 0.0:
             raise InvalidInput(f"coefficient of a monomial must be above 0; got {self.coefficient}")
 
@@ -55,7 +54,6 @@ class Signomial:
         )
 
     def __len__(self) -> int:
-        """Return the number of monomials."""
         return len(self.logs)
 
     def _terms(self, x: FloatArray) -> FloatArray:

@@ -33,7 +33,6 @@ class TextTable:
     names: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse rows of another length than the header."""
         for row in self.rows:
             if len(row) != len(self.header):
                 raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")

@@ -31,7 +31,6 @@ class CudaNoise:
     """
 
     def __init__(self, device: str) -> None:
-        """Make a generator on ``device``."""
         self._generator = torch.Generator(device=device)
         self._open: Address | None = None
         self._block = torch.empty(0)
@@ -60,15 +59,8 @@ class TorchBackend:
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(
-        self,
-        classifier: Classifier,
-        *,
-        law: Law,
-        num_classes: int,
-        noise: NoiseKind,
-        workers: int | None = None,
+        self, classifier: Classifier, *, law: Law, num_classes: int, noise: NoiseKind, workers: int | None = None
     ) -> None:
-        """Run ``classifier`` under noise that follows ``law``."""
         self._device = torch.device(classifier.device)
         if noise == "cuda" and self._device.type != "cuda":
             raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")

@@ -30,7 +30,6 @@ class Prepared(nn.Module):
     """``model`` behind its processor: images in [0, 1] of any size -> what the model says of them."""
 
     def __init__(self, model: nn.Module, processor: Processor) -> None:
-        """Hold both; mean and std are buffers that travel with the model."""
         super().__init__()
         self.model, self.processor = model, processor
         self.register_buffer("mean", torch.tensor(processor.mean or (0.0,), dtype=torch.float32))

@@ -24,7 +24,6 @@ class NormalizedModule(nn.Module):
     """``x -> model((x - mean) / std)``, the normalisation a part of the model."""
 
     def __init__(self, model: nn.Module, mean: AnyArray, std: AnyArray) -> None:
-        """Hold the model, and mean and std as buffers that travel with it."""
         super().__init__()
         self.model = model
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
