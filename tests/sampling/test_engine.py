@@ -208,7 +208,8 @@ def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
     requests, same = [Request(i, 0, 40) for i in range(5)], KeptScores(lambda logits: logits, sums=True)
 
     def draw() -> tuple[AnyArray, AnyArray, AnyArray]:
-        engine, rows = Engine(as_classifier(RowwiseModule(), num_classes=4), sigma=0.7, batch_size=128), []
+        engine = Engine(as_classifier(RowwiseModule(), num_classes=4), sigma=0.7, batch_size=128)
+        rows: list[AnyArray] = []
         with engine.session():
             tally = engine.draw(X, IDS, "estimation", requests, keep=same, sink=rows.append)
         assert tally.sums is not None

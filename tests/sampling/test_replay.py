@@ -107,7 +107,8 @@ def test_what_was_found_is_said_also_of_scores_and_after_an_interrupt() -> None:
 
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
-    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64, shard_inputs=1)
+    how: dict[str, Any] = {"sigma": 0.25, "law": "grid", "batch_size": 64, "shard_inputs": 1}
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, **how)
     data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
