@@ -1,9 +1,11 @@
 """The number that breaks ties: uniform, the input's own, and the same for ever."""
 
 import numpy as np
+import pytest
 from scipy.stats import kstest
 
 from buckler.certify.ties import tie_breaker
+from buckler.errors import InvalidInput
 
 
 def test_numbers_are_uniform_on_the_unit_interval() -> None:
@@ -18,3 +20,10 @@ def test_numbers_are_uniform_on_the_unit_interval() -> None:
 
 def test_a_certificate_can_be_made_again() -> None:
     assert (tie_breaker(0, "a").hex(), tie_breaker(7, "é").hex()) == ("0x1.68e638fde6795p-1", "0x1.f8d8193589cfcp-2")
+
+
+def test_seeds_from_both_sides() -> None:
+    assert 0.0 <= tie_breaker(2**53, "a") < 1.0
+    for seed in (-1, 2**53 + 1):
+        with pytest.raises(InvalidInput, match="seed"):
+            tie_breaker(seed, "a")

@@ -31,13 +31,14 @@ ROOMS = {
         "tests/runs/test_identity.py",
         "tests/test_frozen.py",
     ],
-    "src/buckler/sampling/": ["tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
+    "src/buckler/sampling/": ["tests/test_frozen.py", "tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
 """Where the tests of a room lie, those first that take no time."""
 
 TESTED_BY = {
     "draws": "continuous",
     "first_margin": "l1",
+    "protocol": "executors",
     "thresholds": "grid",
     "uniform": "l1",
     "vote_limits": "discrete",
