@@ -14,6 +14,7 @@ from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
 from buckler.sampling.batches import Piece, Request
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.device import TorchBackend
 from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
@@ -196,6 +197,37 @@ def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
 
     with pytest.raises(ClassifierError, match="single row"):
         draw_counts(never, X[0], n=3, seed=0, stream="estimation", input_id="a", **options)
+
+
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Whatever is sent to the device may find it full: what a batch has left by then must not count."""
+    send, sent = TorchBackend._send, 0
+    requests, same = [Request(i, 0, 40) for i in range(5)], KeptScores(lambda logits: logits, sums=True)
+
+    def draw() -> tuple[AnyArray, AnyArray, AnyArray]:
+        engine = Engine(as_classifier(RowwiseModule(), num_classes=4), sigma=0.7, batch_size=128)
+        rows: list[AnyArray] = []
+        with engine.session():
+            tally = engine.draw(X, IDS, "estimation", requests, keep=same, sink=rows.append)
+        assert tally.sums is not None
+        return tally.counts, tally.sums, np.concatenate(rows)
+
+    def full(self: TorchBackend, values: IntArray) -> torch.Tensor:
+        nonlocal sent
+        sent += 1
+        if sent == at:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return send(self, values)
+
+    expected = draw()
+    monkeypatch.setattr(TorchBackend, "_send", full)
+    found = draw()
+    assert sent > at
+    assert found[2].shape == expected[2].shape
+    assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
 
 
 def test_progress_counts_every_draw_and_may_end_the_work() -> None:

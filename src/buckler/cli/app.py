@@ -21,13 +21,12 @@ from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.models import models
-from buckler.cli.options import option
+from buckler.cli.options import defaults_from, option
 from buckler.cli.plan import plan
 from buckler.cli.refute import refute
 from buckler.cli.report import report
 from buckler.cli.reproduce import reproduce
 from buckler.cli.sample import sample
-from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
 from buckler.cli.terminal import INTERRUPTED
 from buckler.cli.train import train

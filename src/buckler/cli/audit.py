@@ -20,8 +20,7 @@ from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.law_audit import audit_law
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
-from buckler.runs.own_law import law_named
-from buckler.runs.own_method import method_named
+from buckler.runs.own import law_named, method_named
 from buckler.types import FloatArray, IntArray, MarginKind
 from buckler.waiting import bar
 

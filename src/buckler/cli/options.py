@@ -9,6 +9,7 @@ import typer
 
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.files import check_plain
+from buckler.runs.opening import read_settings
 
 
 def option(text: str, default: str | None = None, *, name: str | None = None) -> Any:
@@ -106,3 +107,25 @@ def radii_from(
             f"--step must fit into --radii-to at least once and at most {MANY:,} times; got {show(step)}"
         )
     return tuple(float(size * k) for k in range(1, int(last / size) + 1))
+
+
+def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the defaults that a file gives to the options of each command, by parameter.
+
+    ``[certify]`` with ``alpha = 0.01`` is ``certify --alpha 0.01`` unless the option is given; a list is what the
+    command line separates by commas.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for command, table in read_settings(path, "settings").items():
+        if command not in commands or not isinstance(table, dict):
+            raise InvalidInput(f"--settings must hold tables named like commands; got {show(command)}")
+        flags = [(flag, parameter) for parameter in commands[command].params for flag in parameter.opts]
+        known = {flag.removeprefix("--"): parameter for flag, parameter in flags if flag.startswith("--")}
+        found[command] = {}
+        for key, value in table.items():
+            parameter = known.get(key.replace("_", "-"))
+            if parameter is None:
+                raise InvalidInput(f"{command} has no option --{key.replace('_', '-')}, which {path} sets")
+            joined = isinstance(value, list) and not parameter.multiple
+            found[command][parameter.name] = ",".join(map(str, value)) if joined else value
+    return found

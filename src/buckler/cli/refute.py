@@ -108,7 +108,7 @@ def refute(
         print(_summary(refuted.brackets))
     if refuted.same_model is False:
         print("buckler: the model answers otherwise than the one that was certified, or elsewhere", file=sys.stderr)
-    raised = alarm(refuted.brackets, delta)
+    raised = alarm(refuted.brackets, len(result.groups[0].certificates), delta)
     if raised is not None:
         print(f"buckler: {raised}", file=sys.stderr)
         if strict:

@@ -132,7 +132,7 @@ def train(
     )
     try:
         from buckler.training import denoising, gaussian
-        from buckler.training.fitting import checkpoint_path
+        from buckler.training.descent import checkpoint_path
     except ImportError as error:
         if error.name != "torch":
             raise

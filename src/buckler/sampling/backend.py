@@ -124,14 +124,19 @@ class HostBackend:
         if not finite.all():
             self._bad += np.bincount(inputs[~finite], minlength=len(self._bad))
             return
-        keep = self._keep
+        keep, rows, sums, places = self._keep, None, None, slots + logits.argmax(axis=1)
         if keep is not None:
             scores = np.asarray(keep.score(logits), dtype=np.float32)
             if keep.rows:
-                self._rows.append(scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest))
+                rows = scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
             if keep.sums:
-                np.add.at(self._sums, inputs, scores.astype(np.float64))
-        np.add.at(self._votes, slots + logits.argmax(axis=1), 1)
+                sums = scores.astype(np.float64)
+        # All is made before anything is counted: a batch for which memory runs out is drawn again.
+        np.add.at(self._votes, places, 1)
+        if rows is not None:
+            self._rows.append(rows)
+        if sums is not None:
+            np.add.at(self._sums, inputs, sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Return the counts of bad rows and the scores since last time."""
