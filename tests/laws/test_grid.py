@@ -11,7 +11,7 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.laws import GridGaussian, Splitting, Uniform, grid, named, parse, settled
+from buckler.laws import GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
 from buckler.laws.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
@@ -51,6 +51,28 @@ def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
     # Beyond them on either side less than one word is left.
     assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 64
     assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
+
+
+@pytest.mark.parametrize(
+    "unit", [Fraction(1, 510), Fraction(1, 64), Fraction(1, 37), Fraction(1, 32), Fraction(3, 7), 2]
+)
+def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
+    unit: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out of the series is bounded for these alone (F11). Here the series is the distance itself."""
+    centres: list[Fraction] = []
+
+    def distance(centre: Fraction) -> tuple[int, tuple[int, ...]]:
+        centres.append(centre)
+        return thresholds.ONE + 2 * thresholds.SLACK, (thresholds.ONE,)
+
+    monkeypatch.setattr(thresholds, "_anchor", distance)
+    found = [Fraction(tail - 2**64, 2**64) for tail in thresholds.tails(Fraction(unit))]
+    assert len(found) == int((thresholds.FARTHEST / unit + 1) / 2)
+    assert max(map(abs, found)) <= thresholds.SPACING / 2
+    # And not because there is an anchor for each: one serves all points that are near it.
+    assert centres == sorted(set(centres))
+    assert all(centre / thresholds.SPACING == centre // thresholds.SPACING for centre in centres)
 
 
 def test_the_guide_finds_what_the_thresholds_say() -> None:
@@ -112,8 +134,10 @@ def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
     for bad in (np.nan, np.inf, 1e30):
         with pytest.raises(buckler.InvalidInput, match="grid"):
             LAW.check_input(np.array([bad], dtype=np.float32))
-    with pytest.raises(buckler.InvalidInput, match="clipped range"):
-        GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([256])))
+    for low, high in ((3, 256), (-1, 4)):
+        with pytest.raises(buckler.InvalidInput, match=f"clipped range of 0 to 255 .* got {low} to {high} steps"):
+            GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([high, low])))
+    GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([255, 0])))
     with pytest.raises(buckler.InvalidInput, match="grid"):  # the neighbouring float is another one
         LAW.check_input(np.nextafter(LAW.values(np.array([77])), np.float32(1.0)))
     LAW.check_input(LAW.values(np.arange(-300, 600)))

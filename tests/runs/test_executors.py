@@ -10,7 +10,8 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.runs import executors
-from buckler.runs.executors import InProcess, Job, Step, StepContext, open_executor
+from buckler.runs.executors import Job, Step, StepContext, open_executor
+from buckler.runs.executors.protocol import InProcess
 from buckler.runs.identity import TIMES, Identity, expected_of, names_hash
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.datasets import from_arrays

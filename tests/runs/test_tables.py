@@ -14,10 +14,11 @@ from buckler.laws import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store import scores as store
 from buckler.runs.store import sweeps, tables
-from buckler.runs.store.certificates import LABEL, ORIGIN, read_labelled, write_certificates
+from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates
 from buckler.runs.store.decisions import BESIDE, DRAWN, Drawing, read_decisions, read_drawings, write_decisions
 from buckler.runs.store.refutations import SCHEMA, read_refutations, write_refutations
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
+from buckler.runs.store.tables import ORIGIN
 from buckler.runs.store.writer import _added, _foreign
 from buckler.types import AnyArray
 from tests.runs.victim import spec

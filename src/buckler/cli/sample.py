@@ -12,8 +12,7 @@ from buckler.cli.options import IN_SPEC, option
 from buckler.cli.terminal import interruptible, stop
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
-from buckler.runs.spec import values
-from buckler.runs.without_chance import with_draws
+from buckler.runs.spec import values, with_draws
 from buckler.sampling.environment import peak_memory
 from buckler.waiting import bar
 

@@ -70,11 +70,7 @@ def certified_accuracy(
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
-    truth = check_whole_array("labels", labels)
-    if truth.shape != (len(certificates),):
-        raise InvalidInput(
-            f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}"
-        )
+    truth = _labels(labels, len(certificates))
     right = [c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)]
     return _curve(certificates, np.array(right), radii, delta, name)
 
@@ -126,6 +122,13 @@ def margin_accuracy(
     grid = np.atleast_1d(check_float_array("margins", margins))
     level = alpha if sound else None
     return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))
+
+
+def _labels(labels: ArrayLike, inputs: int) -> IntArray:
+    truth = check_whole_array("labels", labels)
+    if truth.shape != (inputs,):
+        raise InvalidInput(f"labels must hold one class for each of {inputs} inputs; got shape {truth.shape}")
+    return truth
 
 
 def _curve(
@@ -190,9 +193,7 @@ def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | No
     grid = check_float_array("edges", edges)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0.0 or (np.diff(grid) <= 0.0).any():
         raise InvalidInput(f"edges must rise from 0; got {grid.tolist()}")
-    truth = None if labels is None else check_whole_array("labels", labels)
-    if truth is not None and truth.shape != (len(certificates),):
-        raise InvalidInput(f"labels must hold one class for each of {len(certificates)} inputs; got {truth.shape}")
+    truth = None if labels is None else _labels(labels, len(certificates))
     counts = {kind: np.zeros(grid.size - 1, dtype=np.int64) for kind in ("right", "wrong", "unlabelled")}
     for i, certificate in enumerate(certificates):
         if certificate.predicted is None:

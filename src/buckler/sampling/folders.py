@@ -15,13 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, show
-from buckler.files import checksum, parse_json, read_text
+from buckler.files import checksum
 from buckler.sampling.diffusion import Diffusion, schedule
-from buckler.sampling.processors import Processor, read_processor
+from buckler.sampling.processors import Processor, read_processor, read_settings
 from buckler.sampling.weights import weight_files
-
-LARGEST_CONFIG = 1 << 20
-"""Bytes of a file of settings, at most."""
 
 SCHEDULE = "scheduler_config.json"
 
@@ -84,11 +81,11 @@ def load_diffusers(folder: Path) -> tuple[Diffusion, dict[str, str]]:
     unet = folder / "unet" if (folder / "unet" / "config.json").is_file() else folder
     places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
     found = next((path for path in places if path.is_file()), None)
-    settings = {} if found is None else _settings(found)
+    settings = {} if found is None else read_settings(found)
     if found is None:
         text = f"{folder} has no {SCHEDULE}; the schedule is taken to be that of DDPM, linear from 1e-4 to 0.02"
         warnings.warn(text, BucklerWarning, stacklevel=2)
-    config = _settings(unet / "config.json") if (unet / "config.json").is_file() else {}
+    config = read_settings(unet / "config.json") if (unet / "config.json").is_file() else {}
     if config and config.get("_class_name") != "UNet2DModel":
         raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
     if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
@@ -129,13 +126,3 @@ def _without_bars(package: str) -> Iterator[None]:
     finally:
         if shown:
             log.enable_progress_bar()
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = parse_json(read_text(path, LARGEST_CONFIG))
-    except (OSError, ValueError) as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem}") from None
-    if not isinstance(settings, dict):
-        raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
-    return settings
