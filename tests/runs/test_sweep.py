@@ -179,7 +179,7 @@ def _other(folder: Path) -> Path:
 
 
 def test_a_run_drawn_anew_from_other_inputs_is_certified_anew(tmp_path: Path) -> None:
-    """The same names, labels and settings, and a model that answers alike where it is asked: other votes all the same."""
+    """The same names, labels and settings, and a model that answers alike where it is asked: other votes."""
     x = np.linspace(0.0, 1.0, 20, dtype=np.float32)[:, None]
     how = RunSpec(model="m", data="d", sigma=0.25, num_classes=2, n=100)
     classifier = as_classifier(lambda batch: np.stack([batch[:, 0] - 0.5, 0.5 - batch[:, 0]], axis=1), num_classes=2)
