@@ -10,6 +10,7 @@ import pytest
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
+from buckler.laws import Gaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.imported import import_log
 from buckler.runs.interop import Log, Origin, read_log, write_log
@@ -285,3 +286,11 @@ def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> 
         certificates, _ = certify_evidence(open_evidence(tmp_path / "run"), alpha=alpha, method="top_class")
         own = np.maximum(radius_of(votes, n, alpha, sigma), 0.0)
         assert (np.array([c.radius for c in certificates]) <= own * (1.0 + 1e-12)).all()
+
+
+def test_a_log_holds_plain_l2_radii_alone(tmp_path: Path) -> None:
+    """It has no place for the scale of an ellipsoid: read again, such a radius would be a ball's."""
+    made = certify_counts([[990, 10]], law=Gaussian(scale=[0.5, 0.25]), label=[0], ids=["0"])
+    assert isinstance(made, list)
+    with pytest.raises(InvalidInput, match="scaled l2"):
+        write_log(tmp_path / "log.tsv", made, [0])
