@@ -89,7 +89,10 @@ class InPlace(Net):
         return self.place.copy_(super().forward(x))
 
 
-@pytest.mark.parametrize("model", [InPlace(), lambda batch, net=InPlace(): net(torch.from_numpy(batch)).numpy()])
+NET = InPlace()
+
+
+@pytest.mark.parametrize("model", [NET, lambda batch: NET(torch.from_numpy(batch)).numpy()])
 def test_votes_are_those_of_the_batch_and_not_of_its_replay(model: Any) -> None:
     """Rows that are run again come in another order and among others: their answers must not take the votes' place."""
     engine, plain = (Engine(as_classifier(each, num_classes=2), law=LAW, batch_size=32) for each in (model, Net()))

@@ -93,8 +93,8 @@ def import_log(
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
     if out is not None and not log.origins and (n is None or sigma is None):
         raise InvalidInput(
-            "n and sigma must be given for votes to be written: a log fits many, and what is certified from others does "
-            "not hold"
+            "n and sigma must be given for votes to be written: a log fits many, and what is certified from others "
+            "does not hold"
         )
     if log.origins:
         claim = fit_as_stated(log)
