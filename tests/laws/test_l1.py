@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.evaluate.law_audit import covers, distribution
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.laws.grid import values_of
 from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
+from tests.evaluate.test_law_audit import worst_margin
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
