@@ -65,6 +65,10 @@ class L1Law(FirstMarginLaw):
         del kind
         return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
+    def values(self, steps: AnyArray) -> Float32Array:
+        """Return the float32 of whole numbers of steps."""
+        return values_of(steps, self.grid)
+
     def price(self, dimension: int, draws: int) -> float:
         """Return the total variation distance between what is drawn and the law, rounded up (T26)."""
         return exact.uniform_price(self.count, dimension * draws)
