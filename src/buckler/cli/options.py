@@ -29,15 +29,15 @@ LawOption = Annotated[
     str | None,
     typer.Option(
         "--law",
-        help="grid:step=1/255, uniform:lam=0.5, splitting:lam=2.5, derandomized-splitting:lam=2.5, "
-        "ablation:keep=75,pixels=1024; see docs/laws.md.",
+        help="NAME:KEY=VALUE,... as in splitting:lam=2.5; others are grid, uniform, derandomized-splitting and "
+        "ablation, see docs/laws.md.",
         show_default="gaussian",
     ),
 ]
 Denoiser = Annotated[
     str | None,
     typer.Option(
-        help="Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory.",
+        help="Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.",
         show_default="none",
     ),
 ]

@@ -31,7 +31,7 @@ def sample(
     model: Annotated[
         str | None,
         typer.Option(
-            help="package.module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.",
+            help="module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.",
             show_default=IN_SPEC,
         ),
     ] = None,

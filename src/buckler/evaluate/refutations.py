@@ -125,6 +125,13 @@ class Attacked(Protocol):
         ...
 
 
+def check_searched(law: Law) -> None:
+    """Refuse a law whose norm the search does not know."""
+    if law.name not in SEARCHED or law.norm != "l2":
+        known = " or ".join(sorted(SEARCHED))
+        raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {law.describe()}")
+
+
 @dataclass(frozen=True, slots=True)
 class Refuting:
     """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack."""
@@ -138,9 +145,7 @@ class Refuting:
 
     def __post_init__(self) -> None:
         """Refuse a law whose norm the search does not know, and impossible levels and distances."""
-        if self.law.name not in SEARCHED or self.law.norm != "l2":
-            known = ", ".join(sorted(SEARCHED))
-            raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")
+        check_searched(self.law)
         check_alpha(self.alpha)
         check_whole("max_n", self.max_n, 1)
         if not self.reach > 0.0:

@@ -64,13 +64,9 @@ def accuracy_rows(curves: Sequence[Curve], *, baseline: Curve | None = None, sym
         if baseline is not None and curve is not baseline:
             pairs = zip(baseline.accuracy, curve.accuracy, strict=True)
             rows.append((f"gain over {baseline.name}", "", *(gain(float(a), float(b)) for a, b in pairs)))
-    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius {symbol}"
+    norm = "" if curves[0].norm in {None, "l2"} else f" ({curves[0].norm})"
+    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius {symbol}{norm}"
     return TextTable(header, tuple(rows), caption)
-
-
-def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
-    """Return certified accuracy against radius, one row a method, for the terminal."""
-    return to_rich(accuracy_rows(curves), title)
 
 
 def to_rich(table: TextTable, title: str = "") -> Table:
@@ -84,9 +80,9 @@ def to_rich(table: TextTable, title: str = "") -> Table:
     return made
 
 
-def print_whole(console: Console, table: TextTable) -> None:
+def print_whole(console: Console, table: TextTable, title: str = "") -> None:
     """Print a table without losing a digit: a terminal too narrow for its lines wraps them."""
-    made, before = to_rich(table), console.width
+    made, before = to_rich(table, title), console.width
     widest = console.measure(made, options=console.options.update(max_width=_WIDEST)).maximum
     console.width = max(before, widest)
     try:
