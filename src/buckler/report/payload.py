@@ -119,8 +119,9 @@ def _bracket_chart(curve: BracketCurve | None, norm: str | None) -> dict[str, An
 def _bracket(curve: BracketCurve | None) -> list[dict[str, float]] | None:
     if curve is None:
         return None
-    both = zip(curve.radii.tolist(), curve.certified.tolist(), curve.refuted.tolist(), strict=True)
-    return [{"radius": r, "certified": low, "refuted": high} for r, low, high in both]
+    columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
+    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def _after(start: int | None, run: RunPage) -> int | None:
