@@ -35,8 +35,5 @@ class ReadmeHook(MetadataHookInterface):
         """Add what depends on the address to the metadata."""
         repository = os.environ.get("BUCKLER_REPOSITORY", "").rstrip("/")
         text = (Path(self.root) / "README.md").read_text(encoding="utf-8")
-        metadata["readme"] = {
-            "content-type": "text/markdown",
-            "text": described(text, repository, metadata["version"]),
-        }
+        metadata["readme"] = {"content-type": "text/markdown", "text": described(text, repository, metadata["version"])}
         metadata["urls"] = {"Source": repository, "Issues": f"{repository}/issues"} if repository else {}

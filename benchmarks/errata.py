@@ -19,10 +19,7 @@ from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin
 from buckler.certify.registry import find
 from buckler.evaluate.audit import CountsBound, audit_discrete
-from buckler.paper.continuous import (
-    published_bernstein_lower,
-    published_margin_variable,
-)
+from buckler.paper.continuous import published_bernstein_lower, published_margin_variable
 from buckler.paper.curve import curve_infimum, upper_region
 from buckler.paper.discrete import (
     published_bisection,

@@ -13,6 +13,7 @@ With votes (``--n`` draws, 0 for none): the same draws certified by the exact li
 
 import argparse
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -34,24 +35,33 @@ TOGETHER = 50
 
 
 def votes(classifier: Classifier, data: Dataset, law: Law, stream: Any, n: int, rows: int) -> Any:
-    """Return the votes of n copies of every input."""
+    """Return the votes of n copies of every input, and print their rate; what is compiled first is not in it."""
     engine = Engine(classifier, law=law, seed=0, batch_size=rows)
     found = []
     with engine.session():
+        engine.votes(data.load(0, 1), data.ids[:1], stream, min(n, 2 * rows))
+        start = time.perf_counter()
         for first in range(0, len(data), TOGETHER):
             last = min(first + TOGETHER, len(data))
             found.append(engine.votes(data.load(first, last), data.ids[first:last], stream, n))
+            took = time.perf_counter() - start
+            print(f"{last} images x {n:,} copies in {took:.1f} s, {last * n / took:,.0f} a second", flush=True)
     return np.concatenate(found)
 
 
-def accuracies(certificates: list[Certificate], labels: Any) -> list[float]:
-    """Return the certified accuracy at each radius."""
-    curve = certified_accuracy(certificates, labels, RADII)
-    return [float(value) for value in curve.accuracy]
+def row(name: str, values: Sequence[float]) -> None:
+    """Print a row of the table."""
+    cells = (f"{value:>8.3f}" if np.isfinite(value) else f"{'':>8}" for value in values)
+    print(f"{name:<36}" + "".join(cells), flush=True)
+
+
+def accuracies(name: str, certificates: list[Certificate], labels: Any) -> None:
+    """Print the certified accuracy at each radius."""
+    row(name, [float(value) for value in certified_accuracy(certificates, labels, RADII).accuracy])
 
 
 def main() -> None:
-    """Draw, certify, print a table."""
+    """Draw, certify, print a table, each row as soon as it is there."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help=".npz file with x_test and y_test, or a CIFAR-10 folder")
     parser.add_argument("--model", default="resnet110", help="architecture of the weights")
@@ -73,32 +83,23 @@ def main() -> None:
     )  # fmt: skip
     data = open_dataset(options.data).select(every=options.every, limit=options.limit)
     labels = data.labels
-    rows: dict[str, list[float]] = {"published, best lambda": [PUBLISHED.get(radius, np.nan) for radius in RADII]}
-    start = time.perf_counter()
     law = DerandomizedSplitting(options.lam)
     counts = votes(classifier, data, law, "estimation", law.total, options.batch_size)
-    took = time.perf_counter() - start
-    print(f"{len(data)} images x {law.total:,} copies in {took:.1f} s, {len(data) * law.total / took:,.0f} a second")
-    rows["without chance, alpha 0"] = accuracies(certify_counts(counts, law=law), labels)
+    print(f"certified accuracy at l1 radius, lambda {options.lam:g}, alpha {options.alpha:g} for votes")
+    print(f"{'':<36}" + "".join(f"{radius:>8.1f}" for radius in RADII))
+    row("published, best lambda", [PUBLISHED.get(radius, np.nan) for radius in RADII])
+    accuracies("without chance, alpha 0", list(certify_counts(counts, law=law)), labels)
     if options.n:
         chance, d = Splitting(options.lam), int(data.load(0, 1)[0].size)
-        start = time.perf_counter()
         first = votes(classifier, data, chance, "selection", 100, options.batch_size)
         drawn = votes(classifier, data, chance, "estimation", options.n, options.batch_size)
-        took = time.perf_counter() - start
-        print(f"{len(data)} images x {options.n + 100:,} draws in {took:.1f} s, a second: "
-              f"{len(data) * (options.n + 100) / took:,.0f}")  # fmt: skip
         for method, name in (("exact", "first margin"), ("top_class", "2 lambda (p_A - 1/2)")):
             made = certify_counts(
                 drawn, law=chance, dimension=d, selection=first, margin="probability", method=method,
                 alpha=options.alpha,
             )  # fmt: skip
-            rows[f"votes, {name}"] = accuracies(made, labels)
-            rows[f"mean radius, {name}"] = [float(np.mean([one.radius for one in made]))]
-    print(f"certified accuracy at l1 radius, lambda {options.lam:g}, alpha {options.alpha:g} for votes")
-    print(f"{'':<36}" + "".join(f"{radius:>8.1f}" for radius in RADII))
-    for name, values in rows.items():
-        print(f"{name:<36}" + "".join(f"{value:>8.3f}" if np.isfinite(value) else f"{'':>8}" for value in values))
+            accuracies(f"votes, {name}", list(made), labels)
+            row(f"mean radius, {name}", [float(np.mean([one.radius for one in made]))])
 
 
 if __name__ == "__main__":

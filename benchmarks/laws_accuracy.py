@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--out", default="accuracy")
     options = parser.parse_args()
     print("| sigma | " + " | ".join(f"r = {step:g} sigma" for step in STEPS) + " | run again, other bits |")
-    print("|---|" + "---|" * (len(STEPS) + 1))
+    print("|---|" + "---|" * (len(STEPS) + 1), flush=True)
     for sigma in options.sigma or SIGMAS:
         before, _, _ = right(sigma, "gaussian", options)
         after, (compared, differed), images = right(sigma, "grid", options)

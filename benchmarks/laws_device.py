@@ -2,13 +2,11 @@
 
     python benchmarks/laws_device.py --device cuda
     python benchmarks/laws_device.py --device cuda --arch resnet50 --n 4000 --skip-draws
-    python benchmarks/laws_device.py --device cpu --arch small --n 200 --equal 100000 --chi 1000000
+    python benchmarks/laws_device.py --device cpu --threads 1 --n 32 --batch-size 64 --equal 100000 --chi 1000000
 
 First, of ``--equal`` draws made on the device, how many are not those of the host, to the bit. Second, chi-square of
 ``--chi`` draws against the law's own probabilities, cells of fewer than ten expected draws put together, with its
-p-value. Third, samples a second of the engine under ``gaussian`` and under ``grid``, as a run draws them: on cuda in
-bfloat16, channels last and compiled; rows that are run again elsewhere are part of the time of ``grid``, and how many
-of them gave other bits is printed. Weights are random: speed does not depend on them.
+p-value. Third, draws a second of the engine under ``gaussian`` and under ``grid`` in turn, as in ``law_speed.py``.
 """
 
 import argparse
@@ -21,14 +19,12 @@ from scipy.special import chdtrc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.throughput import SIZES, network, timed
+from benchmarks.law_speed import in_turn, parser
 from buckler.laws import Gaussian, GridGaussian
-from buckler.sampling.batches import Batch, Piece, Request
-from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.batches import Batch, Piece
 from buckler.sampling.device_words import device_words
-from buckler.sampling.engine import Engine
 from buckler.sampling.noise import NOISE_BLOCK, Address, words
-from buckler.types import AnyArray, IntArray, Law
+from buckler.types import AnyArray, IntArray
 
 VALUES = 3072
 """Values of an input in the first two parts: an image of CIFAR-10."""
@@ -76,64 +72,38 @@ def check_draws(law: GridGaussian, options: argparse.Namespace) -> None:
         different += int((steps(law, some, options.device) != host).sum())
         total += host.size
     where = "the device's kernel" if device_words(law, torch.device(options.device)) else "the host: no CUDA here"
-    print(f"{total:,} draws of {where}: {different} are not those of the host")
+    print(f"{total:,} draws of {where}: {different} are not those of the host", flush=True)
     half = len(law.thresholds) // 2
     seen = np.zeros(2 * half + 1, dtype=np.int64)
     more = range(len(blocks), len(blocks) + -(-options.chi // each))
     for some in (more[a : a + 32] for a in range(0, len(more), 32)):
         seen += np.bincount((steps(law, some, options.device) + half).ravel(), minlength=len(seen))
     statistic, freedom, p = chi_square(law, seen)
-    print(f"{seen.sum():,} draws: chi-square {statistic:,.1f} with {freedom:,} degrees of freedom, p = {p:.3f}")
-
-
-def speed(law: Law, options: argparse.Namespace) -> tuple[float, tuple[int, int]]:
-    """Return samples a second of the engine, the best of some timings, and what was run again."""
-    cuda = options.device.startswith("cuda")
-    side, m = SIZES[options.arch]
-    rows = options.batch_size or ({"resnet110": 4096, "resnet50": 1024, "small": 4096}[options.arch] if cuda else 256)
-    classifier = as_classifier(
-        network(options.arch).eval(), num_classes=m, device=options.device, dtype="bfloat16" if cuda else "float32",
-        channels_last=cuda, compile=cuda,
-    )  # fmt: skip
-    engine = Engine(classifier, law=law, batch_size=rows, workers=options.threads)
-    x = GridGaussian(0.5).values(np.random.default_rng(0).integers(0, 256, size=(options.images, 3, side, side)))
-    ids = [str(i) for i in range(options.images)]
-
-    def draw(n: int = options.n) -> None:
-        engine.draw(x, ids, "estimation", [Request(i, 0, n) for i in range(len(ids))])
-
-    with engine.session():
-        for _ in range(2):
-            draw(max(1, -(-rows // options.images)))
-        best = min(timed(draw, options.device) for _ in range(options.repeat))
-        return options.images * options.n / best, engine.replayed()
+    print(
+        f"{seen.sum():,} draws: chi-square {statistic:,.1f} with {freedom:,} degrees of freedom, p = {p:.3f}",
+        flush=True,
+    )
 
 
 def main() -> None:
     """Check, time, and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--arch", choices=sorted(SIZES), default="resnet110")
-    parser.add_argument("--sigma", type=float, default=0.5)
-    parser.add_argument("--n", type=int, default=100_000, help="draws for each image")
-    parser.add_argument("--images", type=int, default=8)
-    parser.add_argument("--batch-size", type=int)
-    parser.add_argument("--threads", type=int, help="threads that make noise on the host")
-    parser.add_argument("--equal", type=int, default=10**7, help="draws compared with those of the host")
-    parser.add_argument("--chi", type=int, default=10**8, help="draws for chi-square")
-    parser.add_argument("--skip-draws", action="store_true", help="speed alone")
-    parser.add_argument("--repeat", type=int, default=3, help="the best of this many timings is shown")
-    options = parser.parse_args()
-    if options.threads:
-        torch.set_num_threads(options.threads)
+    parsed = parser(str(__doc__))
+    parsed.set_defaults(arch="resnet110", n=100_000, repeat=3)
+    parsed.add_argument("--sigma", type=float, default=0.5)
+    parsed.add_argument("--equal", type=int, default=10**7, help="draws compared with those of the host")
+    parsed.add_argument("--chi", type=int, default=10**8, help="draws for chi-square")
+    parsed.add_argument("--skip-draws", action="store_true", help="speed alone")
+    options = parsed.parse_args()
     law = GridGaussian(options.sigma)
     if not options.skip_draws:
         check_draws(law, options)
-    before, _ = speed(Gaussian(options.sigma), options)
-    after, (compared, differed) = speed(law, options)
-    rates = f"gaussian {before:,.0f} samples/s, grid {after:,.0f} ({after / before:.3f})"
-    print(f"{options.arch} on {options.device}: {rates}")
-    print(f"rows run again elsewhere: {compared:,}, of which {differed:,} gave other bits")
+    found = []
+    for rates, again in in_turn([Gaussian(options.sigma), law], options):
+        found.append((rates[1] / rates[0], again[1]))
+        print(f"gaussian {rates[0]:,.1f} draws/s, grid {rates[1]:,.1f} ({rates[1] / rates[0]:.3f})", flush=True)
+    middle = np.median([share for share, _ in found])
+    print(f"{options.arch} on {options.device}: grid over gaussian {middle:.3f}, the median of {len(found)}")
+    print(f"rows run again elsewhere (of which with other bits): {found[-1][1]}")
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@
     python benchmarks/refute_device.py
 
 The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:SEARCHES:STEPS:DRAWS, and
-may be given several times. Shown are the refuted radius over the certified one (median, quartiles, smallest; one that
-is not refuted counts as infinite), how many were, the search's noisy copies an image and its rate a second, and seconds
-an image by the clock: of the search alone, and of everything. Certifying and compiling are not counted. Without a
-model, a small untrained network and random images stand in: they run anywhere, and say nothing about a trained network.
+may be given several times. Images are attacked ``--group`` at a time; after each group a line about all so far is
+printed, and the file of ``--out`` is written. Shown are the refuted radius over the certified one (median, quartiles,
+smallest; one that is not refuted counts as infinite), how many were, the search's noisy copies an image and its rate a
+second, and seconds an image by the clock: of the search alone, and of everything. Certifying and compiling are not
+counted. Without a model, a small untrained network and random images stand in: they run anywhere, and say nothing about
+a trained network.
 """
 
 import argparse
@@ -26,11 +28,12 @@ from buckler.evaluate.attacks import Attack
 from buckler.evaluate.refutations import Refuting
 from buckler.laws.gaussian import Gaussian
 from buckler.records import Certificate
+from buckler.refutations import Refutation
 from buckler.runs.opening import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.gradients import Attacked
-from buckler.types import AnyArray
+from buckler.types import AnyArray, FloatArray
 
 SELECTION = 100
 DEFAULT = Attack()
@@ -57,6 +60,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=1e-3)
     parser.add_argument("--batch-size", type=int, help="rows of a batch")
     parser.add_argument("--attack", action="append", help="NAME:SEARCHES:STEPS:DRAWS, NAME decoupled or pgd")
+    parser.add_argument("--group", type=int, default=50, help="images attacked together")
     parser.add_argument("--out", help="write the radii of the first attack to this .npz file")
     options = parser.parse_args()
     if options.model is None:
@@ -96,36 +100,46 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
     radii = np.array([c.radius for c in certificates])
     print(
         f"{len(x)} certified images, {classifier.device}, batch {rows}, sigma {options.sigma:g}, n {options.n}, median "
-        f"certified radius {np.median(radii):.4f}"
+        f"certified radius {np.median(radii):.4f}",
+        flush=True,
     )
     for number, text in enumerate(options.attack or [f"decoupled:{DEFAULT.searches}:{DEFAULT.steps}:{DEFAULT.draws}"]):
-        attack = Attack.parse(text)
-        model, how = Attacked(engine, ids), Refuting(
-            Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), attack
-        )  # fmt: skip
-        looked, searching = 0, 0.0
-        start = time.perf_counter()
-
-        def tick(draws: int) -> None:
-            nonlocal looked, searching
-            looked += draws
-            searching = time.perf_counter() - start  # noqa: B023  (called before the next round)
-
-        with model.session():
-            made = how.refute(model, ids, x, labels, radii, tick)
-        took = time.perf_counter() - start
-        refuted = np.array([np.inf if r.radius is None else r.radius for r in made])
-        ratio = np.sort(refuted / radii)
-        low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75], method="higher")
-        print(
-            f"{text:24} ratio median {middle:.3f}, quartiles {low:.3f} {high:.3f}, smallest "
-            f"{ratio[0]:.3f}; {np.isfinite(ratio).sum()} refuted; {looked / len(x):,.0f} copies an image "
-            f"at {looked / searching:,.0f}/s, {sum(r.n for r in made) / len(x):,.0f} draws to judge; "
-            f"{searching / len(x):.3f} s an image to search, {took / len(x):.3f} s in all",
-            flush=True,
+        how = Refuting(
+            Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), Attack.parse(text)
         )
-        if options.out and number == 0:
-            np.savez(options.out, ids=ids, certified=radii, refuted=refuted)
+        looked, searching, took = 0, 0.0, 0.0
+        made: list[Refutation] = []
+        for first in range(0, len(x), options.group):
+            some = slice(first, first + options.group)
+            model, start = Attacked(engine, ids[some]), time.perf_counter()
+            before = searching
+
+            def tick(draws: int) -> None:
+                nonlocal looked, searching
+                looked += draws
+                searching = before + time.perf_counter() - start  # noqa: B023  (called before the next group)
+
+            with model.session():
+                made += how.refute(model, ids[some], x[some], labels[some], radii[some], tick)
+            took += time.perf_counter() - start
+            refuted = np.array([np.inf if r.radius is None else r.radius for r in made])
+            told(text, made, refuted / radii[: len(made)], (looked, searching, took))
+            if options.out and number == 0:
+                done = len(made)
+                np.savez(options.out, ids=ids[:done], certified=radii[:done], refuted=refuted)
+
+
+def told(text: str, made: list[Refutation], ratios: FloatArray, spent: tuple[int, float, float]) -> None:
+    """Print the line of an attack, of the images so far."""
+    (looked, searching, took), ratio, images = spent, np.sort(ratios), len(made)
+    low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75], method="higher")
+    print(
+        f"{text:24} {images} images: ratio median {middle:.3f}, quartiles {low:.3f} {high:.3f}, smallest "
+        f"{ratio[0]:.3f}; {np.isfinite(ratio).sum()} refuted; {looked / images:,.0f} copies an image "
+        f"at {looked / searching:,.0f}/s, {sum(r.n for r in made) / images:,.0f} draws to judge; "
+        f"{searching / images:.3f} s an image to search, {took / images:.3f} s in all",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

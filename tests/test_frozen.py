@@ -17,6 +17,9 @@ ROOMS = (
     "runs/store",
     "runs/admission.py",
     "runs/identity.py",
+    "runs/executors/protocol.py",
+    "sampling/noise.py",
+    "sampling/probe.py",
     "records.py",
 )
 

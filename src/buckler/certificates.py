@@ -42,7 +42,6 @@ class Certificates(list[Certificate]):
     """
 
     def __init__(self, certificates: Iterable[Certificate] = (), *, asked: int | None = None) -> None:
-        """Hold the certificates."""
         super().__init__(certificates)
         self.asked = len(self) if asked is None else asked
 
@@ -51,7 +50,7 @@ class Certificates(list[Certificate]):
     @overload
     def __getitem__(self, where: slice | AnyArray | Sequence[int]) -> "Certificates": ...
     def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> "Certificate | Certificates":
-        """Return one certificate, or those of a slice, of an array of positions or where a mask is True."""
+        # A slice, positions or a mask choose several.
         if isinstance(where, slice):
             return Certificates(super().__getitem__(where))
         if np.ndim(cast(Any, where)):
@@ -126,7 +125,6 @@ class Certificates(list[Certificate]):
         return from_arrow(self.to_arrow())
 
     def __repr__(self) -> str:
-        """Return how many there are and how far they reach."""
         if not self:
             return "Certificates(none)"
         of = "" if self.asked == len(self) else f" of {self.asked}, interrupted"

@@ -5,7 +5,7 @@ type, so that a public function validates and converts in one line.
 """
 
 from collections.abc import Iterable, Sequence
-from math import inf, isfinite
+from math import inf, isfinite, nan
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,7 +35,6 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
     """An optional part is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        """Say which package is missing and how to install it."""
         super().__init__(f"{package} is needed here; install it with: pip install 'buckler[{extra}]'")
         self._named = (package, extra)
 
@@ -91,13 +90,11 @@ def check_real(name: str, value: object) -> float:
     """Return ``value`` as a finite float."""
     if type(value) is float and isfinite(value):  # most of a million certificates' fields come this way
         return value
-    if isinstance(value, (bool, np.bool_, str, bytes)):
-        raise InvalidInput(f"{name} must be a finite number; got {show(value)}")
     try:
-        number = float(value)  # type: ignore[arg-type]
+        number = nan if isinstance(value, (bool, np.bool_, str, bytes)) else float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be a finite number; got {show(value)}") from None
-    if not np.isfinite(number):
+        number = nan
+    if not isfinite(number):
         raise InvalidInput(f"{name} must be a finite number; got {show(value)}")
     return number
 

@@ -69,19 +69,18 @@ def certify_each(inputs: Inputs, plan: FixedDraws, tell: Show) -> list[Certifica
     most = max(1, BATCHES * engine.rows // plan.n if votes else NUMBERS // ((plan.n + plan.n0) * engine.num_classes))
     step = -(-total // -(-total // most))  # groups of about the same size
     made: list[Certificate] = []
-    try:
-        with engine.session():
+    with engine.session():
+        try:
             for start in range(0, total, step):
                 watch = _Watch(tell, start, total, plan.n + plan.n0)
                 group = inputs.part(slice(start, start + step))
                 limits = _vote_limits(group, plan, watch) if votes else _score_limits(group, plan, watch)
                 made += issue(plan.terms, limits)
                 tell(len(made), total)
-            made = with_replay(made, engine.replayed())
-    except KeyboardInterrupt:
-        if not made:
-            raise
-    return made
+        except KeyboardInterrupt:
+            if not made:
+                raise
+        return with_replay(made, engine.replayed())
 
 
 class _Watch:
@@ -136,7 +135,7 @@ def certify_scores_each(inputs: Inputs, plan: ScorePlan, tell: Show, seconds: fl
                 made += issue(plan.terms, test.limits(range(seen), tuple(group.ids[:seen])))
             if stopped:
                 break
-    return made
+        return with_replay(made, inputs.engine.replayed())
 
 
 def _draw_scores(group: Inputs, test: ScoreTest, rows: IntArray, span: range, keep: KeptScores) -> None:

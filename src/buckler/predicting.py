@@ -30,7 +30,6 @@ class Predictor:
         law: Law | str | None = None,
         value_range: tuple[float, float] | None = None,
     ) -> None:
-        """Hold the model; nothing is drawn yet."""
         self.law = law_of(sigma, law)
         self.value_range = None if value_range is None else check_value_range(value_range)
         make = resolve_model if isinstance(model, str) else as_classifier
@@ -38,7 +37,6 @@ class Predictor:
         self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
 
     def __repr__(self) -> str:
-        """Return the model, the noise and the classes."""
         where = "" if self.classifier.device == "cpu" else f", on {self.classifier.device}"
         return (
             f"{type(self).__name__}({self._name}, law={self.law!r}, num_classes={self.classifier.num_classes}{where})"

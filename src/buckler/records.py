@@ -54,7 +54,6 @@ class Counts:
     values: IntArray
 
     def __post_init__(self) -> None:
-        """Refuse anything that is not a table of votes."""
         values = check_counts("counts", self.values)
         if values.ndim != 2:
             raise InvalidInput(f"counts must have shape [inputs, m]; got shape {values.shape}")
@@ -88,7 +87,6 @@ class Scores:
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse scores outside of the simplex, naming the row."""
         values = check_float_array("scores", self.values)
         columns = check_whole_array("columns", self.columns, low=REST)
         num_classes = check_whole("num_classes", self.num_classes, 2)
@@ -133,7 +131,6 @@ class MarginBound:
     sound: bool = True
 
     def __post_init__(self) -> None:
-        """Refuse NaN, +inf and impossible levels."""
         check_choice("kind", self.kind, MARGINS)
         check_level(self.alpha, self.method)
         if isnan(self.low) or self.low == inf:
@@ -273,7 +270,6 @@ class Claim:
         return {**before, **sigma, **fields, **law, **seed}
 
     def __str__(self) -> str:
-        """Return the claim in one sentence, the radius rounded down."""
         return sentence(self)
 
 
@@ -287,7 +283,6 @@ class Certificate(Claim):
     """
 
     def __post_init__(self) -> None:
-        """Refuse a method without a guarantee, and fields that contradict one another."""
         if not self.sound:
             raise UnsoundMethod(f"method {self.method!r} has no guarantee and cannot issue a certificate")
         Claim.__post_init__(self)

@@ -20,7 +20,6 @@ class PairTest:
     refuted: bool
 
     def __post_init__(self) -> None:
-        """Refuse what are no votes at a point."""
         for name in ("rival", "wins", "losses"):
             check_whole(name, getattr(self, name), 0)
         check_whole("n", self.n, 1)
@@ -49,7 +48,6 @@ class Refutation:
     tried: tuple[PairTest, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse fields that contradict one another."""
         check_alpha(self.alpha)
         check_whole("label", self.label, 0)
         won = [test for test in self.tried if test.refuted]
@@ -83,7 +81,6 @@ class Refutation:
         return self.radius <= radius if self.law.closed else self.radius < radius
 
     def __str__(self) -> str:
-        """Return the refutation in one sentence, the radius rounded up."""
         basis = f"from {self.n} draws of {self.law.describe()}"
         if self.radius is None:
             return f"{self.id}: no point was shown not to be of class {self.label}, {basis}"

@@ -30,7 +30,6 @@ class Certified(Generic[Said_co]):
     labels: IntArray | None = None
 
     def __post_init__(self) -> None:
-        """Refuse labels that are not one for each certificate, and nothing at all."""
         if not self.certificates:
             raise InvalidInput(f"{self.run} must have at least one certificate; got none")
         if self.labels is not None and self.labels.shape != (len(self.certificates),):

@@ -24,25 +24,19 @@ class Advance(Protocol):
 @contextmanager
 def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
     """Yield a function that moves the bar; before its first call only the time is shown."""
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[rate]}"))
+    text = rich.TextColumn
+    columns = (text("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn(), text("{task.fields[rate]}"))
     console = Console(stderr=True, markup=False, emoji=False)
     if console.is_jupyter and not quiet:
         with _in_notebook(description) as show:
             yield show
         return
     hidden = quiet or not console.is_terminal
-    times = TimeElapsedColumn(), TimeRemainingColumn()
-    with Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
+    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
+    with rich.Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
         task = progress.add_task(description, total=None, rate="")
 
         def advance(done: float, total: int | None, count: int | None = None, /) -> None:

@@ -8,8 +8,8 @@ from scipy.special import bdtrc, ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
-from buckler.evaluate.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 from buckler.types import BoolArray, FloatArray, IntArray
+from tests.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 
 MARGINS = [0.05, 0.3, 1.0, 2.0, 3.5]
 

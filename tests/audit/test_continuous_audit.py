@@ -14,9 +14,9 @@ from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify.continuous import LIMITS, margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
-from buckler.evaluate.simulation import judge, simulate_misses
 from buckler.types import Combine, FloatArray, Limit
 from tests.bettors import own_limit
+from tests.simulation import judge, simulate_misses
 
 Law = Callable[[np.random.Generator, int, int], FloatArray]
 

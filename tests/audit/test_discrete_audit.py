@@ -9,14 +9,7 @@ from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Method
 from buckler.certify.registry import sound_methods
-from buckler.evaluate.audit import (
-    CountsBound,
-    audit_discrete,
-    multinomial_pmf,
-    orders,
-    outcomes,
-    treats_rivals_alike,
-)
+from buckler.evaluate.audit import CountsBound, audit_discrete, multinomial_pmf, orders, outcomes, treats_rivals_alike
 from buckler.evaluate.collapsed import audit_collapsed, boundary, pair_probability
 from buckler.types import FloatArray, IntArray, MarginKind
 

@@ -12,8 +12,8 @@ from buckler.bounds.half_space import half_space_mixture
 from buckler.certify.anytime import FIRST_BATCH, SMALLEST_BATCH, AnytimeTest
 from buckler.certify.ladder import Ladder
 from buckler.evaluate.audit import outcomes
-from buckler.evaluate.stopping import audit_stopping, boundary_truths, ever_all_certified
 from buckler.types import FloatArray, IntArray, MarginKind
+from tests.stopping import audit_stopping, boundary_truths, ever_all_certified
 
 MIXTURES = {"quantile": tangent_mixture, "probability": half_space_mixture}
 

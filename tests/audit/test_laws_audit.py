@@ -14,9 +14,9 @@ import pytest
 
 import buckler
 from buckler.evaluate.law_audit import covers, distance
-from buckler.evaluate.simulation import judge
 from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.laws.grid import values_of
+from tests.simulation import judge
 
 ALPHA, N, COPIES = 0.1, 60, 400
 STEP = Fraction(1, 255)

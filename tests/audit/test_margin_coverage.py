@@ -17,9 +17,9 @@ from buckler.bounds.bets import NO_EARLIER, Pair, plan
 from buckler.bounds.betting import rejects, wealth_goal
 from buckler.certify.continuous import margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
-from buckler.evaluate.simulation import judge
 from buckler.types import Combine, FloatArray, IntArray, Limit, MarginKind
 from tests.bettors import own_limit
+from tests.simulation import judge
 
 LAWS: dict[str, tuple[FloatArray, FloatArray]] = {
     "votes": (np.eye(3), np.array([0.6, 0.3, 0.1])),

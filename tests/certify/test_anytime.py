@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from concurrent.futures import ThreadPoolExecutor, wait
 from threading import Event
 from typing import Any
@@ -277,6 +278,41 @@ def test_what_is_asked_while_votes_come_in_is_of_before_or_after(monkeypatch: py
         after = test.test.decided(0, "x")
         assert asked.result(60) == (before if early else after)
     assert (len(before.certified_at), len(after.certified_at)) == (1, 2)
+
+
+def interrupted(test: One, votes: list[int], line: int) -> bool:
+    """Hand over votes with an interrupt before the given line that ``_climb`` runs; return whether it came."""
+    left, before = line, sys.gettrace()
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code is not AnytimeTest._climb.__code__:
+            return None
+        left -= event == "line"
+        if left == 0:
+            raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        test.test.update([0], [votes])
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_anywhere_in_an_update_certifies_nothing_more_in_what_goes_on_from_there() -> None:
+    """A rung that was passed, beside the classes that were overcome at it, would pass the next rung without a look."""
+    line = 1
+    while interrupted(test := One(target=(1e-9, 1.0)), [60, 6, 0], line):
+        line += 1
+        after = One(target=(1e-9, 1.0)).test
+        after.restore(0, test.test.decided(0, "x"))
+        assert len(after.decided(0, "x").certified_at) <= 1
+    assert line > 12
+    assert len(test.test.decided(0, "x").certified_at) == 1
 
 
 @pytest.mark.parametrize(

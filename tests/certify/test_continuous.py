@@ -332,3 +332,12 @@ def test_unsound_is_refused() -> None:
 def test_bad_certificates_are_refused(change: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         certify_scores(**(PLAIN | {"sigma": 0.5} | change))
+
+
+def test_inputs_without_names_are_numbered_where_there_are_several() -> None:
+    options: Any = {"sigma": 0.5, "limit": "hoeffding", "margin": "probability"}
+    alone: Any = certify_scores(ROWS, label=0, **options)
+    one: Any = certify_scores(ROWS[None], label=[0], **options)
+    several: Any = certify_scores(np.stack([ROWS, ROWS]), label=[0, 0], **options)
+    names = [alone.id, one[0].id, *(certificate.id for certificate in several)]
+    assert names == ["input", "input", "input 0", "input 1"]

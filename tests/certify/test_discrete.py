@@ -24,6 +24,9 @@ def test_top_class_matches_the_closed_form() -> None:
     low = 0.001 ** (1 / 100)
     assert float(margin_lower(100, 0, 100, method="top_class")) == pytest.approx(3.00095005, abs=1e-8)
     assert float(margin_lower(100, 0, 100, method="top_class", margin="probability")) == pytest.approx(2 * low - 1)
+    # Without a vote nothing is known: the margin's lowest value, rounded down once.
+    assert float(margin_lower(0, 0, 9, method="top_class", margin="probability")) == np.nextafter(-1.0, -np.inf)
+    assert float(margin_lower(0, 0, 9, method="top_class")) == -np.inf
 
 
 def test_bonferroni_all_is_bonferroni_at_a_smaller_level() -> None:

@@ -10,8 +10,8 @@ import pytest
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder, radii_for
 from buckler.errors import InvalidInput
-from buckler.evaluate.stopping import ever_certified
 from buckler.laws import Ablation, Splitting, Uniform
+from tests.stopping import ever_certified
 
 
 @pytest.mark.parametrize(("law", "radii"), [(Splitting(2.5), (0.5, 1.0, 2.0)), (Ablation(3, 64), (1.0, 4.0))], ids=str)

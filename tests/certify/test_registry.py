@@ -39,7 +39,9 @@ def test_names_that_certificates_may_carry_are_those_of_sound_methods() -> None:
 def test_what_a_name_says() -> None:
     assert find("exact").reads == "votes"
     assert find("exact").options == ("uniform",)
+    assert find("pairwise/star").options == ("slope",)
     star = find("bonferroni/star")
+    assert star.options == ()
     assert (star.reads, dict(star.parameters)) == ("scores", {"combine": "bonferroni", "limit": "star"})
     assert find("margin_variable/star").margins == ("probability",)
     assert not find("published").sound

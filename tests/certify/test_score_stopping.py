@@ -7,10 +7,12 @@ import pytest
 from scipy.special import betainc, ndtri
 
 import buckler
+from buckler.bounds.sequences import sequence_lower
 from buckler.certify import score_stopping
 from buckler.certify.issue import terms_of
 from buckler.certify.registry import sound_method, sound_methods
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
+from buckler.certify.tangents import margin_from_height
 from buckler.types import AnyArray, FloatArray, MarginKind
 
 
@@ -54,6 +56,30 @@ def test_a_limit_for_a_fixed_number_of_draws_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(score_stopping, "sequence_lower", fixed)
     missed = misses(0.5, ALPHA, "probability", 400)
     assert betainc(missed, 400 - missed + 1, ALPHA) < 1e-6
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+def test_each_rival_has_its_slope_and_range_and_what_rounding_may_add_is_taken_away(
+    margin: MarginKind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The allowance made large: it is 1 + c for a slope c. The best limit of any look is kept, the least rival's."""
+    monkeypatch.setattr(score_stopping, "SLACK", large := 1e-3)
+    slopes = (1.0, 2.0) if margin == "quantile" else (1.0, 1.0)
+    test = ScoreTest(plan(margin=margin, max_n=2000), [0], 3)
+    test._slopes[0] = slopes
+    shares = np.random.default_rng(1).integers(0, 2**10, (2000, 2)) / 2**13
+    rows = np.stack([1.0 - shares[:, 0] - shares[:, 1], shares[:, 0], 0.5 * shares[:, 1]], axis=1)
+    rows[900:, 0] = 0.0  # what was known before is not forgotten
+    best = np.full(2, -np.inf)
+    for start, stop in ((0, 300), (300, 900), (900, 1400)):
+        test.update(0, rows[start:stop])
+        for j, c in enumerate(slopes):
+            draws = rows[:stop, 0] - c * rows[:stop, 1 + j]
+            low = float(sequence_lower(draws, test.plan.level, -c, 1.0)) - large * (1.0 + c)
+            best[j] = max(best[j], low if margin == "probability" else float(margin_from_height(low, c)))
+        assert float(test.limits(range(1), ("a",)).low[0]) == pytest.approx(best.min(), abs=1e-10)
+        assert test.undecided.size == (stop < 1400), "until more is certified than all draws suggest"
+    assert best.min() > 0.1
 
 
 @pytest.mark.parametrize("method", [m.name for m in sound_methods("scores") if m.name != "pairwise/sequence"])

@@ -66,6 +66,13 @@ def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.Captu
     assert "another alpha" in capsys.readouterr().err
 
 
+def test_a_run_with_a_seed_that_nobody_knew_is_refuted_with_it(capsys: pytest.CaptureFixture[str]) -> None:
+    fresh = ["sample", "run", *MODEL, "--sigma", "0.1", "--n", "300", "--every", "180", "--fresh-seed", "--quiet"]
+    assert run(fresh) == 0
+    assert run(["refute", "run", "--attack", "decoupled:1:2:16", "--max-n", "100", "--limit", "1"]) == 0
+    assert "1 certified inputs attacked" in capsys.readouterr().out
+
+
 def test_an_interrupt_keeps_what_is_done(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

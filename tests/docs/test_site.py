@@ -1,6 +1,7 @@
 """The pages around the code: nothing public is left out, and every file, target and version they name is there."""
 
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -27,8 +28,14 @@ def modules() -> set[str]:
     return found - {"buckler"}
 
 
+def generated() -> dict[str, str]:
+    """Return the pages that the site makes from the sources."""
+    made: dict[str, str] = runpy.run_path(str(DOCS / "hooks" / "pages.py"))["pages"]()
+    return made
+
+
 def test_the_reference_has_every_module_once() -> None:
-    text = "\n".join(page.read_text(encoding="utf-8") for page in sorted((DOCS / "reference").glob("*.md")))
+    text = "\n".join([(DOCS / "reference" / "index.md").read_text(encoding="utf-8"), *generated().values()])
     named = [name for name in re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE) if name in modules()]
     assert sorted(named) == sorted(modules())
 
@@ -36,7 +43,8 @@ def test_the_reference_has_every_module_once() -> None:
 def test_the_site_has_every_page_once() -> None:
     pages = [page.relative_to(DOCS) for page in DOCS.rglob("*.md")]
     # The tables beside the page of the reproduction are files to download, not pages.
-    assert sorted(NAV) == sorted(str(page) for page in pages if page.parts[0] != "reproduction")
+    written = [str(page) for page in pages if page.parts[0] != "reproduction"]
+    assert sorted(NAV) == sorted([*written, *generated()])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -1,5 +1,7 @@
 """Both sides of the accuracy, and the alarm's threshold."""
 
+from math import comb
+
 import numpy as np
 import pytest
 
@@ -22,13 +24,26 @@ def test_the_alarm_is_the_quantile() -> None:
     """P(Binomial(100, 0.002) > 3) is 5e-5 and P(... > 2) is 1.1e-3: three are allowed at delta .001."""
     fine = [bracket(str(i), 1.0, 1.5) for i in range(97)]
     inside = [bracket(f"in {i}", 1.0, 0.5) for i in range(4)]
-    assert alarm(fine, 1e-3) is None
-    assert alarm([*fine, *inside[:3]], 1e-3) is None
-    said = alarm([*fine[:96], *inside], 1e-3)
+    assert alarm(fine, 100, 1e-3) is None
+    assert alarm([*fine, *inside[:3]], 100, 1e-3) is None
+    said = alarm([*fine[:96], *inside], 100, 1e-3)
     assert said is not None
     assert said.startswith("ALARM: 4 of 100 ")
+    assert "of 100 inputs" in said
     assert "'in 0'" in said
-    assert alarm([bracket("edge", 1.0, 1.0)] * 5, 1e-3) is None  # an open ball
+    assert alarm([bracket("edge", 1.0, 1.0)] * 5, 5, 1e-3) is None  # an open ball
+    with pytest.raises(InvalidInput, match="inputs"):
+        alarm(inside, 3, 1e-3)
+
+
+def test_abstentions_count_among_the_inputs_that_could_have_been_certified_falsely() -> None:
+    """Of inputs whose class is on the edge, all certificates there are may be false, and each of them be refuted."""
+    total, level, delta = 2000, 1e-3, 1e-3
+    chance = [comb(total, k) * level**k * (1.0 - level) ** (total - k) for k in range(16)]
+    raised = [alarm([bracket(str(i), 1.0, 0.5) for i in range(k)], total, delta) is not None for k in range(16)]
+    assert raised == sorted(raised)
+    assert raised[-1]
+    assert 1.0 - sum(p for p, loud in zip(chance, raised, strict=True) if not loud) <= delta
 
 
 def test_both_sides() -> None:

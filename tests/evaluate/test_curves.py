@@ -1,4 +1,4 @@
-"""Certified accuracy and its band."""
+"""Certified accuracy and its band; the grid of round radii and the histogram over it."""
 
 import dataclasses
 from fractions import Fraction
@@ -6,10 +6,19 @@ from math import comb
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 import buckler
-from buckler.evaluate.curves import certified_accuracy, certified_share, false_certificates, margin_accuracy
+from buckler.evaluate.curves import (
+    certified_accuracy,
+    certified_share,
+    false_certificates,
+    margin_accuracy,
+    radius_histogram,
+    round_grid,
+)
 from buckler.records import Claim
 
 
@@ -109,3 +118,34 @@ def test_share_is_accuracy_if_every_prediction_is_right() -> None:
     assert share.abstained == 0.25
     with pytest.raises(buckler.InvalidInput, match="certificates"):
         certified_share([], radii)
+
+
+@given(st.floats(1e-6, 1e4), st.integers(1, 300))
+def test_grid_covers_the_top_in_few_even_steps(top: float, cells: int) -> None:
+    grid = round_grid(top, cells)
+    assert grid[0] == 0.0
+    assert grid[-2] <= top * (1 + 1e-9)
+    assert top <= grid[-1] * (1 + 1e-9)
+    assert grid.size <= cells + 2
+    assert np.diff(grid) == pytest.approx(grid[1], rel=1e-6)
+
+
+def test_histogram_counts_every_certificate_once() -> None:
+    made = certificates()
+    edges = [0.0, made[1].radius, made[0].radius]
+    found = radius_histogram(made, [0, 1, 0, 1], edges)
+    assert found.abstained == 1
+    assert found.wrong.tolist() == [0, 1]
+    assert found.right.tolist() == [0, 2]
+    assert found.unlabelled.sum() == 0
+    bare = radius_histogram(made, None, edges)
+    assert bare.unlabelled.tolist() == [0, 3]
+
+
+def test_bad_edges() -> None:
+    with pytest.raises(buckler.InvalidInput, match="edges"):
+        radius_histogram(certificates(), None, [0.0, 0.0])
+    with pytest.raises(buckler.InvalidInput, match="labels"):
+        radius_histogram(certificates(), [0], [0.0, 1.0])
+    with pytest.raises(buckler.InvalidInput, match="top"):
+        round_grid(0.0, 5)

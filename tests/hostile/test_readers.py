@@ -123,10 +123,7 @@ for path, word in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 
 def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.npz"
-    with (
-        zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive,
-        archive.open("x.npy", "w") as x,
-    ):
+    with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("x.npy", "w") as x:
         np.lib.format.write_array_header_1_0(x, {"descr": "|u1", "fortran_order": False, "shape": (4, 225 << 20)})
         for _ in range(900):
             x.write(bytes(1 << 20))

@@ -15,9 +15,10 @@ import pytest
 from buckler.certify.counts import certify_counts
 from buckler.errors import DamagedEvidence, InvalidInput, UnsoundMethod
 from buckler.runs.store import folder
-from buckler.runs.store.certificates import ORIGIN, read_certificates, read_origin, write_certificates
+from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sweeps import SweepTable
+from buckler.runs.store.tables import ORIGIN
 from buckler.sampling.datasets import open_dataset
 from tests.hostile.readers import _sealed_again, home
 

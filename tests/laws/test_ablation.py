@@ -104,3 +104,10 @@ def test_what_does_not_fit_is_refused() -> None:
         with pytest.raises(InvalidInput, match=message):
             Ablation(keep, 9, mark)
     assert named(law.name, law.parameters) == law
+
+
+def test_the_unit_is_a_fourth_of_the_largest_radius_and_one_at_the_least() -> None:
+    for keep, pixels in ((2, 9), (45, 1024), (400, 784)):
+        law = Ablation(keep, pixels)
+        assert law.unit == max(1.0, float(int(law.radius(1.0, "l0") + 1.0) // 4))
+    assert (Ablation(2, 9).unit, Ablation(10, 1024).unit > 1.0) == (1.0, True)

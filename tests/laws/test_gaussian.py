@@ -108,6 +108,9 @@ def test_a_law_says_what_it_is() -> None:
 def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="sigma must be above 0"):
         Gaussian(0.0)
+    for scale in ([], [0.0], [1.0, 0.0, 2.0], [-1.0, 2.0]):
+        with pytest.raises(InvalidInput, match=r"scale must be 1 to .* numbers above 0"):
+            Gaussian(0.5, scale=scale)
     with pytest.raises(InvalidInput, match="lipschitz"):
         lipschitz_radius(1.0, 1.0, lipschitz=-1.0)
     with pytest.raises(InvalidInput, match="exactly one of sigma and law must be given; got neither"):
@@ -126,6 +129,7 @@ def test_a_scale_makes_ellipsoids() -> None:
     law = Gaussian(0.5, scale=np.array([[[2.0]], [[0.5]]]))
     assert law == Gaussian(0.5, scale=[[[2.0]], [[0.5]]]) == named("gaussian", json.loads(json.dumps(law.parameters)))
     assert hash(law) != hash(Gaussian(0.5))
+    assert law.describe() == "Gaussian noise with sigma 0.5 times a scale from 0.5 to 2"
     assert (law.norm, Gaussian(scale=[1.0]).sigma) == ("scaled l2", 1.0)
     assert law.radius(2.0, "R2") == Gaussian(0.5).radius(2.0, "R2")
     assert np.asarray(law.spread).ravel().tolist() == [1.0, 0.25]

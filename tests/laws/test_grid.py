@@ -11,7 +11,7 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.laws import GridGaussian, named, parse, settled
+from buckler.laws import GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
 from buckler.laws.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
@@ -53,6 +53,28 @@ def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
     assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
 
 
+@pytest.mark.parametrize(
+    "unit", [Fraction(1, 510), Fraction(1, 64), Fraction(1, 37), Fraction(1, 32), Fraction(3, 7), 2]
+)
+def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
+    unit: Fraction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left out of the series is bounded for these alone (F11). Here the series is the distance itself."""
+    centres: list[Fraction] = []
+
+    def distance(centre: Fraction) -> tuple[int, tuple[int, ...]]:
+        centres.append(centre)
+        return thresholds.ONE + 2 * thresholds.SLACK, (thresholds.ONE,)
+
+    monkeypatch.setattr(thresholds, "_anchor", distance)
+    found = [Fraction(tail - 2**64, 2**64) for tail in thresholds.tails(Fraction(unit))]
+    assert len(found) == int((thresholds.FARTHEST / unit + 1) / 2)
+    assert max(map(abs, found)) <= thresholds.SPACING / 2
+    # And not because there is an anchor for each: one serves all points that are near it.
+    assert centres == sorted(set(centres))
+    assert all(centre / thresholds.SPACING == centre // thresholds.SPACING for centre in centres)
+
+
 def test_the_guide_finds_what_the_thresholds_say() -> None:
     edges, half = LAW.thresholds[3:-3:7], len(LAW.thresholds) // 2
     taken = np.concatenate([edges - np.uint64(1), edges, edges + np.uint64(1)])
@@ -77,6 +99,27 @@ def test_noisy_copies_are_points_of_the_grid() -> None:
     assert clipped.max() == 1.0
 
 
+def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
+    ends = np.array([[0], [(1 << 64) - 1]], dtype=np.uint64)
+    for law in (LAW, Uniform(99.5 / 255)):
+        reach = (law.count if isinstance(law, Uniform) else len(law.thresholds)) // 2
+        for at in (*range(-900, 1200, 100), -50_000, 50_000):
+            both = np.repeat(ends, 2, axis=1)
+            found = law.noisy(LAW.values(np.array([at, at + 600])), both)
+            expected = np.array([[at - reach, at + 600 - reach], [at + reach, at + 600 + reach]])
+            assert np.array_equal(found, LAW.values(expected)), (law, at)
+
+
+@pytest.mark.parametrize("law", [LAW, GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5)])
+def test_copies_do_not_depend_on_how_many_are_made_at_a_time(law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
+    drawn = words(Address(3, "x", "estimation"), 50, 6)
+    whole = law.noisy(x, drawn)
+    for few in (0, 7, 100):
+        monkeypatch.setattr(grid, "AT_A_TIME", few)
+        assert np.array_equal(law.noisy(x, drawn), whole)
+
+
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:
     address = Address(5, "a", "selection", 2)
     whole = np.random.Philox(key=address.key()).random_raw(128 * 7).reshape(128, 7)
@@ -91,8 +134,10 @@ def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
     for bad in (np.nan, np.inf, 1e30):
         with pytest.raises(buckler.InvalidInput, match="grid"):
             LAW.check_input(np.array([bad], dtype=np.float32))
-    with pytest.raises(buckler.InvalidInput, match="clipped range"):
-        GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([256])))
+    for low, high in ((3, 256), (-1, 4)):
+        with pytest.raises(buckler.InvalidInput, match=f"clipped range of 0 to 255 .* got {low} to {high} steps"):
+            GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([high, low])))
+    GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([255, 0])))
     with pytest.raises(buckler.InvalidInput, match="grid"):  # the neighbouring float is another one
         LAW.check_input(np.nextafter(LAW.values(np.array([77])), np.float32(1.0)))
     LAW.check_input(LAW.values(np.arange(-300, 600)))

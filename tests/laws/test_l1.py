@@ -12,7 +12,7 @@ from buckler.evaluate.law_audit import covers, distribution, worst_margin
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.laws.grid import values_of
-from buckler.laws.splitting import split
+from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
@@ -207,6 +207,16 @@ def test_margins_come_back() -> None:
         assert law.margin(99.0, "l1") == 1.0
         assert named(law.name, law.parameters) == law
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
+
+
+def test_every_whole_number_of_offsets_has_its_lambda() -> None:
+    """Also where it is written with fewer digits than a float has, within a share of 1e-9."""
+    counts = [*range(1, 3000), MOST_OFFSETS - 1, MOST_OFFSETS]
+    for factor in (1.0, 1.0 + 0.9e-9, 1.0 - 0.9e-9):
+        assert [offsets_of(count / 510 * factor) for count in counts] == counts
+    for wrong in (MOST_OFFSETS + 1, 0.4, 1.5, 2.0 + 3e-9, 1e6 - 2e-3):
+        with pytest.raises(InvalidInput, match="510 lam a whole number"):
+            offsets_of(wrong / 510)
 
 
 @pytest.mark.parametrize(

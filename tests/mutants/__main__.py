@@ -63,7 +63,7 @@ def main() -> int:
     waiting = [m for m in sample if m.key not in excused]
     plans = {file: steps(ROOT, file) for file in {m.file for m in waiting}}
     print(f"{len(sample)} mutants, {len(excused)} of them excused", flush=True)
-    ends = time.monotonic() + 60.0 * options.minutes if options.minutes else inf
+    ends = inf if options.minutes is None else time.monotonic() + 60.0 * options.minutes
     lock = threading.Lock()
     trees: Queue[Path] = Queue()
     sound: dict[str, list[str]] = {}

@@ -1,13 +1,16 @@
 """The maker of mutants, and the list of those that may live: no excuse outlasts the line it speaks of."""
 
 import ast
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import main, report
 from tests.mutants.excuses import KINDS, Excuse, read_excuses
 from tests.mutants.making import LEFT_OUT, MUTATED, Mutant, all_mutants, mutants_of
-from tests.mutants.trying import AUDITED, AUDITS, AUDITS_OF, steps
+from tests.mutants.trying import AUDITED, AUDITS, AUDITS_OF, TESTED_BY, run_tests, steps
 
 ROOT = Path(__file__).parents[2]
 SOURCE = '''"""A docstring with a < b and 3 + 4."""
@@ -53,7 +56,8 @@ def test_a_key_stays_when_lines_move_and_tells_all_mutants_apart() -> None:
 def test_every_place_is_there_and_every_file_has_its_tests() -> None:
     for place in (*MUTATED, *LEFT_OUT):
         assert (ROOT / place).exists(), place
-    for file in {mutant.file for mutant in all_mutants(ROOT)}:
+    files = {mutant.file for mutant in all_mutants(ROOT)}
+    for file in files:
         for step in steps(ROOT, file):
             assert all((ROOT / name).exists() for name in step)
     near, far, slow, audits = steps(ROOT, "src/buckler/bounds/margin_curve.py")
@@ -61,6 +65,9 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
     assert "tests/bounds/test_evalues.py" in far
     assert "tests/bounds/test_compiled.py" in slow
     assert audits == ["tests/audit/test_discrete_audit.py"]
+    for module, name in TESTED_BY.items():
+        (file,) = (file for file in files if file.endswith(f"/{module}.py"))
+        assert steps(ROOT, file)[0][1].endswith(f"/test_{name}.py")
     assert len(steps(ROOT, "src/buckler/certify/issue.py")[-1]) == len(list((ROOT / AUDITS).glob("test_*.py")))
     for audits_named, modules in AUDITS_OF.items():
         assert all((ROOT / AUDITS / f"test_{name}.py").exists() for name in audits_named.split())
@@ -94,3 +101,29 @@ def test_fewer_than_a_fifth_are_excused(everyone: list[Mutant]) -> None:
     excuses = read_excuses()
     excused = sum(any(excuse.covers(mutant) for excuse in excuses) for mutant in everyone)
     assert excused < len(everyone) / 5
+
+
+def test_a_step_ends_with_a_verdict_or_because_time_is_up(tmp_path: Path) -> None:
+    for name, body in (("passes", "pass"), ("fails", "raise ValueError"), ("loops", "while True: pass")):
+        (tmp_path / f"test_{name}.py").write_text(f"def test_it():\n    {body}\n")
+    assert run_tests(tmp_path, ["test_passes.py"]).found == ""
+    assert run_tests(tmp_path, ["test_fails.py"]).found == "test_fails.py::test_it"
+    assert run_tests(tmp_path, ["test_loops.py"], limit=2).found == "no end"
+    # What was not seen to the end is no verdict, neither that a mutant was found nor that it lived.
+    assert run_tests(tmp_path, ["test_fails.py"], ends=time.monotonic()).found is None
+
+
+def test_only_a_mutant_that_passed_all_of_its_tests_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], everyone: list[Mutant]
+) -> None:
+    one = everyone[0]
+    for found, passed, failed in (("a test", 0, False), ("", 2, False), ("", 3, True)):
+        assert report([one], set(), {one.key: {"found": found, "passed": passed, "steps": 3}}) == failed
+    assert report([one], {one.key}, {one.key: {"found": "", "passed": 3, "steps": 3}}) == 0
+    assert report([one], set(), {}) == 0
+    # However slow the machine: with no time at all nothing is tried, and nothing fails.
+    results = tmp_path / "results.jsonl"
+    monkeypatch.setattr(sys, "argv", ["mutants", "--sample", "5", "--minutes", "0", "--results", str(results)])
+    assert main() == 0
+    assert "found: 0 of 0 tried" in capsys.readouterr().out
+    assert not results.exists()

@@ -15,19 +15,35 @@ from pathlib import Path
 from tests.mutants.making import Mutant
 
 ROOMS = {
-    "src/buckler/bounds/": ["tests/bounds", "tests/certify", "tests/test_frozen.py"],
-    "src/buckler/certify/": ["tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
-    "src/buckler/laws/": ["tests/laws", "tests/certify", "tests/bounds/test_allowances.py", "tests/test_frozen.py"],
-    "src/buckler/evaluate/": ["tests/evaluate/test_curves.py", "tests/test_frozen.py"],
-    "src/buckler/runs/": ["tests/runs", "tests/test_frozen.py", "tests/faults", "tests/hostile"],
+    "src/buckler/bounds/": ["tests/test_frozen.py", "tests/bounds", "tests/certify"],
+    "src/buckler/certify/": ["tests/test_frozen.py", "tests/certify", "tests/bounds/test_allowances.py"],
+    "src/buckler/laws/": ["tests/test_frozen.py", "tests/laws", "tests/certify", "tests/bounds/test_allowances.py"],
+    "src/buckler/evaluate/": ["tests/test_frozen.py", "tests/evaluate/test_curves.py"],
+    "src/buckler/runs/store/refutations.py": [
+        "tests/test_frozen.py",
+        "tests/runs/test_tables.py",
+        "tests/cli/test_refute.py",
+        "tests/hostile",
+    ],
+    "src/buckler/runs/": ["tests/test_frozen.py", "tests/runs", "tests/faults", "tests/hostile"],
     "src/buckler/sampling/probe.py": [
         "tests/runs/test_executors.py",
         "tests/runs/test_identity.py",
         "tests/test_frozen.py",
     ],
-    "src/buckler/sampling/": ["tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
+    "src/buckler/sampling/": ["tests/test_frozen.py", "tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
-"""Where the tests of a room lie."""
+"""Where the tests of a room lie, those first that take no time."""
+
+TESTED_BY = {
+    "draws": "continuous",
+    "first_margin": "l1",
+    "protocol": "executors",
+    "thresholds": "grid",
+    "uniform": "l1",
+    "vote_limits": "discrete",
+}
+"""Modules whose tests have another name than theirs, and do not name them."""
 
 SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "tests/bounds/test_compiled.py")
 """Tests that start processes, or compile every kernel anew: after the others of the room."""
@@ -79,11 +95,11 @@ def steps(root: Path, file: str) -> list[list[str]]:
     named = re.compile(rf"\b{re.escape(module)}\b|\bfrom {re.escape(package)} import .*\b{name}\b")
     files = [test for folder in folders for test in _test_files(root / folder)]
     files = [test for test in files if not _names(root, [test])[0].startswith(NEVER)]
-    slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
+    likeliest = f"test_{TESTED_BY.get(name, name)}"
+    slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != likeliest]
     quick = [test for test in files if test not in slow]
-    near = [test for test in quick if named.search(test.read_text()) or test.stem == f"test_{name}"] or quick
-    # The test named after the module is the likeliest to notice.
-    near.sort(key=lambda test: test.stem != f"test_{name}")
+    near = [test for test in quick if named.search(test.read_text()) or test.stem == likeliest] or quick
+    near.sort(key=lambda test: test.stem != likeliest)
     found = [
         [file, *_names(root, near)],
         _names(root, [test for test in quick if test not in near]),

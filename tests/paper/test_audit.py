@@ -8,9 +8,9 @@ from buckler.certify.continuous import limits_by
 from buckler.certify.discrete import margin_lower
 from buckler.certify.registry import find
 from buckler.evaluate.audit import CountsBound, audit_discrete
-from buckler.evaluate.simulation import judge
 from buckler.paper.discrete import published_margin_lower
 from buckler.types import FloatArray, IntArray, MarginKind
+from tests.simulation import judge
 
 
 def published(kind: MarginKind, alpha: float, *, inclusive: bool = False) -> CountsBound:

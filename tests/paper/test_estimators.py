@@ -16,11 +16,7 @@ from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Draws, Votes
 from buckler.certify.registry import find
 from buckler.evaluate.audit import outcomes
-from buckler.paper.continuous import (
-    published_bernstein_lower,
-    published_margin_variable,
-    published_sequence_lower,
-)
+from buckler.paper.continuous import published_bernstein_lower, published_margin_variable, published_sequence_lower
 from buckler.paper.curve import curve_infimum, upper_region
 from buckler.paper.discrete import (
     TOLERANCE,

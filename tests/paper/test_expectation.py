@@ -8,7 +8,7 @@ import pytest
 from buckler.certify.discrete import margin_lower
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import false_certificates, margin_accuracy
-from buckler.paper.expectation import expected_accuracy, votes_needed
+from buckler.paper.peers import expected_accuracy, votes_needed
 from buckler.paper.printed import FIGURES, TABLES
 from buckler.types import MarginKind
 

@@ -16,12 +16,11 @@ from buckler import soundness
 from buckler.certify import registry
 from buckler.certify.method import own_method
 from buckler.cli.app import run
-from buckler.paper.expectation import expected_accuracy
 from buckler.paper.facts import page_facts
 from buckler.paper.figures import reproduce_figure
 from buckler.paper.library import open_library
 from buckler.paper.page import reproduction_page
-from buckler.paper.peers import peer_summary, peer_table
+from buckler.paper.peers import expected_accuracy, peer_summary, peer_table
 from buckler.paper.printed import FIGURES, TABLES
 from buckler.paper.tables import INVALID, PRINTED, VALID, Line, Reproduced, reproduce_table
 from buckler.runs.interop import read_log

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import buckler
-from buckler.evaluate.curves import certified_accuracy, certified_share
-from buckler.evaluate.histogram import radius_histogram, round_grid
+from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
 from buckler.report.html import report_page
 from buckler.report.payload import RunPage, Series
 from buckler.report.rows import Refuted

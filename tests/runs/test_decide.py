@@ -170,6 +170,27 @@ def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -
     assert [ended(d) for d in call(out, n=800)] == fresh(800, exam_n=120)
 
 
+def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, sign, signed = tmp_path / "decided.parquet", decided.DecidedFile.sign, 0
+
+    def interrupted(self: decided.DecidedFile, name: str) -> None:
+        nonlocal signed
+        signed += 1
+        if signed == 5:
+            raise KeyboardInterrupt
+        sign(self, name)
+
+    whole = call()
+    with monkeypatch.context() as patch:
+        patch.setattr(decided.DecidedFile, "sign", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            call(out)
+    assert len(read_decisions(out)) >= 4
+    assert call(out) == whole
+
+
 class Clock:
     """Time that passes when the classifier is called."""
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.runs.executors import InProcess, Job, Step, StepContext, open_executor
+from buckler.runs import executors
+from buckler.runs.executors import Job, Step, StepContext, open_executor
+from buckler.runs.executors.protocol import InProcess
 from buckler.runs.identity import TIMES, Identity, expected_of, names_hash
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.datasets import from_arrays
@@ -128,7 +130,7 @@ def test_blocks_are_done_in_order_here() -> None:
     assert ticks == [10, 10, 10]
 
 
-def test_where_work_is_done_is_one_of_two_places() -> None:
+def test_where_work_is_done_is_one_of_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
     def load() -> Classifier:
         return as_classifier(lambda b: b, num_classes=2)
 
@@ -140,3 +142,18 @@ def test_where_work_is_done_is_one_of_two_places() -> None:
     for wrong in ({"address": "auto"}, {"workers": 2}):
         with pytest.raises(InvalidInput, match="are for the executor 'ray'"), open_executor("process", load, **wrong):
             pass
+    made: list[Any] = []
+
+    class Cluster:
+        def __init__(self, *given: Any) -> None:
+            made.append(given)
+
+        def close(self) -> None:
+            made.append("closed")
+
+    monkeypatch.setattr(executors, "OnRay", Cluster)
+    with open_executor("ray", load):
+        assert made == [(load, None, None, 0.0, False)]
+    with open_executor("ray", load, address="auto", workers=2, gpus_per_worker=0.5, any_environment=True):
+        assert made[1:] == ["closed", (load, "auto", 2, 0.5, True)]
+    assert made[3:] == ["closed"]

@@ -17,7 +17,7 @@ from buckler.runs.identity import Identity
 from buckler.runs.spec import RunSpec, hash_of
 from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
+from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed, writing
 from buckler.runs.store.writer import Writer, open_writer
 from tests.runs.victim import run, spec
 
@@ -164,8 +164,12 @@ def test_a_specification_that_is_not_the_one_hashed_is_damage(golden: Path) -> N
 
 def test_a_size_of_shards_that_was_asked_for_is_exact(golden: Path) -> None:
     asked = replace(open_evidence(golden).spec, shard_inputs=1)
-    with (
-        pytest.raises(StoreError, match="shard_inputs: 2 in the folder, 1 asked for"),
-        open_golden(golden, asked),
-    ):
+    with pytest.raises(StoreError, match="shard_inputs: 2 in the folder, 1 asked for"), open_golden(golden, asked):
         pass
+
+
+def test_what_the_system_says_is_one_line_without_its_number() -> None:
+    for problem, said in ((OSError(28, "No space left on device"), "No space left on device"), (OSError("odd"), "odd")):
+        with pytest.raises(StoreError) as raised, writing("write 'a'"):
+            raise problem
+        assert str(raised.value) == f"cannot write 'a': {said}; what was finished is kept"

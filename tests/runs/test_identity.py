@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from buckler.errors import StoreError
-from buckler.runs.executors import InProcess
+from buckler.runs.executors.protocol import InProcess
 from buckler.runs.identity import Expected, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec

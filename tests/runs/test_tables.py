@@ -10,11 +10,15 @@ import pytest
 
 import buckler
 from buckler.errors import DamagedEvidence, InvalidInput
+from buckler.laws import Gaussian
+from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store import scores as store
 from buckler.runs.store import sweeps, tables
 from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates
 from buckler.runs.store.decisions import BESIDE, DRAWN, Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.store.refutations import SCHEMA, read_refutations, write_refutations
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
+from buckler.runs.store.tables import ORIGIN
 from buckler.runs.store.writer import _added, _foreign
 from buckler.types import AnyArray
 from tests.runs.victim import spec
@@ -230,3 +234,35 @@ def test_what_was_replayed_adds_up() -> None:
     first = _added({}, (32, 1))
     assert first == {"compared": 32, "differed": 1}
     assert _added({"replayed": first}, (8, 2)) == {"compared": 40, "differed": 3}
+
+
+def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path) -> None:
+    law, path, origin = Gaussian(0.5), tmp_path / "r.parquet", {"alpha": 0.01}
+    lost, won = PairTest(0.6, 1, 100, 40, 40, refuted=False), PairTest(0.7, 1, 100, 80, 10, refuted=True)
+    point = np.linspace(0.0, 1.0, 6, dtype=np.float32).reshape(2, 3)
+    nothing = Refutation("a", 0, None, None, None, 0.01, law, (lost,))
+    found = Refutation("b", 0, 0.7, 1, point, 0.01, law, (won, lost))
+    given = [Bracket(nothing, 0.25, 1e-3, None), Bracket(found, 0.5, 1e-3, 0)]
+    write_refutations(path, given, origin)
+    back, said = read_refutations(path)
+    assert said == origin
+    for wrote, read in zip(given, back, strict=True):
+        one, other = wrote.refutation, read.refutation
+        assert (other.id, other.label, other.radius, other.rival, other.alpha, other.law, other.tried) == (
+            one.id, one.label, one.radius, one.rival, one.alpha, one.law, one.tried,
+        )  # fmt: skip
+        assert (read.certified, read.certified_alpha, read.truth) == (
+            wrote.certified, wrote.certified_alpha, wrote.truth,
+        )  # fmt: skip
+        np.testing.assert_array_equal(other.point, one.point)
+    may_lack = {"radius", "rival", "label", "point", "shape"}
+    assert {field.name for field in pq.read_schema(path) if field.nullable} == may_lack
+    for name in set(SCHEMA.names) - may_lack:
+        write_refutations(path, given, origin)
+        without(path, name, 1)
+        with pytest.raises(InvalidInput, match="refutations must"):
+            read_refutations(path)
+    write_refutations(path, given, origin)
+    pq.write_table(pq.read_table(path).replace_schema_metadata({ORIGIN: b"[]"}), path)
+    with pytest.raises(InvalidInput, match="no record"):
+        read_refutations(path)

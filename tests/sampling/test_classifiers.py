@@ -53,6 +53,32 @@ def onnx_file(path: Path, weight: AnyArray, classes: int = 3) -> Path:
     return path
 
 
+def test_a_module_shared_by_two_calls_at_once_stays_in_eval_mode_until_both_are_done() -> None:
+    """As two threads would: the first that ends must not put dropout back under the draws of the other."""
+    module = network().train()
+    module[2].eval()
+    modes = [part.training for part in module.modules()]
+    whole, last = as_classifier(module), as_classifier(nn.Sequential(module[3], module[4]))  # which share two parts
+    first, second = whole.session(), whole.session()
+    first.__enter__()
+    second.__enter__()
+    with last.session():
+        first.__exit__(None, None, None)
+        assert not any(part.training for part in module.modules())
+        second.__exit__(None, None, None)
+        assert [part.training for part in module] == [True, True, False, False, False]
+    assert [part.training for part in module.modules()] == modes
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.SyncBatchNorm])
+def test_normalisation_over_the_batch_itself_is_refused(norm: Any) -> None:
+    """What a row is answered would depend on the rows beside it: votes would not be independent draws of anything."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(16, 8), norm(8, track_running_stats=False), nn.Linear(8, 3))
+    with pytest.raises(InvalidInput, match=r"part '2' .* over the rows of a batch"):
+        as_classifier(module)
+    as_classifier(nn.Sequential(nn.InstanceNorm2d(1), nn.Flatten(), nn.Linear(16, 3)))  # over one row: a function
+
+
 def test_a_module_runs_in_eval_mode_without_gradients_and_is_restored() -> None:
     seen: list[tuple[bool, bool]] = []
 
@@ -269,10 +295,7 @@ def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             resolve_model(bad)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}],
-)
+@pytest.mark.parametrize("change", [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}])
 def test_bad_settings_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         as_classifier(network(), **change)

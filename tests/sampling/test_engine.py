@@ -8,10 +8,13 @@ import pytest
 import torch
 
 from buckler.errors import ClassifierError, InvalidInput
+from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian
 from buckler.records import REST
-from buckler.sampling.backend import KeptScores
-from buckler.sampling.batches import Request
+from buckler.sampling import backend
+from buckler.sampling.backend import KeptScores, NoisyCopies
+from buckler.sampling.batches import Piece, Request
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.device import TorchBackend
 from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
@@ -196,6 +199,37 @@ def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
         draw_counts(never, X[0], n=3, seed=0, stream="estimation", input_id="a", **options)
 
 
+@pytest.mark.parametrize("at", [1, 2, 4])
+def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Whatever is sent to the device may find it full: what a batch has left by then must not count."""
+    send, sent = TorchBackend._send, 0
+    requests, same = [Request(i, 0, 40) for i in range(5)], KeptScores(lambda logits: logits, sums=True)
+
+    def draw() -> tuple[AnyArray, AnyArray, AnyArray]:
+        engine = Engine(as_classifier(RowwiseModule(), num_classes=4), sigma=0.7, batch_size=128)
+        rows: list[AnyArray] = []
+        with engine.session():
+            tally = engine.draw(X, IDS, "estimation", requests, keep=same, sink=rows.append)
+        assert tally.sums is not None
+        return tally.counts, tally.sums, np.concatenate(rows)
+
+    def full(self: TorchBackend, values: IntArray) -> torch.Tensor:
+        nonlocal sent
+        sent += 1
+        if sent == at:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return send(self, values)
+
+    expected = draw()
+    monkeypatch.setattr(TorchBackend, "_send", full)
+    found = draw()
+    assert sent > at
+    assert found[2].shape == expected[2].shape
+    assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
+
+
 def test_progress_counts_every_draw_and_may_end_the_work() -> None:
     engine = Engine(as_classifier(rowwise, num_classes=4), sigma=0.7, batch_size=10)
     ticks: list[int] = []
@@ -224,3 +258,17 @@ def test_bad_arguments_are_refused(change: dict[str, Any]) -> None:
     }  # fmt: skip
     with pytest.raises(InvalidInput):
         draw_counts(rowwise, **{**good, **change})
+
+
+@pytest.mark.parametrize("law", [GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)])
+def test_copies_do_not_depend_on_how_many_words_are_held(law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
+    part, addresses = (Piece(0, 2, 120, 128), Piece(1, 0, 3, 20)), [Address(0, name, "estimation") for name in "ab"]
+    made = []
+    for words in (backend.WORDS_AT_A_TIME, 1, 9):
+        monkeypatch.setattr(backend, "WORDS_AT_A_TIME", words)
+        made.append(np.empty((25, 4), dtype=np.float32))
+        NoisyCopies(law, 1).write(made[-1], part, x, addresses)
+    assert np.array_equal(made[0], made[1])
+    assert np.array_equal(made[0], made[2])
+    assert len(np.unique(made[0], axis=0)) > 5

@@ -91,6 +91,20 @@ def test_rows_that_are_passed_over_are_drawn_all_the_same() -> None:
         assert (out == whole[low : low + rows]).all()
 
 
+def test_blocks_are_those_of_a_new_generator_whatever_was_drawn_before() -> None:
+    noise, a, b = PhiloxNoise(), Address(1, "a", "selection"), Address(1, "a", "estimation", 5)
+    out = np.empty((3, *SHAPE), dtype=np.float32)
+    for address in (a, b, a):
+        new = np.random.Philox(key=address.key())
+        assert np.array_equal(noise.words(address, 4, 7, low=3), new.random_raw(49)[21:].reshape(4, 7))
+        noise.fill(out, address, 0)  # an odd number of halves of words
+        expected = np.random.Generator(np.random.Philox(key=address.key())).standard_normal((5, *SHAPE), np.float32)
+        assert np.array_equal(out, expected[:3])
+        noise.words(b, 1, 3)
+        noise.fill(out[:2], address, 3)  # words in between close the block
+        assert np.array_equal(out[:2], expected[3:])
+
+
 def test_seeds_from_both_sides() -> None:
     assert check_address(LARGEST_SEED, "a", "selection").seed == seed_of(LARGEST_SEED) == LARGEST_SEED
     assert check_address(0, "a", "selection") == Address(0, "a", "selection", seed_of(0))

@@ -16,6 +16,7 @@ from buckler.runs.provenance import drawn_from, who_drew
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import replayed_of
 from buckler.runs.target import Target
@@ -90,9 +91,24 @@ def test_certificates_say_what_was_found() -> None:
         replace(untested, differed=1)
 
 
+def test_what_was_found_is_said_also_of_scores_and_after_an_interrupt() -> None:
+    bad = buckler.Smoothed(of_place, law=LAW, num_classes=2)
+    assert "NOT bit-stable" in str(bad.certify(X[0], radii=[0.05], map="softmax", max_n=500))
+
+    def stop(done: float, total: float) -> None:
+        if done >= total / 2:
+            raise KeyboardInterrupt
+
+    points = LAW.values(np.arange(200).reshape(100, 2))
+    made = bad.certify_many(points, n=100, batch_size=8, progress=stop)
+    assert 0 < len(made) < 100
+    assert all("NOT bit-stable" in str(certificate) for certificate in made)
+
+
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
-    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.25, law="grid", batch_size=64)
+    how: dict[str, Any] = {"sigma": 0.25, "law": "grid", "batch_size": 64, "shard_inputs": 1}
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, **how)
     data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
@@ -102,6 +118,12 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     (tmp_path / "run" / "manifest.json").unlink()  # what was found is in the seals too
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     assert open_evidence(tmp_path / "run").replayed == (compared, differed)
+    assert compact(tmp_path / "run").after == 1  # and stays there where shards are merged
+    assert open_evidence(tmp_path / "run").replayed == (compared, differed)
+    (tmp_path / "run" / "manifest.json").unlink()
+    sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    assert evidence.replayed == (compared, differed)
     drawn = who_drew(evidence)
     assert ("NOT bit-stable" in drawn.sentence()) != stable
     assert drawn_from({"drawn": drawn.as_dict()}) == drawn

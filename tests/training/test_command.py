@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from buckler.errors import InvalidInput
 from buckler.files import checksum
 from buckler.sampling.cards import read_card
-from buckler.training import fitting, gaussian
+from buckler.training import descent, gaussian
 from buckler.training.checkpoints import save_checkpoint
 
 QUICK = ["digits", "--sigma", "0.25", "--arch", "small_conv", "--epochs", "1", "--device", "cpu"]
@@ -66,7 +66,7 @@ def test_interrupted_run_says_how_to_go_on_and_does(
 
     command = [*QUICK, "--epochs", "2", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
-        patch.setattr(fitting, "save_checkpoint", save_and_stop)
+        patch.setattr(descent, "save_checkpoint", save_and_stop)
         result = CliRunner().invoke(app, command)
     assert result.exit_code == 3
     assert f"--resume goes on from {tmp_path}" in result.stderr

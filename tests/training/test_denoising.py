@@ -26,10 +26,9 @@ from buckler.training import denoising  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.denoising import train_denoiser  # noqa: E402
 from buckler.training.descent import TrainingProgress  # noqa: E402
-from buckler.training.outcome import Trained  # noqa: E402
+from buckler.training.outcome import Trained, save_network  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 from buckler.training.tasks import Denoise  # noqa: E402
-from buckler.training.weights import save_network  # noqa: E402
 
 torch.set_num_threads(1)
 

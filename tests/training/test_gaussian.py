@@ -18,14 +18,12 @@ from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E40
 from buckler.sampling.cards import ClassifierCard, read_card  # noqa: E402
 from buckler.sampling.networks import load_network  # noqa: E402
 from buckler.training import outcome  # noqa: E402
-from buckler.training.accuracy import accuracy_under  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
-from buckler.training.descent import TrainingProgress  # noqa: E402
-from buckler.training.fitting import checkpoint_path  # noqa: E402
+from buckler.training.descent import TrainingProgress, checkpoint_path  # noqa: E402
 from buckler.training.gaussian import train  # noqa: E402
 from buckler.training.outcome import Trained  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
-from buckler.training.tasks import Classify  # noqa: E402
+from buckler.training.tasks import Classify, accuracy_under  # noqa: E402
 
 torch.set_num_threads(1)
 

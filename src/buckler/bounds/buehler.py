@@ -186,7 +186,10 @@ def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[
     def solve(part: list[list[int]]) -> list[float]:
         return [_remembered(x1, x2, n, alpha, margin) for x1, x2, n in part]
 
-    pool = ThreadPoolExecutor(min(usable_cores(), max(len(parts), 1)))
+    threads = min(usable_cores(), len(parts))
+    if threads < 2:
+        return solve(outcomes)
+    pool = ThreadPoolExecutor(threads)
     try:
         return [limit for limits in pool.map(solve, parts) for limit in limits]
     finally:

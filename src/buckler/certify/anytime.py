@@ -137,9 +137,10 @@ class AnytimeTest:
             up = where[passed]
             self._certified_at[up, self._rung[up]] = self._n[up]
             self._by_exam[up] += by_exam[passed]
-            self._rung[up] += 1
+            # Before the rung: wherever an interrupt comes, no class stands as overcome at a rung that it was not.
             self._overcome[up] = False
             self._overcome[up, self._labels[up]] = True
+            self._rung[up] += 1
             # What certified one radius may certify the next one too.
             where = up[self._rung[up] < len(self.ladder)]
 

@@ -29,7 +29,6 @@ class Decided:
     overcome: bytes = b""
 
     def __post_init__(self) -> None:
-        """Refuse fields that contradict one another."""
         check_choice("decision", self.decision, get_args(Decision))
         n, looks = self.certificate.n, (0, *self.certified_at, self.certificate.n)
         if self.certificate.predicted not in {None, check_whole("label", self.label, 0)}:

@@ -130,7 +130,6 @@ class Ladder:
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
 
     def __len__(self) -> int:
-        """Return the number of radii."""
         return len(self.radii)
 
     def wealth(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> FloatArray:

@@ -64,7 +64,6 @@ class Method:
     options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be called or named."""
         check_choice("reads", self.reads, get_args(Reads))
         if not isinstance(self.name, str) or not self.name or any(c.isspace() or c == "," for c in self.name):
             raise InvalidInput(f"the name of a method must be one word without commas; got {show(self.name)}")

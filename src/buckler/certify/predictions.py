@@ -57,7 +57,6 @@ class PredictionTest:
     """
 
     def __init__(self, inputs: int, num_classes: int, *, alpha: float = 1e-3, max_n: int = 100_000) -> None:
-        """Start without draws."""
         shape = check_whole("inputs", inputs, 1), check_whole("num_classes", num_classes, 2)
         self._needed = -log(check_alpha(alpha)) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING
         self._max_n = check_whole("max_n", max_n, 1)

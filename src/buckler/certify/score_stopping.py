@@ -63,7 +63,6 @@ class ScoreTest:
     """
 
     def __init__(self, plan: ScorePlan, labels: ArrayLike, num_classes: int, earlier: FloatArray | None = None) -> None:
-        """Start without draws."""
         self.plan = plan
         given = check_whole_array("labels", labels)
         self._labels = check_label(given, num_classes, given.size, "labels")

@@ -21,17 +21,18 @@ from buckler.cli.decide import decide
 from buckler.cli.demo import demo
 from buckler.cli.import_ import import_
 from buckler.cli.models import models
+from buckler.cli.options import defaults_from, option
 from buckler.cli.plan import plan
 from buckler.cli.refute import refute
 from buckler.cli.report import report
 from buckler.cli.reproduce import reproduce
 from buckler.cli.sample import sample
-from buckler.cli.settings import defaults_from
 from buckler.cli.sweep import sweep
+from buckler.cli.terminal import INTERRUPTED
 from buckler.cli.train import train
 from buckler.errors import BucklerError, BucklerWarning, InvalidInput
 
-DONE, BUG, MISTAKE, INTERRUPTED = 0, 1, 2, 3
+DONE, BUG, MISTAKE = 0, 1, 2
 _USUAL_WARNING = warnings.showwarning
 
 app = typer.Typer(
@@ -68,10 +69,7 @@ def _root(
     context: typer.Context,
     settings: Annotated[
         Path | None,
-        typer.Option(
-            help=r"TOML file with a table of options for each command: \[certify] alpha = 0.01. Options win.",
-            show_default="none",
-        ),
+        option(r"TOML file with a table of options for each command: \[certify] alpha = 0.01. Options win.", "none"),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")

@@ -12,6 +12,7 @@ from buckler.certify.counts import votes_of
 from buckler.certify.discrete import limits_by
 from buckler.certify.method import Votes
 from buckler.certify.registry import methods
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
@@ -19,8 +20,7 @@ from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.law_audit import audit_law
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.report.tables import TextTable, print_whole
-from buckler.runs.own_law import law_named
-from buckler.runs.own_method import method_named
+from buckler.runs.own import law_named, method_named
 from buckler.types import FloatArray, IntArray, MarginKind
 from buckler.waiting import bar
 
@@ -35,42 +35,34 @@ def audit(
     method: Annotated[
         str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
     ] = None,
-    own: Annotated[
-        str | None, typer.Option("--method", help="The same as the argument METHOD.", show_default="METHOD")
-    ] = None,
+    own: Annotated[str | None, option("The same as the argument METHOD.", "METHOD", name="--method")] = None,
     law: Annotated[
         str | None,
-        typer.Option(
-            help="In the place of METHOD: a law, as for buckler sample, or package.module:LAW for one of your own.",
-            show_default="none",
+        option(
+            "In the place of METHOD: a law, as for buckler sample, or package.module:LAW for one of your own.", "none"
         ),
     ] = None,
-    m: Annotated[int | None, typer.Option("--m", help="Classes.", show_default="3")] = None,
-    n: Annotated[int, typer.Option("--n", help="Draws.")] = 40,
-    alpha: Annotated[float, typer.Option(help="The promised error probability.")] = 0.01,
-    margin: Annotated[
-        str, typer.Option(help="quantile or probability: what the bound is a lower limit of.")
-    ] = "quantile",
-    points: Annotated[int, typer.Option(help="Truths along the curve of each jump; more search finer.")] = 24,
+    m: Annotated[int | None, option("Classes.", "3", name="--m")] = None,
+    n: Annotated[int, option("Draws.", name="--n")] = 40,
+    alpha: Annotated[float, option("The promised error probability.")] = 0.01,
+    margin: Annotated[str, option("quantile or probability: what the bound is a lower limit of.")] = "quantile",
+    points: Annotated[int, option("Truths along the curve of each jump; more search finer.")] = 24,
     collapsed: Annotated[
         bool,
-        typer.Option(
-            "--collapsed",
-            help="A function of (top, runner-up, n) alone: audit one pair of any number of classes; large n too.",
+        option(
+            "A function of (top, runner-up, n) alone: audit one pair of any number of classes; large n too.",
+            name="--collapsed",
         ),
     ] = False,
     power: Annotated[
-        bool, typer.Option("--power", help="Compare its power with the best there can be, by linear programming.")
+        bool, option("Compare its power with the best there can be, by linear programming.", name="--power")
     ] = False,
     truth: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", show_default="several"
-        ),
+        list[str] | None, option("With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", "several")
     ] = None,
-    fail: Annotated[bool, typer.Option("--fail", help="Leave with exit code 1 if the audit did not pass.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing; for use with --fail.")] = False,
+    fail: Annotated[bool, option("Leave with exit code 1 if the audit did not pass.", name="--fail")] = False,
+    as_json: Annotated[bool, option("Print one JSON object.", name="--json")] = False,
+    quiet: Annotated[bool, option("Print nothing; for use with --fail.", name="--quiet")] = False,
 ) -> None:
     """Search all truths for the one at which a bound misses most often, every outcome enumerated.
 

@@ -9,11 +9,12 @@ import numpy as np
 import typer
 
 from buckler.cli import options
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
-from buckler.report.tables import accuracy_rows, print_whole
+from buckler.report.tables import accuracy_table, print_whole
 from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.contents import contents_hash
@@ -28,22 +29,18 @@ from buckler.waiting import bar
 
 def certify(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
-    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
+    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
     method: Annotated[
-        str, typer.Option(help="exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
+        str, option("exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
     ] = "exact",
-    margin: Annotated[
-        str | None, typer.Option(help="quantile or probability.", show_default="what the law has")
-    ] = None,
+    margin: Annotated[str | None, option("quantile or probability.", "what the law has")] = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the certificates to this Parquet file.", show_default="none")
-    ] = None,
+    out: Annotated[Path | None, option("Write the certificates to this Parquet file.", "none")] = None,
     tsv: options.Tsv = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    as_json: Annotated[bool, option("Print the certificates as JSON lines.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.
@@ -123,7 +120,7 @@ def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
     if labels is not None:
         radii = [0.0, *(first.law.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
         title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
-        print_whole(console, accuracy_rows([certified_accuracy(certificates, labels, radii)]), title)
+        print_whole(console, accuracy_table([certified_accuracy(certificates, labels, radii)]), title)
     median = rounded_down(float(np.median([c.radius for c in certificates])))
     console.print(
         f"{len(certificates)} inputs, {abstained} abstentions, median radius {median} "

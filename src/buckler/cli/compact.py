@@ -6,12 +6,13 @@ from typing import Annotated
 
 import typer
 
+from buckler.cli.options import option
 from buckler.runs.store.compact import compact as merge
 
 
 def compact(
     run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print the numbers of shards as JSON.")] = False,
+    as_json: Annotated[bool, option("Print the numbers of shards as JSON.", name="--json")] = False,
 ) -> None:
     """Merge the shards of a run into one, or a few of at most a gigabyte; what they hold stays the same.
 

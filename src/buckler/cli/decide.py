@@ -1,23 +1,18 @@
 """``buckler decide``: draw from a model until radii are decided, keeping what is decided."""
 
 import json
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, NoReturn, cast
 
 import numpy as np
-import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli import options
 from buckler.cli.certify import as_line, check_tsv, noise_in
-from buckler.cli.interrupts import interruptible
-from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
-from buckler.cli.sample import IN_SPEC
-from buckler.cli.terminal import Console
+from buckler.cli.options import IN_SPEC, option
+from buckler.cli.terminal import Console, interruptible, kept_in, stop
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
@@ -26,53 +21,39 @@ from buckler.runs.interop import write_log
 from buckler.runs.opening import Where, open_run, settings_from
 from buckler.runs.target import MAX_N, ClassRule, Target, margin_for, settings_to_decide
 
-INTERRUPTED = 3
-
 
 def decide(
-    target_radius: TargetOption = None,
-    radii: RadiiOption = None,
-    radii_to: RadiiToOption = None,
-    step: StepOption = None,
+    target_radius: options.TargetRadius = None,
+    radii: options.Radii = None,
+    radii_to: options.RadiiTo = None,
+    step: options.Step = None,
     precision: Annotated[
-        float | None,
-        typer.Option(
-            help="Certify as much as there is, to this share of the radius, in place of radii.", show_default="none"
-        ),
+        float | None, option("Certify as much as there is, to this share of the radius, in place of radii.", "none")
     ] = None,
     margin: Annotated[
-        str | None,
-        typer.Option(help="quantile (radius R2) or probability (radius R1+).", show_default="what the law has"),
+        str | None, option("quantile (radius R2) or probability (radius R1+).", "what the law has")
     ] = None,
     max_seconds: Annotated[
-        float | None,
-        typer.Option(help="Stop after this many seconds, with what is certified by then.", show_default="never"),
+        float | None, option("Stop after this many seconds, with what is certified by then.", "never")
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
-    max_n: Annotated[
-        int | None,
-        typer.Option(help="Draws for each input at most: n of --spec.", show_default=f"{MAX_N}"),
-    ] = None,
-    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
-    certified_class: Annotated[str, typer.Option("--class", help="selection, or label: the true one.")] = "selection",
-    spec: Annotated[
-        Path | None, typer.Option(help="TOML file with settings of buckler sample; options win.", show_default="none")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
-    data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default=IN_SPEC)] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
+    max_n: Annotated[int | None, option("Draws for each input at most: n of --spec.", f"{MAX_N}")] = None,
+    n0: Annotated[int | None, option("Selection draws for each input.", "100")] = None,
+    certified_class: Annotated[str, option("selection, or label: the true one.", name="--class")] = "selection",
+    spec: Annotated[Path | None, option("TOML file with settings of buckler sample; options win.", "none")] = None,
+    model: Annotated[str | None, option("As for buckler sample.", IN_SPEC)] = None,
+    data: Annotated[str | None, option("As for buckler sample.", IN_SPEC)] = None,
+    sigma: Annotated[float | None, option("Noise, in the units of the input.", IN_SPEC)] = None,
     law: options.LawOption = None,
     denoiser: options.Denoiser = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    seed: Annotated[int | None, option("Seed of the noise.", "0")] = None,
     fresh_seed: options.FreshSeed = False,
-    every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
+    every: Annotated[int | None, option("Take every k-th input.", "1")] = None,
+    limit: Annotated[int | None, option("Take at most this many inputs.", "all")] = None,
+    device: Annotated[str | None, option("Torch device.", "cpu")] = None,
     num_classes: options.NumClasses = None,
     batch_size: options.BatchSize = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep what is decided in this Parquet file.", show_default="nowhere")
-    ] = None,
+    out: Annotated[Path | None, option("Keep what is decided in this Parquet file.", "nowhere")] = None,
     tsv: options.Tsv = None,
     any_environment: options.AnyEnvironment = False,
     another_model: options.AnotherModel = False,
@@ -80,7 +61,7 @@ def decide(
     address: options.Address = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the certificates as JSON lines.")] = False,
+    as_json: Annotated[bool, option("Print the certificates as JSON lines.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw from a model until radii, fixed beforehand, are certified, hopeless or out of budget for each input.
@@ -97,7 +78,7 @@ def decide(
 
       buckler decide --precision 0.05 --spec run.toml --max-seconds 600 --out decided.parquet
     """
-    asked = radii_from(target_radius, radii, radii_to, step)
+    asked = options.radii_from(target_radius, radii, radii_to, step)
     if bool(asked) == (precision is not None):
         raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
     given = {
@@ -139,7 +120,6 @@ def decide(
                 )
         except KeyboardInterrupt:
             _stopped("interrupted", kept, out)
-            raise typer.Exit(INTERRUPTED) from None
     certificates = [decided.certificate for decided in decisions]
     complete = kept == len(run.dataset)
     if tsv is not None and run.dataset.labels is not None and certificates:
@@ -157,7 +137,6 @@ def decide(
         )
     if not complete:
         _stopped("time is up", kept, out)
-        raise typer.Exit(INTERRUPTED)
 
 
 def _reached(certificates: Sequence[Certificate], target: Target) -> str:
@@ -169,10 +148,8 @@ def _reached(certificates: Sequence[Certificate], target: Target) -> str:
     return f"{', '.join(counts)}, {(reach == 0.0).sum()} not"
 
 
-def _stopped(why: str, decided: int, out: Path | None) -> None:
-    place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"
-    command = shlex.join(["buckler", *sys.argv[1:]])
-    print(f"buckler: {why}; {decided} inputs are decided and {place}. Go on with: {command}", file=sys.stderr)
+def _stopped(why: str, decided: int, out: Path | None) -> NoReturn:
+    stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")
 
 
 @contextmanager

@@ -5,17 +5,17 @@ from pathlib import Path
 from typing import Annotated
 
 import numpy as np
-import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from buckler.certify.registry import sound_methods
 from buckler.cli import options
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import accuracy_rows, print_whole
+from buckler.report.tables import accuracy_table, print_whole
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
@@ -29,15 +29,15 @@ SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for the figure, the evidence and the certificates.")] = Path("demo"),
-    sigma: Annotated[float, typer.Option(help="Noise, in units of the pixels, which go from 0 to 1.")] = 0.4,
-    n: Annotated[int, typer.Option(help="Estimation draws for each image.")] = 1000,
-    n0: Annotated[int, typer.Option(help="Selection draws for each image.")] = 100,
-    alpha: Annotated[float, typer.Option(help="Error probability of each certificate.")] = 1e-3,
-    images: Annotated[int, typer.Option(help="Test images, of the 1,797 bundled ones.")] = 500,
-    epochs: Annotated[int, typer.Option(help="Training epochs.")] = 40,
-    seed: Annotated[int, typer.Option(help="Seed of the split, the training and the noise.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the accuracies as JSON lines, one a method.")] = False,
+    out: Annotated[Path, option("Folder for the figure, the evidence and the certificates.")] = Path("demo"),
+    sigma: Annotated[float, option("Noise, in units of the pixels, which go from 0 to 1.")] = 0.4,
+    n: Annotated[int, option("Estimation draws for each image.")] = 1000,
+    n0: Annotated[int, option("Selection draws for each image.")] = 100,
+    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
+    images: Annotated[int, option("Test images, of the 1,797 bundled ones.")] = 500,
+    epochs: Annotated[int, option("Training epochs.")] = 40,
+    seed: Annotated[int, option("Seed of the split, the training and the noise.")] = 0,
+    as_json: Annotated[bool, option("Print the accuracies as JSON lines, one a method.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Train a small classifier with Gaussian noise on scikit-learn's digits, and certify it with every method.
@@ -99,7 +99,7 @@ def demo(
             print(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
     if as_json or quiet:
         return
-    print_whole(console, accuracy_rows(curves), title)
+    print_whole(console, accuracy_table(curves), title)
     console.print(f"One of them: {certificates[0]}")
     console.print(f"Written: {out}/curves.png, {out}/certificates.parquet and the evidence, {out}/evidence")
     console.print(f"Certify it again, any way you like: buckler certify {out}/evidence --alpha 0.01")

@@ -7,6 +7,7 @@ from typing import Annotated, cast
 import typer
 
 from buckler.cli import options
+from buckler.cli.options import option
 from buckler.runs.imported import import_log
 from buckler.runs.interop import Rounding
 from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS
@@ -14,21 +15,15 @@ from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS
 
 def import_(
     log: Annotated[Path, typer.Argument(help="Text file: idx, label, predict, radius, correct, time; tabs between.")],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the evidence, to be read by buckler certify.", show_default="only look"),
-    ] = None,
-    sigma: Annotated[
-        float | None, typer.Option(help="Noise of the log, as claimed.", show_default="smallest usual one that fits")
-    ] = None,
-    n: Annotated[int | None, typer.Option("--n", help="Draws, as claimed.", show_default=f"{USUAL_DRAWS}")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Level, as claimed.", show_default=f"{USUAL_ALPHA}")] = None,
-    n0: Annotated[int | None, typer.Option(help="With --out: selection draws, as claimed.", show_default="100")] = None,
+    out: Annotated[Path | None, option("Folder for the evidence, to be read by buckler certify.", "only look")] = None,
+    sigma: Annotated[float | None, option("Noise of the log, as claimed.", "smallest usual one that fits")] = None,
+    n: Annotated[int | None, option("Draws, as claimed.", f"{USUAL_DRAWS}", name="--n")] = None,
+    alpha: Annotated[float | None, option("Level, as claimed.", f"{USUAL_ALPHA}")] = None,
+    n0: Annotated[int | None, option("With --out: selection draws, as claimed.", "100")] = None,
     rounding: Annotated[
-        str | None,
-        typer.Option(help="How radii were rounded: nearest or down.", show_default="nearest, or down for our own logs"),
+        str | None, option("How radii were rounded: nearest or down.", "nearest, or down for our own logs")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[bool, option("Print one JSON object.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Read a log of certified radii, find which alpha, n and sigma it fits, and write the votes behind it.

@@ -5,16 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from buckler.cli.options import option
 from buckler.sampling.shelf import cards_in, shelf, weights_of
 
 
 def models(
-    folder: Annotated[
-        Path | None, typer.Option(help="Weights and their cards.", show_default="BUCKLER_MODELS, or the repository's")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one card a line, as JSON.")] = False,
+    folder: Annotated[Path | None, option("Weights and their cards.", "BUCKLER_MODELS, or the repository's")] = None,
+    as_json: Annotated[bool, option("Print one card a line, as JSON.", name="--json")] = False,
 ) -> None:
     """List the networks at hand, each compared with the checksum on its card; nothing is fetched.
 

@@ -5,12 +5,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
 from buckler.certify.forecast import CENTRE, SPREAD
 from buckler.cli import options
-from buckler.cli.radii import RadiiOption, RadiiToOption, StepOption, TargetOption, radii_from
+from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import check_whole
 from buckler.laws import settled
@@ -22,26 +21,21 @@ RADIUS, SIGMA = 0.5, 0.5
 
 
 def plan(
-    inputs: Annotated[int, typer.Option(help="Inputs to certify.")],
-    classes: Annotated[int, typer.Option(help="Classes of the model.")],
-    n: Annotated[int, typer.Option(help="Estimation draws for each input.")],
-    rate: Annotated[float, typer.Option(help="Draws a second of one device, as buckler sample shows it.")],
-    n0: Annotated[int, typer.Option(help="Selection draws for each input.")] = 100,
-    gpus: Annotated[int, typer.Option(help="Devices to share the work.")] = 1,
-    sigma: Annotated[
-        float | None, typer.Option(help="For the any-time forecast: the noise.", show_default="0.5")
-    ] = None,
+    inputs: Annotated[int, option("Inputs to certify.")],
+    classes: Annotated[int, option("Classes of the model.")],
+    n: Annotated[int, option("Estimation draws for each input.")],
+    rate: Annotated[float, option("Draws a second of one device, as buckler sample shows it.")],
+    n0: Annotated[int, option("Selection draws for each input.")] = 100,
+    gpus: Annotated[int, option("Devices to share the work.")] = 1,
+    sigma: Annotated[float | None, option("For the any-time forecast: the noise.", f"{SIGMA}")] = None,
     law: options.LawOption = None,
-    target_radius: TargetOption = None,
-    radii: RadiiOption = None,
-    radii_to: RadiiToOption = None,
-    step: StepOption = None,
-    alpha: Annotated[float, typer.Option(help="For the any-time forecast: error probability.")] = 1e-3,
-    like: Annotated[
-        Path | None,
-        typer.Option(help="Certificates of a pilot run (Parquet).", show_default="a typical data set"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    target_radius: options.TargetRadius = None,
+    radii: options.Radii = None,
+    radii_to: options.RadiiTo = None,
+    step: options.Step = None,
+    alpha: Annotated[float, option("For the any-time forecast: error probability.")] = 1e-3,
+    like: Annotated[Path | None, option("Certificates of a pilot run (Parquet).", "a typical data set")] = None,
+    as_json: Annotated[bool, option("Print the plan as JSON.", name="--json")] = False,
 ) -> None:
     """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
@@ -58,7 +52,8 @@ def plan(
     """
     check_whole("gpus", gpus, 1)
     noise = settled(SIGMA if sigma is None and law is None else sigma, law)
-    asked = radii_from(target_radius, radii, radii_to, step) or (RADIUS if "sigma" in noise.parameters else noise.unit,)
+    usual = RADIUS if "sigma" in noise.parameters else noise.unit
+    asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
     top = None if like is None else pilot_top(like)
     made = make_plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, law=noise, radii=asked, alpha=alpha,

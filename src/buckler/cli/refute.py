@@ -1,7 +1,6 @@
 """``buckler refute``: attack certified inputs, and show both sides of the bracket."""
 
 import json
-import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,8 @@ import numpy as np
 import typer
 
 from buckler.cli import options
-from buckler.cli.decide import INTERRUPTED
-from buckler.cli.interrupts import interruptible
+from buckler.cli.options import option
+from buckler.cli.terminal import interruptible, kept_in, stop
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
@@ -33,41 +32,31 @@ FAILED = 1
 
 def refute(
     run: Annotated[Path, typer.Argument(help="A folder of buckler sample, or a Parquet file of certificates.")],
-    model: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
-    data: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
-    denoiser: Annotated[str | None, typer.Option(help="As for buckler sample.", show_default="the run's")] = None,
-    method: Annotated[
-        str | None, typer.Option(help="Whose certificates are attacked.", show_default="exact, or the file's first")
-    ] = None,
-    alpha: Annotated[float, typer.Option(help="Error probability of each refutation.")] = 1e-3,
-    max_radius: Annotated[
-        float | None, typer.Option(help="Search no farther than this.", show_default=f"{REACH:g} sigma")
-    ] = None,
-    max_n: Annotated[int, typer.Option(help="Draws that judge a candidate, at most.")] = MAX_DRAWS,
+    model: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
+    data: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
+    denoiser: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
+    method: Annotated[str | None, option("Whose certificates are attacked.", "exact, or the file's first")] = None,
+    alpha: Annotated[float, option("Error probability of each refutation.")] = 1e-3,
+    max_radius: Annotated[float | None, option("Search no farther than this.", f"{REACH:g} sigma")] = None,
+    max_n: Annotated[int, option("Draws that judge a candidate, at most.")] = MAX_DRAWS,
     attack: Annotated[
-        str, typer.Option(help="decoupled or pgd; with sizes NAME:SEARCHES:STEPS:DRAWS, DRAWS those of a step.")
+        str, option("decoupled or pgd; with sizes NAME:SEARCHES:STEPS:DRAWS, DRAWS those of a step.")
     ] = "decoupled",
-    limit: Annotated[
-        int | None, typer.Option(help="Attack at most this many certificates.", show_default="all")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="the run's")] = None,
+    limit: Annotated[int | None, option("Attack at most this many certificates.", "all")] = None,
+    device: Annotated[str | None, option("Torch device.", "the run's")] = None,
     num_classes: options.NumClasses = None,
     batch_size: options.BatchSize = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Keep points and votes in this Parquet file.", show_default="nowhere")
-    ] = None,
-    figure: Annotated[
-        Path | None, typer.Option(help="Draw both sides to this PNG, PDF or SVG file.", show_default="none")
-    ] = None,
+    out: Annotated[Path | None, option("Keep points and votes in this Parquet file.", "nowhere")] = None,
+    figure: Annotated[Path | None, option("Draw both sides to this PNG, PDF or SVG file.", "none")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Exit with code 1 if more certificates are contradicted than alpha allows.")
+        bool, option("Exit with code 1 if more certificates are contradicted than alpha allows.", name="--strict")
     ] = False,
-    delta: Annotated[float, typer.Option(help="Probability of a false alarm.")] = 1e-3,
+    delta: Annotated[float, option("Probability of a false alarm.")] = 1e-3,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the brackets as JSON lines.")] = False,
+    as_json: Annotated[bool, option("Print the brackets as JSON lines.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Attack certified inputs: find points near them at which the smoothed classifier provably predicts something else.
@@ -109,10 +98,7 @@ def refute(
                 how = Refuting(law, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
                 refuted = runs.refute(result, opened, how, out, limit=limit, progress=progress)
         except KeyboardInterrupt:
-            place = "kept nowhere, for want of --out" if out is None else f"kept in {out}"
-            command = shlex.join(["buckler", *sys.argv[1:]])
-            print(f"buckler: interrupted; {done} inputs are done and {place}. Go on with: {command}", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
+            stop(f"interrupted; {done} inputs are done and {kept_in(out)}")
     if figure is not None:
         _draw(result, refuted.brackets, figure)
     if as_json:
@@ -122,7 +108,7 @@ def refute(
         print(_summary(refuted.brackets))
     if refuted.same_model is False:
         print("buckler: the model answers otherwise than the one that was certified, or elsewhere", file=sys.stderr)
-    raised = alarm(refuted.brackets, delta)
+    raised = alarm(refuted.brackets, len(result.groups[0].certificates), delta)
     if raised is not None:
         print(f"buckler: {raised}", file=sys.stderr)
         if strict:

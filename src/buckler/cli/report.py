@@ -8,6 +8,7 @@ from typing import Annotated, cast
 import typer
 
 from buckler.cli import options
+from buckler.cli.options import option
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write, read_text
 from buckler.report.pages import build_page
@@ -21,33 +22,21 @@ LARGEST_CLASS_FILE = 1_000_000
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    alpha: Annotated[
-        float | None, typer.Option(help="Error probability of each certificate.", show_default="0.001")
-    ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="As for buckler certify; may be repeated.", show_default="all for votes"),
-    ] = None,
-    margin: Annotated[
-        str | None, typer.Option(help="quantile or probability.", show_default="what the law has")
-    ] = None,
+    alpha: Annotated[float | None, option("Error probability of each certificate.", "0.001")] = None,
+    method: Annotated[list[str] | None, option("As for buckler certify; may be repeated.", "all for votes")] = None,
+    margin: Annotated[str | None, option("quantile or probability.", "what the law has")] = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    delta: Annotated[float, typer.Option(help="The band holds with probability 1 - delta.")] = 1e-3,
+    delta: Annotated[float, option("The band holds with probability 1 - delta.")] = 1e-3,
     data: Annotated[
-        str | None,
-        typer.Option(help="Data of the runs, for pictures and labels of bare certificates.", show_default="none"),
+        str | None, option("Data of the runs, for pictures and labels of bare certificates.", "none")
     ] = None,
-    refutations: Annotated[
-        Path | None, typer.Option(help="File of buckler refute, for one run.", show_default="none")
-    ] = None,
-    classes: Annotated[
-        Path | None, typer.Option(help="Text file of class names, one a line.", show_default="numbers")
-    ] = None,
-    title: Annotated[str, typer.Option(help="Heading of the page.")] = "Certified robustness",
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
+    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", "none")] = None,
+    classes: Annotated[Path | None, option("Text file of class names, one a line.", "numbers")] = None,
+    title: Annotated[str, option("Heading of the page.")] = "Certified robustness",
+    as_json: Annotated[bool, option("Print what was written as JSON.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Write one page about certified runs: curves, every input, settings. It opens from disk, without a network.

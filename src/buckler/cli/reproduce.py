@@ -1,13 +1,14 @@
 """``buckler reproduce``: the paper's tables and figures again, from recorded evidence."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from buckler.cli.options import Quiet, option
+from buckler.cli.terminal import command_typed
 from buckler.errors import check_choice
 from buckler.paper.library import open_library
 from buckler.paper.page import PARTS
@@ -24,21 +25,15 @@ CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "
 
 def reproduce(
     part: Annotated[str, typer.Argument(help=f"What to make: {', '.join(PARTS)}.")] = "all",
-    evidence: Annotated[Path, typer.Option(help="Folder of runs, each called DATA-sigma...")] = Path("evidence"),
-    out: Annotated[Path, typer.Option(help="Folder for tables and figures.")] = Path("reproduction"),
+    evidence: Annotated[Path, option("Folder of runs, each called DATA-sigma...")] = Path("evidence"),
+    out: Annotated[Path, option("Folder for tables and figures.")] = Path("reproduction"),
     log: Annotated[
-        list[Path] | None,
-        typer.Option(help="Log of another tool, or a folder of them; may be repeated.", show_default="none"),
+        list[Path] | None, option("Log of another tool, or a folder of them; may be repeated.", "none")
     ] = None,
-    certified_class: Annotated[
-        str, typer.Option("--class", help="label, as in the paper, selection, or both.")
-    ] = "both",
-    page: Annotated[
-        Path | None,
-        typer.Option(help="The page with everything, of 'all'.", show_default="reproduction.md in --out"),
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing.")] = False,
+    certified_class: Annotated[str, option("label, as in the paper, selection, or both.", name="--class")] = "both",
+    page: Annotated[Path | None, option("The page with everything, of 'all'.", "reproduction.md in --out")] = None,
+    as_json: Annotated[bool, option("Print what was written as JSON.", name="--json")] = False,
+    quiet: Quiet = False,
 ) -> None:
     """Reproduce the paper: its tables and figures, its printed methods beside valid ones, from recorded evidence.
 
@@ -55,10 +50,9 @@ def reproduce(
     classes = CLASSES[check_choice("--class", certified_class, tuple(CLASSES))]
     library = open_library(evidence)
     logs = log_files(log) if log else []
-    command = shlex.join(["buckler", *sys.argv[1:]])
     with bar("figures and tables", quiet=quiet or as_json) as advance:
         made = reproduce_paper(
-            part, library, out, classes=classes, logs=logs, page=page, command=command, advance=advance
+            part, library, out, classes=classes, logs=logs, page=page, command=command_typed(), advance=advance
         )
     if as_json:
         print(json.dumps({"written": [str(path) for path in made.written], "unfinished": list(library.unfinished)}))

@@ -1,108 +1,64 @@
 """``buckler sample``: noisy copies of many inputs through a model, votes and scores to a folder of evidence."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from buckler.cli import options
-from buckler.cli.interrupts import interruptible
+from buckler.cli.options import IN_SPEC, option
+from buckler.cli.terminal import interruptible, stop
 from buckler.runs import sample as runs
 from buckler.runs.opening import Where, open_run, settings_from
-from buckler.runs.spec import values
-from buckler.runs.without_chance import with_draws
+from buckler.runs.spec import values, with_draws
 from buckler.sampling.environment import peak_memory
 from buckler.waiting import bar
-
-INTERRUPTED = 3
-IN_SPEC = "that of --spec"
 
 
 def sample(
     out: Annotated[
         Path, typer.Argument(help="Folder for the evidence; the same command again goes on where it ended.")
     ],
-    spec: Annotated[
-        Path | None, typer.Option(help="TOML file with these settings; options win over it.", show_default="none")
-    ] = None,
+    spec: Annotated[Path | None, option("TOML file with these settings; options win over it.", "none")] = None,
     model: Annotated[
-        str | None,
-        typer.Option(
-            help="module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.",
-            show_default=IN_SPEC,
-        ),
+        str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", IN_SPEC)
     ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", show_default=IN_SPEC),
-    ] = None,
-    sigma: Annotated[float | None, typer.Option(help="Noise, in the units of the input.", show_default=IN_SPEC)] = None,
+    data: Annotated[str | None, option("digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", IN_SPEC)] = None,
+    sigma: Annotated[float | None, option("Noise, in the units of the input.", IN_SPEC)] = None,
     law: options.LawOption = None,
     denoiser: options.Denoiser = None,
-    n: Annotated[int | None, typer.Option(help="Estimation draws for each input.", show_default=IN_SPEC)] = None,
-    n0: Annotated[int | None, typer.Option(help="Selection draws for each input.", show_default="100")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed of the noise.", show_default="0")] = None,
+    n: Annotated[int | None, option("Estimation draws for each input.", IN_SPEC)] = None,
+    n0: Annotated[int | None, option("Selection draws for each input.", "100")] = None,
+    seed: Annotated[int | None, option("Seed of the noise.", "0")] = None,
     fresh_seed: options.FreshSeed = False,
     num_classes: options.NumClasses = None,
-    scores: Annotated[
-        str | None, typer.Option(help="Scores to keep: none, logits, softmax or sparsemax.", show_default="none")
-    ] = None,
-    temperature: Annotated[float | None, typer.Option(help="Temperature of softmax scores.", show_default="1")] = None,
+    scores: Annotated[str | None, option("Scores to keep: none, logits, softmax or sparsemax.", "none")] = None,
+    temperature: Annotated[float | None, option("Temperature of softmax scores.", "1")] = None,
     runner_ups: Annotated[
-        int | None,
-        typer.Option(help="Keep this many columns of runner-ups, and one for the rest.", show_default="all columns"),
+        int | None, option("Keep this many columns of runner-ups, and one for the rest.", "all columns")
     ] = None,
-    score_draws: Annotated[
-        int | None, typer.Option(help="Keep the scores of this many draws.", show_default="all")
-    ] = None,
-    score_dtype: Annotated[
-        str | None, typer.Option(help="Keep scores as float32 or, rounded, float16.", show_default="float32")
-    ] = None,
+    score_draws: Annotated[int | None, option("Keep the scores of this many draws.", "all")] = None,
+    score_dtype: Annotated[str | None, option("Keep scores as float32 or, rounded, float16.", "float32")] = None,
     batch_size: options.BatchSize = None,
-    shard_inputs: Annotated[
-        int | None, typer.Option(help="Inputs in a shard.", show_default="some seconds of work")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="Torch device.", show_default="cpu")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(help="Of a torch module: float32, bfloat16 or float16.", show_default="float32")
-    ] = None,
-    channels_last: Annotated[
-        bool | None, typer.Option(help="Store images channels last, for a torch module.", show_default="no")
-    ] = None,
-    compile: Annotated[bool | None, typer.Option(help="Compile the torch module.", show_default="no")] = None,  # noqa: A002
-    mean: Annotated[
-        str | None,
-        typer.Option(help="Mean of each channel, put inside the model: 0.49,0.48,0.45", show_default="none"),
-    ] = None,
-    std: Annotated[
-        str | None,
-        typer.Option(help="Standard deviation of each channel, put inside the model.", show_default="none"),
-    ] = None,
-    labels: Annotated[
-        str | None, typer.Option(help="An .npy file of labels, for arrays without.", show_default="none")
-    ] = None,
-    resize: Annotated[
-        int | None, typer.Option(help="Scale the shorter side of each image of a folder.", show_default="as it is")
-    ] = None,
-    crop: Annotated[
-        int | None, typer.Option(help="Cut the centre of each image of a folder.", show_default="whole")
-    ] = None,
-    value_range: Annotated[
-        str | None, typer.Option(help="Declared range of arrays; bytes are spread over it.", show_default="0,1")
-    ] = None,
-    every: Annotated[int | None, typer.Option(help="Take every k-th input.", show_default="1")] = None,
-    limit: Annotated[int | None, typer.Option(help="Take at most this many inputs.", show_default="all")] = None,
-    ids: Annotated[str | None, typer.Option(help="Take these inputs: 7,20,35", show_default="all")] = None,
-    max_seconds: Annotated[
-        float | None, typer.Option(help="Stop after this time; resumable.", show_default="no limit")
-    ] = None,
-    max_samples: Annotated[
-        int | None, typer.Option(help="Stop before more draws than this; resumable.", show_default="no limit")
-    ] = None,
-    repair: Annotated[bool, typer.Option("--repair", help="Draw damaged shards again.")] = False,
+    shard_inputs: Annotated[int | None, option("Inputs in a shard.", "some seconds of work")] = None,
+    device: Annotated[str | None, option("Torch device.", "cpu")] = None,
+    dtype: Annotated[str | None, option("Of a torch module: float32, bfloat16 or float16.", "float32")] = None,
+    channels_last: Annotated[bool | None, option("Store images channels last, for a torch module.", "no")] = None,
+    compile: Annotated[bool | None, option("Compile the torch module.", "no")] = None,  # noqa: A002
+    mean: Annotated[str | None, option("Mean of each channel, put inside the model: 0.49,0.48,0.45", "none")] = None,
+    std: Annotated[str | None, option("Standard deviation of each channel, put inside the model.", "none")] = None,
+    labels: Annotated[str | None, option("An .npy file of labels, for arrays without.", "none")] = None,
+    resize: Annotated[int | None, option("Scale the shorter side of each image of a folder.", "as it is")] = None,
+    crop: Annotated[int | None, option("Cut the centre of each image of a folder.", "whole")] = None,
+    value_range: Annotated[str | None, option("Declared range of arrays; bytes are spread over it.", "0,1")] = None,
+    every: Annotated[int | None, option("Take every k-th input.", "1")] = None,
+    limit: Annotated[int | None, option("Take at most this many inputs.", "all")] = None,
+    ids: Annotated[str | None, option("Take these inputs: 7,20,35", "all")] = None,
+    max_seconds: Annotated[float | None, option("Stop after this time; resumable.", "no limit")] = None,
+    max_samples: Annotated[int | None, option("Stop before more draws than this; resumable.", "no limit")] = None,
+    repair: Annotated[bool, option("Draw damaged shards again.", name="--repair")] = False,
     any_environment: options.AnyEnvironment = False,
     another_model: options.AnotherModel = False,
     executor: options.Executor = "process",
@@ -110,7 +66,7 @@ def sample(
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
     quiet: options.Quiet = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    as_json: Annotated[bool, option("Print the summary as JSON.", name="--json")] = False,
 ) -> None:
     """Sample evidence: votes (and scores) of noisy copies of each input, kept on disk for `buckler certify`.
 
@@ -153,12 +109,10 @@ def sample(
                     any_environment=any_environment,
                     another_model=another_model,
                 )
-        except runs.Interrupted as stop:
-            _how_to_go_on("interrupted", out, stop.summary)
-            raise typer.Exit(INTERRUPTED) from None
+        except runs.Interrupted as interrupt:
+            _stopped("interrupted", out, interrupt.summary)
         except KeyboardInterrupt:
-            _how_to_go_on("interrupted before anything was drawn", out, None)
-            raise typer.Exit(INTERRUPTED) from None
+            stop("interrupted before anything was drawn")
     if as_json:
         told = {
             "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
@@ -180,15 +134,10 @@ def sample(
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:
-        _how_to_go_on("stopped at the limit", out, summary)
-        raise typer.Exit(INTERRUPTED)
+        _stopped("stopped at the limit", out, summary)
 
 
-def _how_to_go_on(what: str, out: Path, summary: runs.Summary | None) -> None:
-    kept = ""
-    if summary is not None:
-        lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
-        shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
-        kept = f"; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}"
-    command = shlex.join(["buckler", *sys.argv[1:]])
-    print(f"buckler: {what}{kept}. Go on with: {command}", file=sys.stderr)
+def _stopped(why: str, out: Path, summary: runs.Summary) -> NoReturn:
+    lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
+    shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
+    stop(f"{why}; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}")

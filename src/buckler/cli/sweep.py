@@ -1,7 +1,6 @@
 """``buckler sweep``: grids over n, sigma, temperature, map, method, margin and alpha, from evidence already drawn."""
 
 import json
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,8 +9,8 @@ import typer
 
 from buckler.certify.budget import split
 from buckler.cli import options
-from buckler.cli.interrupts import interruptible
-from buckler.cli.terminal import Console
+from buckler.cli.options import option
+from buckler.cli.terminal import Console, interruptible, stop
 from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
 from buckler.report import tables
@@ -23,46 +22,30 @@ from buckler.runs.spec import distinct
 from buckler.runs.sweep import sweep_runs
 from buckler.waiting import bar
 
-INTERRUPTED = 3
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 
 
 def sweep(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders written by buckler sample.")] = None,
-    out: Annotated[Path, typer.Option(help="The table; cells already in it are kept.")] = Path("sweep.parquet"),
-    spec: Annotated[
-        Path | None, typer.Option(help="TOML file with these settings; options win over it.", show_default="none")
-    ] = None,
+    out: Annotated[Path, option("The table; cells already in it are kept.")] = Path("sweep.parquet"),
+    spec: Annotated[Path | None, option("TOML file with these settings; options win over it.", "none")] = None,
     n: Annotated[
-        str | None,
-        typer.Option("--n", help="First draws to use: 100,200,500, or every checkpoint: all.", show_default="n drawn"),
+        str | None, option("First draws to use: 100,200,500, or every checkpoint: all.", "n drawn", name="--n")
     ] = None,
-    alpha: Annotated[str | None, typer.Option(help="Error probabilities.", show_default="0.001")] = None,
-    method: Annotated[str | None, typer.Option(help="exact,bonferroni,pairwise/star ...", show_default="exact")] = None,
-    margin: Annotated[str | None, typer.Option(help="quantile,probability.", show_default="what the law has")] = None,
+    alpha: Annotated[str | None, option("Error probabilities.", "0.001")] = None,
+    method: Annotated[str | None, option("exact,bonferroni,pairwise/star ...", "exact")] = None,
+    margin: Annotated[str | None, option("quantile,probability.", "what the law has")] = None,
     map: Annotated[  # noqa: A002
-        str | None, typer.Option(help="For stored logits: softmax,sparsemax.", show_default="softmax")
+        str | None, option("For stored logits: softmax,sparsemax.", "softmax")
     ] = None,
-    temperature: Annotated[
-        str | None, typer.Option(help="For stored logits: temperatures of the softmax.", show_default="1")
-    ] = None,
-    certified_class: Annotated[
-        str | None, typer.Option("--class", help="label or selection.", show_default="selection if drawn")
-    ] = None,
-    radii: Annotated[str | None, typer.Option(help="Radii to show.", show_default="multiples of sigma")] = None,
-    baseline: Annotated[
-        str | None, typer.Option(help="Method whose accuracies the gains are measured from.", show_default="no gains")
-    ] = None,
-    table: Annotated[
-        Path | None, typer.Option(help="Write what is shown to FILE.md, FILE.tex or FILE.csv.", show_default="none")
-    ] = None,
-    plots: Annotated[
-        Path | None, typer.Option(help="Folder for one figure an axis that has several values.", show_default="none")
-    ] = None,
-    figures: Annotated[
-        str | None, typer.Option("--format", help="With --plots: formats, png,pdf,svg.", show_default="png")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line a cell.")] = False,
+    temperature: Annotated[str | None, option("For stored logits: temperatures of the softmax.", "1")] = None,
+    certified_class: Annotated[str | None, option("label or selection.", "selection if drawn", name="--class")] = None,
+    radii: Annotated[str | None, option("Radii to show.", "multiples of sigma")] = None,
+    baseline: Annotated[str | None, option("Method whose accuracies the gains are measured from.", "no gains")] = None,
+    table: Annotated[Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", "none")] = None,
+    plots: Annotated[Path | None, option("Folder for one figure an axis that has several values.", "none")] = None,
+    figures: Annotated[str | None, option("With --plots: formats, png,pdf,svg.", "png", name="--format")] = None,
+    as_json: Annotated[bool, option("Print one JSON line a cell.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Certify one or more runs in every combination of settings, from their evidence, into one table.
@@ -99,9 +82,7 @@ def sweep(
             with bar("certifying cells", quiet=quiet or as_json) as advance:
                 cells = sweep_runs(distinct("runs", settings.get("runs"), str), grid, out, progress=advance)
         except KeyboardInterrupt:
-            command = shlex.join(["buckler", *sys.argv[1:]])
-            print(f"buckler: interrupted; finished cells are kept in {out}. Go on with: {command}", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
+            stop(f"interrupted; finished cells are kept in {out}")
     text = sweep_table(cells, shown, baseline=against)
     if table is not None:
         with atomic_write(table) as temporary:

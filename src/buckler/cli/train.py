@@ -9,8 +9,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from buckler.cli import options
-from buckler.cli.interrupts import interruptible
-from buckler.cli.terminal import Console
+from buckler.cli.options import option
+from buckler.cli.terminal import INTERRUPTED, Console, interruptible
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.files import checksum
 from buckler.training.data import read_images
@@ -31,82 +31,58 @@ TRAINED = ("gaussian", "splitting")
 def train(
     data_set: Annotated[str, typer.Argument(help="Name of the data set; 'digits' needs no --data.")],
     sigma: Annotated[
-        float | None,
-        typer.Option(
-            help="Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", show_default="see --lam"
-        ),
+        float | None, option("Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", "see --lam")
     ] = None,
-    law: Annotated[
-        str | None,
-        typer.Option(help="gaussian, with --sigma, or splitting, with --lam.", show_default="what is given"),
-    ] = None,
+    law: Annotated[str | None, option("gaussian, with --sigma, or splitting, with --lam.", "what is given")] = None,
     lam: Annotated[
-        float | None,
-        typer.Option(help="Splitting noise with offsets below 2 lam, in the place of --sigma.", show_default="none"),
+        float | None, option("Splitting noise with offsets below 2 lam, in the place of --sigma.", "none")
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option(
-            help="Images: .npz file, or folder of .npy files, with x_train, y_train, x_test, y_test.",
-            show_default="the bundled digits, for 'digits'",
+        option(
+            "Images: .npz file, or folder of .npy files, with x_train, y_train, x_test, y_test.",
+            "the bundled digits, for 'digits'",
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Folder for the weights, the card and the checkpoint.")] = Path("models"),
+    out: Annotated[Path, option("Folder for the weights, the card and the checkpoint.")] = Path("models"),
     arch: Annotated[
-        str | None,
-        typer.Option(
-            help="small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", show_default="resnet110"
-        ),
+        str | None, option("small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", "resnet110")
     ] = None,
     denoiser: Annotated[
-        bool, typer.Option("--denoiser", help="Train a U-Net that takes noise up to --sigma out of images.")
+        bool, option("Train a U-Net that takes noise up to --sigma out of images.", name="--denoiser")
     ] = False,
-    smallest_sigma: Annotated[
-        float | None, typer.Option(help="Of a denoiser: the smallest deviation it learns.", show_default="none")
-    ] = None,
+    smallest_sigma: Annotated[float | None, option("Of a denoiser: the smallest deviation it learns.", "none")] = None,
     classifier: Annotated[
-        Path | None,
-        typer.Option(help="Of a denoiser: weights of the classifier behind it, which judges it.", show_default="none"),
+        Path | None, option("Of a denoiser: weights of the classifier behind it, which judges it.", "none")
     ] = None,
     recognition: Annotated[
-        float | None,
-        typer.Option(help="Of a denoiser: weight of the classifier's loss.", show_default=f"{DENOISER['recognition']}"),
+        float | None, option("Of a denoiser: weight of the classifier's loss.", f"{DENOISER['recognition']}")
     ] = None,
-    epochs: Annotated[int, typer.Option(help="Passes over the training images.")] = 30,
-    batch_size: Annotated[int, typer.Option(help="Images in one step.")] = 256,
+    epochs: Annotated[int, option("Passes over the training images.")] = 30,
+    batch_size: Annotated[int, option("Images in one step.")] = 256,
     lr: Annotated[
-        float | None,
-        typer.Option(
-            help="Highest learning rate of the cycle.",
-            show_default=f"0.2, {DENOISER['learning_rate']} for a denoiser",
-        ),
+        float | None, option("Highest learning rate of the cycle.", f"0.2, {DENOISER['learning_rate']} for a denoiser")
     ] = None,
     weight_decay: Annotated[
         float | None,
-        typer.Option(
-            help="Decay of the convolutions' and the last layer's weights.",
-            show_default=f"0.0005, {DENOISER['weight_decay']} for a denoiser",
+        option(
+            "Decay of the convolutions' and the last layer's weights.",
+            f"0.0005, {DENOISER['weight_decay']} for a denoiser",
         ),
     ] = None,
     label_smoothing: Annotated[
-        float | None,
-        typer.Option(help="Of a classifier: share of each label spread over all classes.", show_default="0"),
+        float | None, option("Of a classifier: share of each label spread over all classes.", "0")
     ] = None,
     flip: Annotated[
-        bool | None,
-        typer.Option("--flip/--no-flip", help="Mirror half of the images.", show_default="but for digits"),
+        bool | None, option("Mirror half of the images.", "but for digits", name="--flip/--no-flip")
     ] = None,
-    seed: Annotated[int, typer.Option(help="Decides the first weights, the order, the crops and the noise.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int, option("Decides the first weights, the order, the crops and the noise.")] = 0,
+    device: Annotated[str, option("auto, cpu, cuda or cuda:N.")] = "auto",
     compile: Annotated[  # noqa: A002  (the option's name)
-        bool | None, typer.Option("--compile/--no-compile", help="Compile the network.", show_default="where possible")
+        bool | None, option("Compile the network.", "where possible", name="--compile/--no-compile")
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the checkpoint in --out, if there is one.")
-    ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the card and the place of the weights as JSON.")
-    ] = False,
+    resume: Annotated[bool, option("Go on from the checkpoint in --out, if there is one.", name="--resume")] = False,
+    as_json: Annotated[bool, option("Print the card and the place of the weights as JSON.", name="--json")] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Train a network under noise, or a denoiser; write its float16 weights and a card with its accuracy under noise.
@@ -156,7 +132,7 @@ def train(
     )
     try:
         from buckler.training import denoising, gaussian
-        from buckler.training.fitting import checkpoint_path
+        from buckler.training.descent import checkpoint_path
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -188,7 +164,7 @@ def train(
             kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"
             console.print(f"interrupted; {hint}", highlight=False, soft_wrap=True)
-            raise typer.Exit(3) from None
+            raise typer.Exit(INTERRUPTED) from None
     card = trained.card
     if as_json:
         print(json.dumps({"weights": str(trained.weights), "card": asdict(card)}))

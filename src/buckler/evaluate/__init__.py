@@ -2,13 +2,11 @@
 
 - ``curves.certified_accuracy(certificates, labels, radii)``: accuracy against radius with its confidence band.
 - ``curves.margin_accuracy(low, right, margins, ...)``: the same against the margin, as the paper draws it.
-- ``histogram.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.
+- ``curves.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.
 - ``audit.audit_discrete(bound, margin, num_classes, n, alpha)``: the exact worst miss probability of a bound.
 - ``power.compare_power(bounds, counts, margin=, alpha=, truths=)``: power against the linear-programming optimum.
-- ``simulation.simulate_misses(bound, law, truth, n, replicates, seed)`` and ``judge``: coverage by seeded draws.
 - ``refutations.Refuting(law, alpha).refute(model, ids, x, labels, start)``: points at which the smoothed classifier
   does not predict a class, found by ``attacks.Search`` and judged on fresh draws.
-- ``stopping.ever_certified(log_wealth, p, max_n, alpha)``: the exact chance that an any-time test ever certifies.
 
 May import: the root modules, ``bounds`` and ``certify``; torch only in ``attacks``.
 """

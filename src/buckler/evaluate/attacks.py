@@ -43,17 +43,14 @@ class Seen(Protocol):
     @property
     def votes(self) -> torch.Tensor:
         """Votes ``[points, m]``."""
-        ...
 
     @property
     def scores(self) -> torch.Tensor:
         """Mean scores ``[points, m]``."""
-        ...
 
     @property
     def gradient(self) -> torch.Tensor:
         """Where the rival's mean score rises over the class's."""
-        ...
 
 
 class Looking(Protocol):
@@ -63,7 +60,6 @@ class Looking(Protocol):
 
     def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
         """Return what ``draws`` noisy copies of each point say about its pair (class, rival)."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,6 @@ class Attack:
     phases: int = 8
 
     def __post_init__(self) -> None:
-        """Refuse another name, and sizes below one."""
         check_choice("attack", self.name, get_args(AttackName))
         for size in ("searches", "steps", "draws", "phases"):
             check_whole(size, getattr(self, size), 1, 10**6)

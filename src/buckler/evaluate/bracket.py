@@ -1,7 +1,8 @@
 """Certificates and refutations of the same inputs -> both sides of the truth: certified below, refuted above.
 
-With probability at least ``1 - delta`` at most ``false_certificates(N, alpha, delta)`` of N brackets are wrong (T19,
-T22): refutations inside of certified balls, more often than that, mean that something is broken, not bad luck.
+With probability at least ``1 - delta`` at most ``false_certificates(N, alpha, delta)`` brackets of N inputs are wrong,
+abstentions among the N (T19, T22): refutations inside of certified balls, more often than that, mean that something is
+broken, not bad luck.
 """
 
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckler.errors import InvalidInput, check_float_array
+from buckler.errors import InvalidInput, check_float_array, check_whole
 from buckler.evaluate.curves import false_certificates
 from buckler.records import Claim
 from buckler.refutations import Bracket, Refutation
@@ -22,23 +23,26 @@ CAUSES = (
 )
 
 
-def alarm(brackets: Sequence[Bracket], delta: float) -> str | None:
+def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
     """Return a warning if more refutations lie inside of certified balls than chance allows, and else None.
 
     **Guarantee.** If every certificate and every refutation keeps its promise, a warning comes with probability at
-    most ``delta``, inputs being drawn for independently (T22).
+    most ``delta``, inputs being drawn for independently (T22). ``inputs`` are all that were to be certified, those that
+    abstained included, since which are attacked depends on the draws: where all abstain but by error, all that are
+    certified are false.
     """
     inside = [bracket for bracket in brackets if bracket.contradicts]
+    check_whole("inputs", inputs, len(brackets))
     if not inside:
         return None
-    allowed = false_certificates(len(brackets), min(max(b.alpha for b in brackets), 0.999), delta)
+    allowed = false_certificates(inputs, min(max(b.alpha for b in brackets), 0.999), delta)
     if len(inside) <= allowed:
         return None
     first = inside[0].refutation
     return (
         f"ALARM: {len(inside)} of {len(brackets)} certificates are contradicted by refutations inside of their balls, "
-        f"and chance allows {allowed}; the first is {first.id!r}, certified to {inside[0].certified:.4g}, refuted at "
-        f"{first.radius:.4g}; {CAUSES}"
+        f"and chance allows {allowed}, of {inputs} inputs; the first is {first.id!r}, certified to "
+        f"{inside[0].certified:.4g}, refuted at {first.radius:.4g}; {CAUSES}"
     )
 
 

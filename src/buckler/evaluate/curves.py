@@ -1,4 +1,4 @@
-"""Certified accuracy against radius, with the confidence band that certificates of level alpha allow.
+"""Certified accuracy against radius, with the band that certificates of level alpha allow; and how radii are spread.
 
 Each certificate errs with probability at most alpha, independently across inputs (inputs never share noise). So, with
 probability at least ``1 - delta``, at most ``false_certificates(N, alpha, delta)`` of N are wrong, and the true
@@ -7,6 +7,7 @@ certified accuracy is above the observed one less that many inputs, for all radi
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil, floor, log10
 
 import numpy as np
 from scipy.special import betainc
@@ -15,14 +16,15 @@ from buckler.errors import (
     InvalidInput,
     check_alpha,
     check_float_array,
+    check_positive,
     check_whole,
     check_whole_array,
     first_repeated,
     show,
 )
-from buckler.records import Claim
+from buckler.records import Certificate, Claim
 from buckler.results import Certified
-from buckler.types import ArrayLike, BoolArray, FloatArray
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +60,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
 
 
 def certified_accuracy(
-    certificates: Sequence[Claim],
-    labels: ArrayLike,
-    radii: ArrayLike,
-    *,
-    delta: float = 1e-3,
-    name: str | None = None,
+    certificates: Sequence[Claim], labels: ArrayLike, radii: ArrayLike, *, delta: float = 1e-3, name: str | None = None
 ) -> Curve:
     """Return the share of inputs that are predicted right and certified to at least each radius.
 
@@ -73,11 +70,7 @@ def certified_accuracy(
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
-    truth = check_whole_array("labels", labels)
-    if truth.shape != (len(certificates),):
-        raise InvalidInput(
-            f"labels must hold one class for each of {len(certificates)} inputs; got shape {truth.shape}"
-        )
+    truth = _labels(labels, len(certificates))
     right = [c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)]
     return _curve(certificates, np.array(right), radii, delta, name)
 
@@ -131,6 +124,13 @@ def margin_accuracy(
     return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))
 
 
+def _labels(labels: ArrayLike, inputs: int) -> IntArray:
+    truth = check_whole_array("labels", labels)
+    if truth.shape != (inputs,):
+        raise InvalidInput(f"labels must hold one class for each of {inputs} inputs; got shape {truth.shape}")
+    return truth
+
+
 def _curve(
     certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
@@ -157,3 +157,49 @@ def _reaching(
     wrong = 0 if alpha is None else false_certificates(reach.size, alpha, delta)
     share, low = reached / reach.size, np.maximum(reached - wrong, 0) / reach.size
     return Curve(name, grid, share, low, reach.size, abstained, delta)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Histogram:
+    """Certified inputs by radius, ``[edges[i], edges[i+1])``: predicted right, wrong, or without a known label."""
+
+    edges: FloatArray
+    right: IntArray
+    wrong: IntArray
+    unlabelled: IntArray
+    abstained: int
+
+
+def round_grid(top: float, cells: int) -> FloatArray:
+    """Return 0, step, 2 step, ... beyond ``top``, in at most ``cells + 1`` steps of 1, 2 or 5 times a power of ten.
+
+    >>> round_grid(1.37, 4)
+    array([0. , 0.5, 1. , 1.5])
+    """
+    rough = check_positive("top", top) / check_whole("cells", cells, 1)
+    power = floor(log10(rough))
+    # The quotient may round to just above a whole step, which is no reason to take a step five times as long.
+    digit = next(d for d in (1, 2, 5, 10) if d >= rough / 10.0**power * (1.0 - 1e-9))
+    count = floor(top / (digit * 10.0**power)) + 1
+    # Rounding makes the grid the decimal numbers that are shown, not their neighbours.
+    return np.array([round(i * digit * 10.0**power, max(0, ceil(-power))) for i in range(count + 1)])
+
+
+def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | None, edges: ArrayLike) -> Histogram:
+    """Return how many certificates have their radius in each cell; abstentions are counted apart.
+
+    The last cell holds everything from its lower edge on.
+    """
+    grid = check_float_array("edges", edges)
+    if grid.ndim != 1 or grid.size < 2 or grid[0] != 0.0 or (np.diff(grid) <= 0.0).any():
+        raise InvalidInput(f"edges must rise from 0; got {grid.tolist()}")
+    truth = None if labels is None else _labels(labels, len(certificates))
+    counts = {kind: np.zeros(grid.size - 1, dtype=np.int64) for kind in ("right", "wrong", "unlabelled")}
+    for i, certificate in enumerate(certificates):
+        if certificate.predicted is None:
+            continue
+        cell = min(int(np.searchsorted(grid, certificate.radius, side="right")) - 1, grid.size - 2)
+        kind = "unlabelled" if truth is None else "right" if certificate.predicted == truth[i] else "wrong"
+        counts[kind][cell] += 1
+    abstained = sum(certificate.abstained for certificate in certificates)
+    return Histogram(grid, counts["right"], counts["wrong"], counts["unlabelled"], abstained)

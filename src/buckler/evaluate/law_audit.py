@@ -57,7 +57,6 @@ class LawAudit:
         return self.problem is None
 
     def __str__(self) -> str:
-        """Return the finding in one line."""
         if self.problem is not None:
             return f"FAILED: {self.law}: {self.problem}"
         return f"passed: {self.law}: {self.pairs} pairs of inputs, the radius attained at {self.attained}"

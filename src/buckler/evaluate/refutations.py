@@ -114,15 +114,12 @@ class Attacked(Protocol):
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
         """Return votes, scores and gradients: see ``evaluate.attacks.Looking``."""
-        ...
 
     def count(self, points: Points, names: Sequence[str], n: int) -> IntArray:
         """Return the votes of so many draws at points, in the stream ``attack``."""
-        ...
 
     def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> None:
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided."""
-        ...
 
 
 def check_searched(law: Law) -> None:
@@ -144,7 +141,6 @@ class Refuting:
     attack: "Attack | None" = None
 
     def __post_init__(self) -> None:
-        """Refuse a law whose norm the search does not know, and impossible levels and distances."""
         check_searched(self.law)
         check_alpha(self.alpha)
         check_whole("max_n", self.max_n, 1)

@@ -43,7 +43,7 @@ def uniform_below(words: WordArray, count: int) -> IntArray:
     """
     number, half = np.uint64(count), np.uint64(32)
     low = (words & np.uint64(0xFFFFFFFF)) * number >> half
-    return ((words >> half) * number + low >> half).astype(np.int64)
+    return ((words >> half) * number + low >> half).view(np.int64)
 
 
 def uniform_price(count: int, numbers: int) -> float:

@@ -73,7 +73,6 @@ class Gaussian:
         object.__setattr__(self, "sigma", check_positive("sigma", sigma))
 
     def __repr__(self) -> str:
-        """Return how to make it again."""
         return f"Gaussian(sigma={self.sigma!r}{'' if self.scale is None else f', scale={self.scale!r}'})"
 
     @property

@@ -6,11 +6,11 @@ coordinate and of known probabilities (T23). So M is drawn exactly, whole number
 one float: no float is ever added to another.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import inf, nextafter
+from math import inf, nextafter, prod
 from typing import ClassVar
 
 import numpy as np
@@ -38,6 +38,12 @@ USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 15, 1, 256))
 TOP_BITS = 16
 """The guide has an entry for each value of a word's highest bits."""
 
+DOUBTFUL = np.iinfo(np.int32).min
+"""The guide's entry where these bits do not tell the noise; no noise is this far from 0."""
+
+AT_A_TIME = 1 << 16
+"""Values made at a time, so that what lies between words and floats stays in the cache; heuristic: speed alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class GridGaussian:
@@ -63,7 +69,6 @@ class GridGaussian:
     idealised: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        """Refuse a sigma that is not above zero, and a step that is no simple fraction."""
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
         object.__setattr__(self, "step", check_positive("step", self.step))
         if float(self.fraction) != self.step:
@@ -128,26 +133,25 @@ class GridGaussian:
 
     def noise(self, words: WordArray) -> Steps:
         """Return the noise of each word, in steps: how many thresholds it reaches, less half of them."""
-        found, doubtful = _guide(Fraction(self.sigma), self.fraction)
-        cell = (words >> np.uint64(64 - TOP_BITS)).astype(np.uint16)
-        steps = np.asarray(found[cell])
-        where = doubtful[cell]
-        half = len(self.thresholds) // 2
-        steps[where] = np.searchsorted(self.thresholds, words[where], side="right") - half
+        cells = (words >> np.uint64(64 - TOP_BITS)).view(np.int64)
+        steps: Steps = _guide(Fraction(self.sigma), self.fraction).take(cells)
+        where = np.flatnonzero(steps == DOUBTFUL)
+        found = np.searchsorted(self.thresholds, words.reshape(-1)[where], side="right")
+        steps.reshape(-1)[where] = found - len(self.thresholds) // 2
         return steps
 
     def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input: whole numbers are added, then looked up."""
-        at = self.indices(x).astype(np.int32)
-        low, high = (int(end) for end in (at.min(initial=0), at.max(initial=0)))
-        total = self.noise(words)
-        total += at.reshape(-1)
-        if self.clip is not None:
-            np.clip(total, 0, self.clip, out=total)
-        half = len(self.thresholds) // 2
-        first, table = _table(self.fraction, (low - half) // 256, (high + half) // 256 + 1)
-        total -= np.int32(first)
-        return table[total].reshape(len(words), *x.shape)
+        at = self.indices(x).reshape(-1)
+        first, table = table_around(at, len(self.thresholds) // 2, self.fraction)
+        start = (at - first).astype(np.int32)
+
+        def places(some: WordArray) -> Steps:
+            total = self.noise(some)
+            total += start
+            return total if self.clip is None else np.clip(total, -first, self.clip - first, out=total)
+
+        return looked_up(table, places, words, x.shape)
 
     def values(self, indices: AnyArray) -> Float32Array:
         """Return the floats of whole numbers of steps: the one float that the classifier sees for each."""
@@ -198,15 +202,33 @@ def _another(x: Float32Array) -> str:
     return ""
 
 
+def looked_up(
+    table: Float32Array, places: Callable[[WordArray], AnyArray], words: WordArray, shape: tuple[int, ...]
+) -> Float32Array:
+    """Return ``table[places(words)]``, a copy of this shape for each row of words, some rows at a time."""
+    out = np.empty((len(words), *shape), dtype=np.float32)
+    rows = 1 + AT_A_TIME // (1 + prod(shape))
+    for first in range(0, len(words), rows):
+        some = words[first : first + rows]
+        out[first : first + rows] = table.take(places(some)).reshape(len(some), *shape)
+    return out
+
+
 @lru_cache(maxsize=8)
-def _guide(sigma: Fraction, step: Fraction) -> tuple[Steps, npt.NDArray[np.bool_]]:
-    """Return the noise at the first word of each cell of equal top bits, and whether the cell holds a threshold."""
+def _guide(sigma: Fraction, step: Fraction) -> Steps:
+    """Return the noise of the words of each cell of equal top bits, ``DOUBTFUL`` where the cell holds a threshold."""
     edges = thresholds(sigma, step)
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
     reached = np.searchsorted(edges, first, side="right")
-    doubtful = np.searchsorted(edges, last, side="right") != reached
-    return (reached - len(edges) // 2).astype(np.int32), doubtful
+    told = np.searchsorted(edges, last, side="right") == reached
+    return np.where(told, reached - len(edges) // 2, DOUBTFUL).astype(np.int32)
+
+
+def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32Array]:
+    """Return a table of floats for whole numbers at most ``reach`` from these, and its first number."""
+    low, high = int(at.min()) - reach, int(at.max()) + reach
+    return _table(step, low // 256, high // 256 + 1)
 
 
 @lru_cache(maxsize=32)

@@ -11,7 +11,7 @@ input, shifted by ``t = 0, ..., N - 1``. Those N copies are all there are: votes
 and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T29).
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -22,6 +22,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.laws.exact import LEVELS, float_above, uniform_below, whole_steps
+from buckler.laws.grid import looked_up
 from buckler.laws.uniform import L1Law
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, RadiusKind, WordArray
 
@@ -80,7 +81,6 @@ class Splitting(L1Law):
     name: ClassVar[str] = "splitting"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda without a whole number of offsets."""
         offsets_of(self.lam)
 
     @property
@@ -96,13 +96,11 @@ class Splitting(L1Law):
         """Refuse an input that is not an 8-bit one in [0, 1]."""
         whole_steps(x, STEP, LEVELS)
 
-    def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
-        """Return what is seen of ``x`` under each row of offsets."""
+    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
+        """Return what is seen of each value under each offset."""
         table = seen_table(self.count)
-        places = np.minimum(numbers, table.shape[1] - 1)
-        places += whole_steps(x, STEP, LEVELS).reshape(-1) * table.shape[1]
-        seen: Float32Array = np.take(table.reshape(-1), places)
-        return seen.reshape(len(numbers), *x.shape)
+        at = whole_steps(x, STEP, LEVELS).reshape(-1) * table.shape[1]
+        return table.reshape(-1), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +120,6 @@ class DerandomizedSplitting(Splitting):
     draws: ClassVar[Draws] = "numbers"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda without a whole number of offsets."""
         offsets_of(self.lam)
         object.__setattr__(self, "template", check_whole("template", self.template, 0, 2**53))
 
@@ -175,7 +172,8 @@ class DerandomizedSplitting(Splitting):
 
     def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
         """Return what is seen of ``x`` in each of the copies whose numbers are given, ``[rows, 1]``."""
-        return self.copy(x, (self.start(x.size) + words.astype(np.int64)) % self.total)
+        (table, places), start = self.seen(x), self.start(x.size)
+        return looked_up(table, lambda some: places((start + some.astype(np.int64)) % self.total), words, x.shape)
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
         """Yield every copy of an input with its probability."""

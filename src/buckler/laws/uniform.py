@@ -6,7 +6,7 @@ k``; ``lam = (k + 1/2) h``. A shift of the input by delta changes the law of the
 Whole numbers are added and each has one float32, so nothing is idealised.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
@@ -18,7 +18,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.laws import exact
 from buckler.laws.first_margin import FirstMarginLaw
-from buckler.laws.grid import values_of
+from buckler.laws.grid import looked_up, table_around, values_of
 from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_STEPS = 2**22
@@ -79,10 +79,16 @@ class L1Law(FirstMarginLaw):
 
     def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of words."""
-        return self.copy(x, exact.uniform_below(words, self.count))
+        table, places = self.seen(x)
+        return looked_up(table, lambda some: places(exact.uniform_below(some, self.count)), words, x.shape)
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""
+        table, places = self.seen(x)
+        return table.take(places(numbers)).reshape(len(numbers), *x.shape)
+
+    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
+        """Return a table of floats, and from rows of whole numbers to the places in it of the noisy copies of ``x``."""
         raise NotImplementedError
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
@@ -112,7 +118,6 @@ class Uniform(L1Law):
     name: ClassVar[str] = "uniform"
 
     def __post_init__(self) -> None:
-        """Refuse a lambda that is not a whole number of steps and a half."""
         if float(self.grid) != check_positive("step", self.step):
             raise InvalidInput(f"step must be a fraction with a denominator of at most 1000000; got {show(self.step)}")
         if not check_positive("lam", self.lam) / self.step <= MOST_STEPS:
@@ -139,7 +144,8 @@ class Uniform(L1Law):
         """Refuse an input off the grid."""
         exact.whole_steps(x, self.grid)
 
-    def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
-        """Return ``x`` moved by ``number - k`` steps in every coordinate, for each row of numbers."""
-        moved = exact.whole_steps(x, self.grid).reshape(-1) + numbers - self.count // 2
-        return values_of(moved, self.grid).reshape(len(numbers), *x.shape)
+    def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
+        """Return how ``x`` is moved by ``number - k`` steps in every coordinate."""
+        at, reach = exact.whole_steps(x, self.grid).reshape(-1), self.count // 2
+        first, table = table_around(at, reach, self.grid)
+        return table, lambda numbers: numbers + (at - reach - first)

@@ -14,7 +14,7 @@ certificate comes of them.
 - ``methods``: all of these by name, for the registry, which finds them there.
 - ``library``: a folder of runs -> the run that can answer a question; ``limits``: a run -> limits by any method.
 - ``tables``, ``figures``: its tables and figures again, sound methods beside its own.
-- ``peers``: logs of other tools -> what each method would certify (``expectation``) on the networks behind them.
+- ``peers``: logs of other tools -> what each method would certify, on average, on the networks behind them.
 - ``facts``, ``page``: what the page says in words; ``page.reproduce(wanted, library, out)`` writes everything.
 
 May import: every room but ``cli``. Only ``cli`` imports this one; ``certify.registry`` knows it by name.

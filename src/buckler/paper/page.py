@@ -88,12 +88,7 @@ def reproduce(
 
 
 def reproduction_page(
-    tables: Sequence[Reproduced],
-    figures: Mapping[str, str],
-    facts: Mapping[str, Any],
-    *,
-    folder: str,
-    command: str,
+    tables: Sequence[Reproduced], figures: Mapping[str, str], facts: Mapping[str, Any], *, folder: str, command: str
 ) -> str:
     """Return the page in Markdown: ``figures`` are captions by the names of files, ``facts`` what the prose refers to.
 

@@ -1,22 +1,30 @@
-"""Recorded logs of other tools -> what each discrete method would certify on the networks behind them."""
+"""Recorded logs of other tools -> what each discrete method would certify on the networks behind them.
+
+On average, from each input's known probability, without drawing anything. Votes for class A out of n are binomial; with
+all other votes in one runner-up class, the outcome is (x, n - x), the limit of the margin rises with x, and the chance
+that it reaches a margin is one binomial tail.
+"""
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 import numpy as np
+from scipy.special import betainc
 
-from buckler.certify.margins import margin
+from buckler.certify.discrete import margin_lower
+from buckler.certify.margins import margin as true_margin
 from buckler.certify.registry import methods
-from buckler.errors import InvalidInput
-from buckler.paper.expectation import expected_accuracy
+from buckler.errors import InvalidInput, check_float_array
 from buckler.paper.figures import DATA
 from buckler.paper.printed import ALPHA, TABLES
 from buckler.paper.tables import ESTIMATE, INVALID, Line, Reproduced, summary_table
 from buckler.report.tables import TextTable
 from buckler.runs.interop import read_log
 from buckler.runs.recovery import fewest_votes, find_fits
-from buckler.types import FloatArray
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 DRAWS = (100, 1000, 10_000)
 PRINTED_AT = (100, 1000)
@@ -30,6 +38,50 @@ NETWORK = re.compile(
     r"(?P<data>cifar10|imagenet)_(?P<net>\w+?)_noise_(?P<noise>[\d.]+)_(?P<part>\w+)_sigma_(?P<sigma>.+)"
 )
 """How the logs of Cohen, Rosenfeld and Kolter are called here: trained with ``noise``, certified with ``sigma``."""
+
+
+def votes_needed(
+    margins: ArrayLike, n: int, *, alpha: float, margin: MarginKind, method: str, num_classes: int
+) -> IntArray:
+    """Return for each margin the smallest x such that the limit at (x, n - x) reaches it, or ``n + 1``.
+
+    >>> votes_needed([0.5, 3.0, 3.5], 100, alpha=1e-3, margin="quantile", method="top_class", num_classes=10)
+    array([ 76, 100, 101])
+    """
+
+    @cache  # neighbouring margins share most of the way
+    def limit(x: int) -> float:
+        return float(margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes))
+
+    goals = np.atleast_1d(check_float_array("margins", margins)).tolist()
+    return np.array([bisect_left(range(n + 1), goal, key=limit) for goal in goals], dtype=np.int64)
+
+
+def expected_accuracy(
+    p: ArrayLike,
+    margins: ArrayLike,
+    n: int,
+    *,
+    alpha: float = 1e-3,
+    margin: MarginKind = "quantile",
+    method: str = "exact",
+    num_classes: int,
+) -> FloatArray:
+    """Return the expected share of inputs certified to at least each margin by n votes, ``p`` being each one's p_A.
+
+    Exact for the ``p`` given and the worst split of the other votes: all of them in one class. An input whose class A
+    is not the true one has p = 0. A forecast, not a certificate.
+
+    >>> expected_accuracy([0.99, 0.9, 0.0], [1.0, 3.0], 100, method="top_class", num_classes=10).round(3)
+    array([0.66 , 0.122])
+    """
+    truth = check_float_array("p", p)
+    if truth.ndim != 1 or truth.min() < 0.0 or truth.max() > 1.0:
+        raise InvalidInput(f"p must hold probabilities, one an input; got shape {truth.shape}")
+    x = votes_needed(margins, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes)
+    inside = np.clip(x, 1, n)[:, None]
+    tail = np.where(x[:, None] > n, 0.0, betainc(inside, n - inside + 1.0, truth))
+    return np.asarray(np.where(x <= 0, 1.0, tail.mean(axis=1)), dtype=np.float64)
 
 
 def log_files(paths: Sequence[Path]) -> list[Path]:
@@ -66,7 +118,7 @@ def peer_table(path: Path) -> Reproduced:
                 share = expected_accuracy(p, MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
                 standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"
                 lines.append(Line(n, method.name, method.name, standing, tuple(share.tolist())))
-    truth = margin("quantile", p, 1.0 - p)
+    truth = true_margin("quantile", p, 1.0 - p)
     reached = (truth[:, None] >= np.asarray(MARGINS)).mean(axis=0)
     lines.append(Line(made.n, "estimate", "margin of the frequencies", ESTIMATE, tuple(reached.tolist())))
     caption = (

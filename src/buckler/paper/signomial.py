@@ -31,7 +31,6 @@ class Monomial:
     exponents: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a coefficient that is not positive."""
         if not self.coefficient > 0.0:
             raise InvalidInput(f"coefficient of a monomial must be above 0; got {self.coefficient}")
 
@@ -55,7 +54,6 @@ class Signomial:
         )
 
     def __len__(self) -> int:
-        """Return the number of monomials."""
         return len(self.logs)
 
     def _terms(self, x: FloatArray) -> FloatArray:
@@ -113,6 +111,6 @@ class SignomialProgram:
         )
         return min(float(found.fun), 1.0) if self.feasible(found.x) else 1.0
 
-    def solve(self, starts: Sequence[FloatArray], steps: int = 200) -> float:
+    def solve(self, starts: Sequence[FloatArray]) -> float:
         """Return SolveSignomial: the smallest value over local searches from each of ``starts``."""
-        return min(self.fast_solve(start, steps) for start in starts)
+        return min(self.fast_solve(start, steps=200) for start in starts)

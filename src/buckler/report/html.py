@@ -9,7 +9,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,13 +36,6 @@ LINE = 2 / 320
 """The width of a curve's line as a share of the chart's height: a band that is thinner is not seen."""
 
 
-class _Fit(NamedTuple):
-    """What of the inputs is put into the page: rows of each run, and the quality of their pictures."""
-
-    rows: int
-    quality: int | None
-
-
 def report_page(
     runs: Sequence[RunPage],
     series: Sequence[Series],
@@ -64,15 +57,16 @@ def report_page(
     content = Content(runs, series, title, promise, class_names, bracket)
     rows = max(len(run.ids) for run in runs)
     packed = pack(rows_of(content, rows))
-    for quality in _qualities(runs):
-        page = _render(content, packed, _Fit(rows, quality))
+    pictured = 0 < sum(len(run.pictures) for run in runs) <= LARGEST_SHEET
+    for quality in (80, 50, 25) if pictured else ():
+        page = _render(content, packed, rows, quality)
         if len(page.encode()) < LARGEST_PAGE:
             return page
-    bare = len(_render(content, "", _Fit(0, None)).encode())
+    bare = len(_render(content, "", 0).encode())
     while bare < LARGEST_PAGE:
         size = bare + len(packed)
         if size + 1000 < LARGEST_PAGE:  # a sentence on what was left out
-            return _render(content, packed, _Fit(rows, None))
+            return _render(content, packed, rows)
         rows = int(0.98 * rows * (LARGEST_PAGE - 1000 - bare) / (size - bare))
         packed = pack(rows_of(content, rows))
     raise InvalidInput(f"the report does not fit into {LARGEST_PAGE:,} bytes: give fewer runs or methods")
@@ -91,12 +85,8 @@ def script_json(value: object) -> str:
     return text
 
 
-def _qualities(runs: Sequence[RunPage]) -> Sequence[int]:
-    pictures = sum(len(run.pictures) for run in runs)
-    return (80, 50, 25) if 0 < pictures <= LARGEST_SHEET else ()
-
-
-def _render(content: Content, packed: str, fit: _Fit) -> str:
+def _render(content: Content, packed: str, rows: int, quality: int | None = None) -> str:
+    """Return the page with so many rows of each run and, if they have a quality, their pictures."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -105,8 +95,8 @@ def _render(content: Content, packed: str, fit: _Fit) -> str:
     runs, series = content.runs, content.series
     code, curve = runtime(), series[0].curve
     sheet = None
-    if fit.quality is not None:
-        sheet = contact_sheet([tile for run in runs for tile in run.pictures], fit.quality)
+    if quality is not None:
+        sheet = contact_sheet([tile for run in runs for tile in run.pictures], quality)
     look = looks([one.run for one in series])
     labelled = all(run.labels is not None for run in runs)
     value = "certified accuracy" if labelled else "certified share"
@@ -134,9 +124,9 @@ def _render(content: Content, packed: str, fit: _Fit) -> str:
         labelled=labelled,
         bracket=None if content.bracket is None else _bracket_words(content.bracket),
         confidence=confidence(curve.delta),
-        rows=fit.rows,
-        rows_left_out=fit.rows < max(len(run.ids) for run in runs),
-        pictures_left_out=fit.quality is None and any(run.pictures for run in runs),
+        rows=rows,
+        rows_left_out=rows < max(len(run.ids) for run in runs),
+        pictures_left_out=quality is None and any(run.pictures for run in runs),
         pictures=sheet is not None,
         style=Markup(style),  # noqa: S704
         style_hash=_hash(style),

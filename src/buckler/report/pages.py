@@ -7,8 +7,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
-from buckler.evaluate.curves import certified_curve
-from buckler.evaluate.histogram import radius_histogram, round_grid
+from buckler.evaluate.curves import certified_curve, radius_histogram, round_grid
 from buckler.report.html import report_page
 from buckler.report.payload import RunPage, Series
 from buckler.report.rows import Refuted

@@ -6,8 +6,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from buckler.evaluate.bracket import BracketCurve
-from buckler.evaluate.curves import Curve
-from buckler.evaluate.histogram import Histogram
+from buckler.evaluate.curves import Curve, Histogram
 from buckler.records import Certificate
 from buckler.report.charts import accuracy_chart, bracket_chart, histogram_chart, looks
 from buckler.report.plots import radius_axis

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -33,7 +34,6 @@ class TextTable:
     names: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse rows of another length than the header."""
         for row in self.rows:
             if len(row) != len(self.header):
                 raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")
@@ -50,22 +50,15 @@ def gain(baseline: float, value: float) -> str:
     return f"{100.0 * (value - baseline) / baseline:+.2f}%"
 
 
-def accuracy_rows(curves: Sequence[Curve], *, baseline: Curve | None = None, symbol: str = "r") -> TextTable:
-    """Return certified accuracy against radius, one row a curve; after each but the baseline, its gains in percent.
-
-    Accuracies are rounded down; gains are those of the accuracies themselves, not of the rounded ones.
-    """
-    header = ("method", "abstained", *(f"{symbol}={radius:g}" for radius in curves[0].thresholds))
-    rows: list[tuple[str, ...]] = []
-    for curve in curves:
-        if len(curve.thresholds) != len(curves[0].thresholds) or (curve.thresholds != curves[0].thresholds).any():
-            raise InvalidInput("curves must share their radii")
-        rows.append((curve.name, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
-        if baseline is not None and curve is not baseline:
-            pairs = zip(baseline.accuracy, curve.accuracy, strict=True)
-            rows.append((f"gain over {baseline.name}", "", *(gain(float(a), float(b)) for a, b in pairs)))
+def accuracy_table(curves: Sequence[Curve]) -> TextTable:
+    """Return certified accuracy against radius, one row a method; accuracies are rounded down."""
+    radii = curves[0].thresholds
+    if any(not np.array_equal(curve.thresholds, radii) for curve in curves):
+        raise InvalidInput("curves must share their radii")
+    header = ("method", "abstained", *(f"r={radius:g}" for radius in radii))
+    rows = [(c.name, f"{c.abstained:.3f}", *(rounded_down(float(a)) for a in c.accuracy)) for c in curves]
     norm = "" if curves[0].norm in {None, "l2"} else f" ({curves[0].norm})"
-    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius {symbol}{norm}"
+    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius r{norm}"
     return TextTable(header, tuple(rows), caption)
 
 

@@ -3,7 +3,7 @@
 - ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
 - ``opening.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
-- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own_method.method_named(name)``:
+- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own.method_named(name)``:
   a method by name, the user's own included.
 - ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and

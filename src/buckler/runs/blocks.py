@@ -32,12 +32,7 @@ class Block:
         """Return the block cut where the position of an input is a multiple of ``size``."""
         edges = [0, *range(size - self.first % size, len(self.ids), size), len(self.ids)]
         return [
-            Block(
-                self.first + a,
-                self.ids[a:b],
-                None if self.labels is None else self.labels[a:b],
-                self.x[a:b],
-            )
+            Block(self.first + a, self.ids[a:b], None if self.labels is None else self.labels[a:b], self.x[a:b])
             for a, b in pairwise(edges)
         ]
 
@@ -59,7 +54,6 @@ class Blocks:
         self._stops: dict[int, int] = {}
 
     def __iter__(self) -> Iterator[int]:
-        """Yield the blocks."""
         group = self._spec.drawn_together
         for start, stop in self._missing:
             first = start

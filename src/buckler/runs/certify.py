@@ -12,7 +12,7 @@ from buckler.certify.method import Method
 from buckler.certify.scores import limits_of_scores
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
 from buckler.records import Certificate, Claim, Counts
-from buckler.runs.own_method import method_named
+from buckler.runs.own import method_named
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard

@@ -184,13 +184,13 @@ def decide(
         # A worker that was given up may still hand in where it stood, after another has decided.
         if name in finished:
             return
+        if file is not None:
+            file.sign(name)  # before it is kept: what is kept is written, also after an interrupt here
         kept[name], changed = decided, True
         if decided.decision != "undecided":
             finished.add(name)
-        if file is not None:
-            file.sign(name)
-            if file.is_due():
-                file.write(in_order())
+        if file is not None and file.is_due():
+            file.write(in_order())
 
     def in_order() -> list[Decided]:
         return warned([kept[name] for name in dataset.ids if name in kept])

@@ -12,14 +12,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from buckler.errors import InvalidInput, check_real
+from buckler.files import read_text
 from buckler.runs.executors import Executor, open_executor
-from buckler.runs.spec import RunSpec, from_dict, read_toml_file
+from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.folder import MANIFEST, read_manifest
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import resolve_model
 from buckler.sampling.noise import seed_of
+
+LARGEST_TOML = 16 << 20
+"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 ON_CUDA = {"batch_size": 2048, "noise": "cuda"}
 """Settings that are filled in where the classifier runs on cuda, and these are not given."""
@@ -46,7 +50,11 @@ class Opened(NamedTuple):
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
     """Return the settings in a TOML file; ``name`` is what it is called where it cannot be read."""
-    return read_toml_file(Path(path), name)
+    try:
+        text = read_text(Path(path), LARGEST_TOML)
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
+    return read_toml(text)
 
 
 def settings_from(

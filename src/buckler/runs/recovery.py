@@ -83,13 +83,7 @@ def radius_of(
 
 
 def fewest_votes(
-    log: Log,
-    n: int,
-    alpha: float,
-    sigma: float,
-    method: str = "top_class",
-    *,
-    against: Literal["one", "none"] = "one",
+    log: Log, n: int, alpha: float, sigma: float, method: str = "top_class", *, against: Literal["one", "none"] = "one"
 ) -> tuple[IntArray, BoolArray]:
     """Return for each line the smallest count whose radius it can stand for, and whether there is one.
 

@@ -90,6 +90,7 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
     if not settings:
         settings = {"law": law.name, "law_parameters": dict(law.parameters)}
+    settings.pop("fresh_seed", None)  # it has one by now
     settings |= {key: value for key, value in given.items() if value is not None}
     for name in ("model", "data"):
         if name not in settings:

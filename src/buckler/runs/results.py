@@ -16,7 +16,7 @@ from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes
 from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
 from buckler.runs.contents import contents_hash, found_again
-from buckler.runs.own_method import method_named
+from buckler.runs.own import method_named
 from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin

@@ -61,7 +61,6 @@ class Interrupted(KeyboardInterrupt):
     """An interrupt, with what was done before it."""
 
     def __init__(self, summary: Summary) -> None:
-        """Keep the summary."""
         super().__init__()
         self.summary = summary
 
@@ -121,12 +120,7 @@ def sample(
     rows = spec.batch_size
     with (
         open_writer(
-            folder,
-            spec,
-            identity,
-            inputs=len(dataset),
-            repair=repair,
-            allowed=Allowed(any_environment, another_model),
+            folder, spec, identity, inputs=len(dataset), repair=repair, allowed=Allowed(any_environment, another_model)
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):

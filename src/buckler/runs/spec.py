@@ -9,15 +9,12 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
-from buckler.files import read_text
 from buckler.laws import Gaussian, settled
-from buckler.runs.without_chance import check_draws, with_draws
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.noise import LARGEST_SEED, NoiseKind
@@ -36,9 +33,6 @@ MOST_TOGETHER = 1000
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28
 """Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""
-
-LARGEST_TOML = 16 << 20
-"""Bytes of a file of settings, at most: the names of a million inputs."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -143,11 +137,21 @@ class RunSpec:
         put(self, "sigma", law.parameters.get("sigma"))
         put(self, "law", None if plain else law.name)
         put(self, "law_parameters", rest or None)
-        check_draws(law, self)
+        self._check_draws(law)
         if law.total is not None:
             put(self, "checkpoints", (law.total,))
         if self.dimension is not None:
             put(self, "dimension", check_whole("dimension", self.dimension, 1))
+
+    def _check_draws(self, law: Law) -> None:
+        """Refuse settings that ask for draws of a law whose copies are all there are."""
+        fixed = {"n": law.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (law.total,)}
+        for name, value in fixed.items() if law.total is not None else ():
+            given = getattr(self, name)
+            if name == "checkpoints":
+                given = tuple(given) or value
+            if given != value:
+                raise InvalidInput(f"{name} must be {value} for {law.describe()}; got {show(given)}")
 
     @property
     def noise_law(self) -> Law:
@@ -233,21 +237,20 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     return RunSpec(**dict(values))
 
 
+def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the numbers of draws that their law fixes, where they are left open."""
+    if "law" not in settings:
+        return dict(settings)
+    total = settled(settings.get("sigma"), settings["law"], settings.get("law_parameters")).total
+    return dict(settings) if total is None else {"n": total, "n0": 0, **settings}
+
+
 def read_toml(text: str) -> dict[str, Any]:
     """Return the fields in a TOML text."""
     try:
         return tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as problem:
         raise InvalidInput(f"the specification is not TOML: {show(str(problem), 120)}") from None
-
-
-def read_toml_file(path: Path, name: str) -> dict[str, Any]:
-    """Return the fields in a TOML file, which is called ``name`` where it cannot be read."""
-    try:
-        text = read_text(path, LARGEST_TOML)
-    except (OSError, ValueError) as problem:
-        raise InvalidInput(f"{name} must be a readable TOML file; got {str(path)!r} ({problem})") from None
-    return read_toml(text)
 
 
 def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
@@ -285,12 +288,8 @@ def difference(
 def _tuple(name: str, values: Any, kind: type) -> tuple[Any, ...]:
     if isinstance(values, (str, bytes)) or not isinstance(values, Sequence):
         raise InvalidInput(f"{name} must be a list; got {show(values)}")
-    allowed = (str,) if kind is str else (int, float)
     for value in values:
-        if (
-            not isinstance(value, allowed)
-            or isinstance(value, bool)
-            or not (isinstance(value, str) or abs(value) < 1e300)
-        ):
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e300
+        if not (isinstance(value, str) if kind is str else is_number):
             raise InvalidInput(f"{name} must hold {'names' if kind is str else 'numbers'}; got {show(value)}")
     return tuple(values if name in {"ids", "checkpoints"} else map(float, values))

@@ -8,7 +8,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from buckler.errors import InvalidInput
@@ -16,7 +16,7 @@ from buckler.records import Claim
 from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
-from buckler.runs.own_method import method_named
+from buckler.runs.own import method_named
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sweeps import SweepTable
 
@@ -66,11 +66,7 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
 
 
 def sweep_runs(
-    folders: Sequence[str | Path],
-    grid: Grid,
-    out: Path,
-    *,
-    progress: Callable[[int, int], None] | None = None,
+    folders: Sequence[str | Path], grid: Grid, out: Path, *, progress: Callable[[int, int], None] | None = None
 ) -> list[Certified[Claim]]:
     """Certify runs in every cell of a grid, keep all certificates in the table ``out``, and return the cells.
 
@@ -91,11 +87,7 @@ def sweep_runs(
 
 
 def sweep(
-    tasks: Sequence[Task],
-    grid: Grid,
-    table: SweepTable,
-    *,
-    progress: Callable[[int], None] | None = None,
+    tasks: Sequence[Task], grid: Grid, table: SweepTable, *, progress: Callable[[int], None] | None = None
 ) -> int:
     """Certify the cells that are missing from ``table``, save it, and return how many those were.
 
@@ -121,16 +113,8 @@ def sweep(
 def _fill(task: Task, table: SweepTable) -> None:
     cell, method = task.cell, method_named(task.cell.method)
     certify = certify_evidence if method.sound else claim_evidence
-    certificates, labels = certify(
-        task.evidence,
-        alpha=cell.alpha,
-        method=cell.method,
-        margin=cell.margin,
-        n=cell.n,
-        certified_class=cell.certified_class,
-        map=cell.map if method.reads == "scores" else None,
-        temperature=cell.temperature,
-    )
+    how = asdict(cell) | {"map": cell.map if method.reads == "scores" else None}
+    certificates, labels = certify(task.evidence, **how)
     table.put(
         task.id,
         certificates,

@@ -30,20 +30,16 @@ class Decider(Protocol):
     @property
     def n(self) -> IntArray:
         """Draws that each input has had."""
-        ...
 
     @property
     def undecided(self) -> IntArray:
         """The inputs that want more draws."""
-        ...
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
         """Return how many draws each of these undecided inputs wants next, at least one."""
-        ...
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
         """Take the votes ``counts[row, class]`` of these next draws."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -16,12 +16,12 @@ from buckler.errors import ClassifierError
 from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise, words
+from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise
 from buckler.sampling.replay import Replay
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
     """Which scores to bring back, and how to make them: all columns, or those named for each input and the rest."""
 
@@ -45,31 +45,24 @@ class Backend(Protocol):
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Take the inputs, one address each, and an empty tally of ``slots`` places."""
-        ...
 
     def logits(self, part: Batch) -> Any:
         """Return checked logits of these draws, one row each."""
-        ...
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count each row's vote at ``slots[row] + class``."""
-        ...
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Wait, and return how many rows of each input had a NaN or Inf, and the scores since last time."""
-        ...
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
         """Return the votes, and the sums of scores of each input where they were asked for."""
-        ...
 
     def release(self) -> None:
         """Give memory back after running out of it."""
-        ...
 
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places, and how many of them gave other bits."""
-        ...
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
@@ -87,7 +80,6 @@ class HostBackend:
     rows = 1
 
     def __init__(self, classifier: Classifier, *, law: Law, num_classes: int, workers: int | None = None) -> None:
-        """Run ``classifier`` under noise that follows ``law``."""
         self._classifier = classifier
         self._m = num_classes
         self._one_shape = law.idealised is None
@@ -132,14 +124,19 @@ class HostBackend:
         if not finite.all():
             self._bad += np.bincount(inputs[~finite], minlength=len(self._bad))
             return
-        keep = self._keep
+        keep, rows, sums, places = self._keep, None, None, slots + logits.argmax(axis=1)
         if keep is not None:
             scores = np.asarray(keep.score(logits), dtype=np.float32)
             if keep.rows:
-                self._rows.append(scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest))
+                rows = scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
             if keep.sums:
-                np.add.at(self._sums, inputs, scores.astype(np.float64))
-        np.add.at(self._votes, slots + logits.argmax(axis=1), 1)
+                sums = scores.astype(np.float64)
+        # All is made before anything is counted: a batch for which memory runs out is drawn again.
+        np.add.at(self._votes, places, 1)
+        if rows is not None:
+            self._rows.append(rows)
+        if sums is not None:
+            np.add.at(self._sums, inputs, sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Return the counts of bad rows and the scores since last time."""
@@ -164,6 +161,9 @@ def _bits(values: AnyArray) -> AnyArray:
 
 WORTH_A_THREAD = 1 << 16
 """Numbers in a block below which handing it to a thread costs more than making it."""
+
+WORDS_AT_A_TIME = 1 << 21
+"""Words held at a time, 16 megabytes, unless those of one row are more: fresh memory is slower than what is reused."""
 
 
 class NoisyCopies:
@@ -204,19 +204,22 @@ class NoisyCopies:
     def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
         if self._from_words is not None:
             law = self._from_words
-            rows[...] = law.noisy(x, words_for(law, address, len(rows), x.shape, low))
+            step = max(1, WORDS_AT_A_TIME // law.words(x.shape))
+            for a in range(0, len(rows), step):
+                some = rows[a : a + step]
+                some[...] = law.noisy(x, words_for(law, noise, address, (len(some), *x.shape), low + a))
             return
         noise.fill(rows, address, low)
         rows *= self._spread
         rows += x
 
 
-def words_for(law: WordLaw, address: Address, rows: int, shape: tuple[int, ...], low: int) -> WordArray:
-    """Return what a law makes copies ``[low, low + rows)`` of a block from: addressed words, or their numbers."""
+def words_for(law: WordLaw, noise: PhiloxNoise, address: Address, shape: tuple[int, ...], low: int) -> WordArray:
+    """Return what a law makes copies ``[rows, ...]`` from row ``low`` of a block from: words, or their numbers."""
     if law.draws == "numbers":
         first = address.block * NOISE_BLOCK + low
-        return np.arange(first, first + rows, dtype=np.uint64)[:, None]
-    return words(address, rows, law.words(shape), low)
+        return np.arange(first, first + shape[0], dtype=np.uint64)[:, None]
+    return noise.words(address, shape[0], law.words(shape[1:]), low)
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

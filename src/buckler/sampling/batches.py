@@ -33,7 +33,6 @@ class Piece:
     high: int
 
     def __len__(self) -> int:
-        """Return the number of draws."""
         return self.high - self.low
 
     @property

@@ -34,11 +34,9 @@ class Classifier(Protocol):
 
     def __call__(self, batch: Any, /) -> Any:
         """Return logits ``[rows, num_classes]`` for ``batch[rows, ...]``."""
-        ...
 
     def session(self) -> AbstractContextManager[None]:
         """Return a context in which the classifier is ready to be called, and after which it is as it was."""
-        ...
 
 
 class OnHost:
@@ -48,7 +46,6 @@ class OnHost:
     device = "cpu"
 
     def __init__(self, num_classes: int | None = None) -> None:
-        """Start without files."""
         self.num_classes = num_classes
         self.files: Mapping[str, str] = {}
 
@@ -61,7 +58,6 @@ class CallableClassifier(OnHost):
     """Any callable from a float32 NumPy batch to logits."""
 
     def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
-        """Wrap ``call``."""
         super().__init__(num_classes)
         self._call = call
 
@@ -77,7 +73,6 @@ class EstimatorClassifier(OnHost):
     """
 
     def __init__(self, estimator: Any) -> None:
-        """Wrap a fitted estimator."""
         if not hasattr(estimator, "classes_"):
             raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
         if not hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function"):

@@ -31,7 +31,6 @@ class GridForm:
     """``GridGaussian.noisy`` in torch: thresholds are counted, whole numbers added, and the sum looked up."""
 
     def __init__(self, law: GridGaussian, device: str) -> None:
-        """Put the thresholds on the device."""
         edges = law.thresholds
         self._law, self._device, self._half = law, device, len(edges) // 2
         self._edges = torch.from_numpy((edges ^ np.uint64(1 << 63)).view(np.int64)).to(device)
@@ -60,7 +59,6 @@ class UniformForm:
     """``Uniform.noisy``: whole steps are added, and the sum looked up."""
 
     def __init__(self, law: Uniform, device: str) -> None:
-        """Keep the law."""
         self._law, self._device = law, device
 
     def load(self, x: Float32Array) -> None:
@@ -81,7 +79,6 @@ class SplittingForm:
     """``Splitting.noisy``: what is seen of each value under each offset is looked up."""
 
     def __init__(self, law: Splitting, device: str) -> None:
-        """Put the table on the device."""
         table = seen_table(law.count)
         self._law, self._device, self._width = law, device, table.shape[1]
         self._table = torch.from_numpy(table.reshape(-1)).to(device)
@@ -119,7 +116,6 @@ class AblationForm:
     """``Ablation.noisy``: the pixels of the smallest words are shown."""
 
     def __init__(self, law: Ablation, device: str) -> None:
-        """Keep the law."""
         self._law, self._device = law, device
 
     def load(self, x: Float32Array) -> None:

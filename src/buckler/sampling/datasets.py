@@ -30,7 +30,6 @@ class Dataset:
     positions: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse ids that are shared, and labels that do not match."""
         if not self.ids:
             raise InvalidInput("data must hold at least one input; got none")
         if len(set(self.ids)) != len(self.ids):
@@ -40,7 +39,6 @@ class Dataset:
             raise InvalidInput(f"labels must be one class for each of {len(self.ids)} inputs; got {show(self.labels)}")
 
     def __len__(self) -> int:
-        """Return the number of inputs."""
         return len(self.ids)
 
     def load(self, start: int, stop: int) -> Float32Array:

@@ -73,7 +73,6 @@ class Averaged(nn.Module):
     """Several classifiers as one: the mean of their logits, taken before the vote."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
-        """Hold the models, at least one."""
         super().__init__()
         if isinstance(models, nn.Module) or not models:
             raise InvalidInput(f"models must be a list of torch modules; got {show(models)}")

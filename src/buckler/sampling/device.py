@@ -31,7 +31,6 @@ class CudaNoise:
     """
 
     def __init__(self, device: str) -> None:
-        """Make a generator on ``device``."""
         self._generator = torch.Generator(device=device)
         self._open: Address | None = None
         self._block = torch.empty(0)
@@ -60,15 +59,8 @@ class TorchBackend:
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(
-        self,
-        classifier: Classifier,
-        *,
-        law: Law,
-        num_classes: int,
-        noise: NoiseKind,
-        workers: int | None = None,
+        self, classifier: Classifier, *, law: Law, num_classes: int, noise: NoiseKind, workers: int | None = None
     ) -> None:
-        """Run ``classifier`` under noise that follows ``law``."""
         self._device = torch.device(classifier.device)
         if noise == "cuda" and self._device.type != "cuda":
             raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
@@ -141,19 +133,23 @@ class TorchBackend:
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
         logits = self.logits(part)
-        inputs = self._send(inputs_of(part))
+        inputs, places = self._send(inputs_of(part)), self._send(slots) + logits.argmax(dim=1)
         bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
-        keep = self._keep
+        keep, columns, rows, sums, once = self._keep, self._columns, None, None, torch.ones_like(bad)
         if keep is not None:
             scores = keep.score(torch.nan_to_num(logits)).float()
             if keep.rows:
-                columns = self._columns
-                self._rows.append(scores if columns is None else _kept(scores, columns[inputs], keep.has_rest))
+                rows = scores if columns is None else _kept(scores, columns[inputs], keep.has_rest)
             if keep.sums:
                 # On the host and in double precision: sums that choose columns must not depend on the adding order.
-                np.add.at(self._sums, inputs_of(part), scores.cpu().numpy().astype(np.float64))
+                sums = scores.cpu().numpy().astype(np.float64)
+        # All is made before anything is counted: a batch for which memory runs out is drawn again.
         self._bad.index_add_(0, inputs, bad)
-        self._votes.index_add_(0, self._send(slots) + logits.argmax(dim=1), torch.ones_like(bad))
+        self._votes.index_add_(0, places, once)
+        if rows is not None:
+            self._rows.append(rows)
+        if sums is not None:
+            np.add.at(self._sums, inputs_of(part), sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Wait for the device, and return the counts of bad rows and the scores since last time."""

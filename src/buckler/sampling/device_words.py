@@ -38,7 +38,6 @@ class DeviceWords:
     """Noisy copies of batches from words, on a device."""
 
     def __init__(self, law: Law, device: str) -> None:
-        """Make the law's form."""
         self._law, self._device = law, device
         self._form: Form = FORMS[law.name](law, device)
 

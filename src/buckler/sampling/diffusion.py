@@ -29,7 +29,6 @@ class Diffusion(nn.Module):
     """
 
     def __init__(self, network: nn.Module, abar: Sequence[float] | FloatArray, predicts: Predicts = "epsilon") -> None:
-        """Hold the network and its schedule."""
         super().__init__()
         check_choice("predicts", predicts, ("epsilon", "sample", "v_prediction"))
         kept = check_float_array("abar", abar)

@@ -97,11 +97,7 @@ class Engine:
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
-            self.classifier,
-            law=self.law,
-            num_classes=self.num_classes,
-            noise=self.noise,
-            workers=self._workers,
+            self.classifier, law=self.law, num_classes=self.num_classes, noise=self.noise, workers=self._workers
         )
 
     def session(self) -> AbstractContextManager[None]:

@@ -15,13 +15,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, show
-from buckler.files import checksum, parse_json, read_text
+from buckler.files import checksum
 from buckler.sampling.diffusion import Diffusion, schedule
-from buckler.sampling.processors import Processor, read_processor
+from buckler.sampling.processors import Processor, read_processor, read_settings
 from buckler.sampling.weights import weight_files
-
-LARGEST_CONFIG = 1 << 20
-"""Bytes of a file of settings, at most."""
 
 SCHEDULE = "scheduler_config.json"
 
@@ -30,7 +27,6 @@ class Prepared(nn.Module):
     """``model`` behind its processor: images in [0, 1] of any size -> what the model says of them."""
 
     def __init__(self, model: nn.Module, processor: Processor) -> None:
-        """Hold both; mean and std are buffers that travel with the model."""
         super().__init__()
         self.model, self.processor = model, processor
         self.register_buffer("mean", torch.tensor(processor.mean or (0.0,), dtype=torch.float32))
@@ -85,11 +81,11 @@ def load_diffusers(folder: Path) -> tuple[Diffusion, dict[str, str]]:
     unet = folder / "unet" if (folder / "unet" / "config.json").is_file() else folder
     places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
     found = next((path for path in places if path.is_file()), None)
-    settings = {} if found is None else _settings(found)
+    settings = {} if found is None else read_settings(found)
     if found is None:
         text = f"{folder} has no {SCHEDULE}; the schedule is taken to be that of DDPM, linear from 1e-4 to 0.02"
         warnings.warn(text, BucklerWarning, stacklevel=2)
-    config = _settings(unet / "config.json") if (unet / "config.json").is_file() else {}
+    config = read_settings(unet / "config.json") if (unet / "config.json").is_file() else {}
     if config and config.get("_class_name") != "UNet2DModel":
         raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
     if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
@@ -130,13 +126,3 @@ def _without_bars(package: str) -> Iterator[None]:
     finally:
         if shown:
             log.enable_progress_bar()
-
-
-def _settings(path: Path) -> dict[str, Any]:
-    try:
-        settings = parse_json(read_text(path, LARGEST_CONFIG))
-    except (OSError, ValueError) as problem:
-        raise InvalidInput(f"{path} cannot be read: {problem}") from None
-    if not isinstance(settings, dict):
-        raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
-    return settings

@@ -11,6 +11,7 @@ import operator
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 import torch
 from torch import fx, nn
@@ -64,16 +65,31 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
     return traced
 
 
+_EVALUATED: dict[int, tuple[nn.Module, bool, int]] = {}
+"""Parts in eval mode now, by identity, each with its own mode and how many need it so; one module may serve threads."""
+
+_MODES = Lock()
+
+
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put every part of the module in eval mode, and give each back its own mode afterwards."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    """Put every part of the module in eval mode, and give each back its own mode when nobody needs it so any more."""
+    parts = list(module.modules())
+    with _MODES:
+        for part in parts:
+            _, mode, users = _EVALUATED.get(id(part), (part, part.training, 0))
+            _EVALUATED[id(part)] = part, mode, users + 1
+        module.eval()
     try:
         yield
     finally:
-        for part, training in modes:
-            part.training = training
+        with _MODES:
+            for part in parts:
+                _, mode, users = _EVALUATED.pop(id(part))
+                if users > 1:
+                    _EVALUATED[id(part)] = part, mode, users - 1
+                else:
+                    part.training = mode
 
 
 def _fold(traced: fx.GraphModule) -> None:

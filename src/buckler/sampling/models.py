@@ -156,6 +156,17 @@ def modules_here() -> Iterator[None]:
             sys.path.remove(here)
 
 
+@contextmanager
+def told_in_a_line(what: str) -> Iterator[None]:
+    """Run a user's own code, beside whose terminal modules are found; what it raises is told after ``what``."""
+    with modules_here():
+        try:
+            yield
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 200)
+            raise InvalidInput(f"{what}: {type(problem).__name__}: {text}") from problem
+
+
 def find_function(name: str, what: str) -> Callable[..., Any]:
     """Return the function that ``package.module:function`` names; modules beside the user's terminal are found too."""
     found = _find(name, what)
@@ -169,12 +180,8 @@ def _find(name: str, what: str) -> Any:
     module, colon, thing = name.partition(":")
     if not colon or not thing.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
-    with modules_here():
-        try:
-            return getattr(importlib.import_module(module), thing, None)
-        except Exception as problem:
-            text = show(" ".join(str(problem).split()), 200)
-            raise InvalidInput(f"{what} {name} cannot be imported: {type(problem).__name__}: {text}") from problem
+    with told_in_a_line(f"{what} {name} cannot be imported"):
+        return getattr(importlib.import_module(module), thing, None)
 
 
 def call_factory(module: str, factory: str, what: str = "model") -> Any:
@@ -184,14 +191,8 @@ def call_factory(module: str, factory: str, what: str = "model") -> Any:
     if is_module(there) or (is_estimator and not isinstance(there, type)):
         return there
     found = find_function(f"{module}:{factory}", what)
-    with modules_here():
-        try:
-            return found()
-        except Exception as problem:
-            text = show(" ".join(str(problem).split()), 200)
-            raise InvalidInput(
-                f"{what} {module}:{factory} cannot be made: {type(problem).__name__}: {text}"
-            ) from problem
+    with told_in_a_line(f"{what} {module}:{factory} cannot be made"):
+        return found()
 
 
 def load_weights(path: Path) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
@@ -23,7 +24,6 @@ class NormalizedModule(nn.Module):
     """``x -> model((x - mean) / std)``, the normalisation a part of the model."""
 
     def __init__(self, model: nn.Module, mean: AnyArray, std: AnyArray) -> None:
-        """Hold the model, and mean and std as buffers that travel with it."""
         super().__init__()
         self.model = model
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
@@ -58,6 +58,12 @@ class TorchClassifier:
         and narrow layers are fused where the device is CUDA, with ``autocast`` and ``channels_last`` (``fusion``).
         """
         check_choice("dtype", dtype, get_args(Dtype))
+        for name, part in module.named_modules():
+            if isinstance(part, _BatchNorm) and part.running_mean is None:
+                raise InvalidInput(
+                    f"model must be a function of one input; its part {name!r} normalises over the rows of a batch, "
+                    "having no running statistics"
+                )
         self.num_classes = infer_classes(module) if num_classes is None else num_classes
         here = next((p.device for p in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         there = here if device is None else _device(device)

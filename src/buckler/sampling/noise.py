@@ -96,26 +96,47 @@ def content_id(x: npt.ArrayLike) -> str:
 
 
 class PhiloxNoise:
-    """Unit Gaussian noise on the CPU, float32.
+    """Unit Gaussian noise on the CPU, float32, and words.
 
-    The generator of the block last used stays open: a batch that ends inside a block goes on where it stopped.
+    The block of normals last used stays open: a batch that ends inside a block goes on where it stopped.
     """
 
     def __init__(self) -> None:
-        """Start with no open block."""
         self._open: Address | None = None
         self._position = 0
-        self._generator = np.random.Generator(np.random.Philox(key=0))
+        self._philox = np.random.Philox(key=0)
+        self._generator = np.random.Generator(self._philox)
+        self._fresh = self._philox.state
+
+    def _start(self, address: Address, counter: int = 0) -> None:
+        """Place the generator under the key of a block: a new one would ask the operating system for a seed first."""
+        key = address.key()
+        self._fresh["state"] = {
+            "counter": np.array([counter, 0, 0, 0], dtype=np.uint64),
+            "key": np.array([key & (1 << 64) - 1, key >> 64], dtype=np.uint64),
+        }
+        self._philox.state = self._fresh
 
     def fill(self, out: Float32Array, address: Address, low: int) -> None:
         """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
         if address != self._open or low < self._position:
-            self._generator = np.random.Generator(np.random.Philox(key=address.key()))
+            self._start(address)
             self._open, self._position = address, 0
         if low > self._position:
             self._generator.standard_normal((low - self._position, *out.shape[1:]), dtype=np.float32)
         self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
         self._position = low + out.shape[0]
+
+    def words(self, address: Address, rows: int, count: int, low: int = 0) -> WordArray:
+        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
+
+        NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.
+        """
+        first = low * count
+        self._open = None
+        self._start(address, first // 4)
+        skip = first % 4
+        return np.asarray(self._philox.random_raw(skip + rows * count)[skip:].reshape(rows, count), dtype=np.uint64)
 
 
 def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) -> Float32Array:
@@ -133,13 +154,8 @@ def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) 
 def words(address: Address, rows: int, count: int, low: int = 0) -> WordArray:
     """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
 
-    NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.
-
     >>> a = Address(seed=0, input_id="7", stream="estimation")
     >>> bool((words(a, 5, 3, low=2) == words(a, 7, 3)[2:]).all())
     True
     """
-    first = low * count
-    generator = np.random.Philox(key=address.key(), counter=first // 4)
-    skip = first % 4
-    return np.asarray(generator.random_raw(skip + rows * count)[skip:].reshape(rows, count), dtype=np.uint64)
+    return PhiloxNoise().words(address, rows, count, low)

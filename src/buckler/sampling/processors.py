@@ -16,7 +16,7 @@ from buckler.files import parse_json, read_text
 
 SETTINGS = "preprocessor_config.json"
 LARGEST_SETTINGS = 1 << 20
-"""Bytes of a processor's settings, at most."""
+"""Bytes of a file of settings, at most."""
 
 RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers for ways to resize that torch has too."""
@@ -44,17 +44,23 @@ class Processor:
     std: tuple[float, ...] | None = None
 
 
-def read_processor(folder: Path) -> Processor:
-    """Return the processor of a model in a folder, or one that does nothing where there are no settings."""
-    path = folder / SETTINGS
-    if not path.exists():
-        return Processor()
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the object in a file of settings of transformers or diffusers."""
     try:
         settings = parse_json(read_text(path, LARGEST_SETTINGS))
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"{path} cannot be read: {problem}") from None
     if not isinstance(settings, dict):
         raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
+    return settings
+
+
+def read_processor(folder: Path) -> Processor:
+    """Return the processor of a model in a folder, or one that does nothing where there are no settings."""
+    path = folder / SETTINGS
+    if not path.exists():
+        return Processor()
+    settings = read_settings(path)
     try:
         return processor_from(settings)
     except InvalidInput as problem:

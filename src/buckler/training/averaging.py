@@ -1,9 +1,11 @@
-"""The running average of the weights, a better network than the last step's, and the statistics that fit it."""
+"""The running average of the weights, a better network than the last step's, rounded, and statistics that fit it."""
 
 from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
+
+from buckler.errors import BucklerError
 
 EVERY = 10
 """Steps between updates: often enough, and the many small copies cost nothing that way."""
@@ -16,7 +18,6 @@ class WeightAverage:
     """An exponential average of a network's parameters; early on a plain one, so that the start is forgotten."""
 
     def __init__(self, network: nn.Module) -> None:
-        """Start at the network's present weights."""
         self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
         self.updates = 0
 
@@ -39,6 +40,16 @@ class WeightAverage:
         """Put the average in place of the network's weights; its batch statistics no longer fit then."""
         for name, value in network.named_parameters():
             value.copy_(self.values[name])
+
+
+def round_to_half(network: nn.Module) -> None:
+    """Round every float weight and buffer to the nearest float16, in place: what will be saved is what is measured."""
+    with torch.no_grad():
+        for name, value in network.state_dict().items():
+            if value.is_floating_point():
+                value.copy_(value.half().to(value.dtype))
+                if not torch.isfinite(value).all():
+                    raise BucklerError(f"{name} does not fit float16; the training has diverged")
 
 
 @torch.no_grad()

@@ -7,7 +7,7 @@ draws of an epoch depend on (seed, epoch) alone.
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +33,14 @@ class Checkpoint:
     optimiser: Mapping[str, Any]
 
 
+STATE = tuple(field.name for field in fields(Checkpoint) if field.name != "choices")
+
+
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint to ``path``, whole or not at all."""
-    state = {
-        "format": FORMAT,
-        "choices": json.dumps(dict(checkpoint.choices), sort_keys=True),
-        "epoch": checkpoint.epoch,
-        "seconds": checkpoint.seconds,
-        "weights": dict(checkpoint.weights),
-        "average": dict(checkpoint.average),
-        "updates": checkpoint.updates,
-        "optimiser": dict(checkpoint.optimiser),
-    }
+    values = {name: getattr(checkpoint, name) for name in STATE}
+    state = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    state |= {"format": FORMAT, "choices": json.dumps(dict(checkpoint.choices), sort_keys=True)}
     with atomic_write(path) as temporary:
         torch.save(state, temporary)
 
@@ -56,7 +52,7 @@ def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
         if state["format"] != FORMAT:
             raise KeyError("format")
         found = json.loads(state["choices"])
-        parts = {name: state[name] for name in ("epoch", "seconds", "weights", "average", "updates", "optimiser")}
+        parts = {name: state[name] for name in STATE}
     except Exception as error:  # a damaged archive raises half a dozen types, none of them documented
         raise InvalidInput(f"{path} is not a checkpoint of this program ({type(error).__name__}); remove it") from None
     wanted = json.loads(json.dumps(dict(choices)))

@@ -36,7 +36,6 @@ class Images:
     sha256: str
 
     def __post_init__(self) -> None:
-        """Refuse anything but colour images with one label each."""
         for part, x, y in (("train", self.x_train, self.y_train), ("test", self.x_test, self.y_test)):
             if x.dtype != np.uint8 or x.ndim != 4 or x.shape[-1] != 3 or 0 in x.shape:
                 raise InvalidInput(

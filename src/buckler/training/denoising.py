@@ -15,14 +15,12 @@ from buckler.files import checksum
 from buckler.sampling.cards import DenoiserCard
 from buckler.sampling.networks import load_network
 from buckler.sampling.unet import UNet
-from buckler.training.accuracy import accuracy_under
 from buckler.training.data import Images
-from buckler.training.descent import TrainingProgress
+from buckler.training.descent import TrainingProgress, fit
 from buckler.training.devices import choose_device
-from buckler.training.fitting import fit
 from buckler.training.outcome import Trained, save_outcome
 from buckler.training.recipe import TrainingConfig
-from buckler.training.tasks import Classify, Denoise
+from buckler.training.tasks import Classify, Denoise, accuracy_under
 
 MEASURED = (0.12, 0.25, 0.5, 1.0)
 """Deviations at which the accuracy behind the denoiser is measured, where it has seen them; and at the largest."""

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent under noise: the state of a run, and one epoch of it.
+"""Stochastic gradient descent under noise: the state of a run, one epoch of it, and all of them.
 
 On a GPU the arithmetic is bfloat16 under autocast with float32 weights. The host reads the loss every fifty steps and
 otherwise never waits for the device.
@@ -7,16 +7,18 @@ otherwise never waits for the device.
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from buckler.errors import BucklerError
+from buckler.errors import BucklerError, InvalidInput
 from buckler.training.augmentation import crop_and_flip
-from buckler.training.averaging import EVERY, WeightAverage
-from buckler.training.checkpoints import Checkpoint
-from buckler.training.devices import stream
+from buckler.training.averaging import EVERY, WeightAverage, round_to_half
+from buckler.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from buckler.training.data import Images
+from buckler.training.devices import choose_device, may_compile, place, stream, tuned
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import Task
 
@@ -43,7 +45,6 @@ class Descent:
     """
 
     def __init__(self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor) -> None:
-        """Start from the network's present weights."""
         self.config, self.task, self.network, self.images, self.labels = config, task, network, images, labels
         self.device = next(network.parameters()).device
         self.batch = min(config.batch_size, len(images))
@@ -122,3 +123,47 @@ class Descent:
         for group in self.optimiser.param_groups:
             group["fused"] = self.device.type == "cuda"  # the state may come from another kind of device
         self.epoch, self.seconds = state.epoch, state.seconds
+
+
+def checkpoint_path(config: TrainingConfig, data: str, out: Path) -> Path:
+    """Return where a run keeps its checkpoint."""
+    return out / f"{config.stem(data)}.checkpoint"
+
+
+def fit(
+    config: TrainingConfig,
+    task: Task,
+    network: nn.Module,
+    images: Images,
+    out: Path,
+    *,
+    resume: bool = False,
+    progress: Callable[[TrainingProgress], None] | None = None,
+) -> Descent:
+    """Return the finished descent, its network holding the averaged weights, rounded to float16.
+
+    A checkpoint is written to ``out`` after every epoch, and left there. With ``resume`` the run goes on from it;
+    without, one left by an unfinished run is an error rather than lost.
+    """
+    device = choose_device(config.device)
+    compiled = may_compile(device, config.compile)
+    x = place(images.x_train, device)
+    placed = network.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    descent = Descent(config, task, placed, x, torch.from_numpy(images.y_train).to(x.device))
+    checkpoint = checkpoint_path(config, images.name, out)
+    choices = config.choices() | {"data": images.sha256}
+    if checkpoint.exists():
+        if not resume:
+            raise InvalidInput(f"out holds an unfinished run, {checkpoint}: resume it or remove that file")
+        descent.restore(load_checkpoint(checkpoint, choices))
+    out.mkdir(parents=True, exist_ok=True)
+    # A step is hundreds of small kernels: recorded once as a graph, they are no longer bound by the time of launching.
+    forward = torch.compile(placed, mode="reduce-overhead") if compiled else placed
+    with tuned():
+        while descent.epoch < config.epochs:
+            descent.run_epoch(forward, progress)  # type: ignore[arg-type]
+            save_checkpoint(checkpoint, descent.state(choices))
+    # Rounded before statistics are measured, so that these fit the rounded weights.
+    descent.average.copy_to(placed)
+    round_to_half(placed)
+    return descent

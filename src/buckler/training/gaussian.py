@@ -12,16 +12,13 @@ import torch
 
 from buckler.sampling.architectures import Network, build
 from buckler.sampling.cards import ClassifierCard
-from buckler.training.accuracy import accuracy_under
-from buckler.training.averaging import recompute_statistics
+from buckler.training.averaging import recompute_statistics, round_to_half
 from buckler.training.data import Images
-from buckler.training.descent import TrainingProgress
+from buckler.training.descent import TrainingProgress, fit
 from buckler.training.devices import STATISTICS
-from buckler.training.fitting import fit
 from buckler.training.outcome import Trained, save_outcome
 from buckler.training.recipe import TrainingConfig
-from buckler.training.tasks import Classify
-from buckler.training.weights import round_to_half
+from buckler.training.tasks import Classify, accuracy_under
 
 STATISTICS_BATCHES = 100
 """Batches over which the batch normalisation of the averaged network is measured."""

@@ -1,5 +1,6 @@
 """What a finished run leaves: the float16 weights and their card, in place of the checkpoint."""
 
+import json
 import platform
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +9,16 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from buckler import __version__
+from buckler.errors import MissingExtra
+from buckler.files import atomic_write, checksum
 from buckler.sampling.cards import ClassifierCard, DenoiserCard, write_card
+from buckler.sampling.weights import HEADER
 from buckler.training.data import Images
-from buckler.training.descent import Descent
+from buckler.training.descent import Descent, checkpoint_path
 from buckler.training.devices import describe
-from buckler.training.fitting import checkpoint_path
-from buckler.training.weights import save_network
 
 AnyCard = TypeVar("AnyCard", ClassifierCard, DenoiserCard)
 
@@ -67,3 +70,18 @@ def save_outcome(
     card_json, card_markdown = write_card(out, card)
     checkpoint_path(config, images.name, out).unlink(missing_ok=True)
     return Trained(weights, card_json, card_markdown, card)
+
+
+def save_network(path: Path, network: nn.Module, *, architecture: str, num_classes: int, sigma: float) -> str:
+    """Write the weights as float16, whole or not at all, and return the file's sha256."""
+    try:
+        from safetensors.torch import save
+    except ImportError:
+        raise MissingExtra("safetensors", "torch") from None
+    # One entry, since safetensors writes several in random order: the same weights must give the same checksum.
+    header = {HEADER: json.dumps({"architecture": architecture, "num_classes": num_classes, "sigma": sigma})}
+    with atomic_write(path) as temporary:
+        kept = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+        halves = {name: value.half() if value.is_floating_point() else value for name, value in kept.items()}
+        temporary.write_bytes(save(halves, metadata=header))
+    return checksum(path)

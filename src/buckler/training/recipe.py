@@ -49,7 +49,6 @@ class TrainingConfig:
     compile: bool | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a recipe that cannot be followed."""
         if check_real("sigma", self.sigma) < 0.0:
             raise InvalidInput(f"sigma must be at least 0; got {show(self.sigma)}")
         if self.lam is not None and (

@@ -1,4 +1,4 @@
-"""What a network is trained to do: how its inputs are made from images, and what it loses by its answers."""
+"""What a network is trained to do: how its inputs are made, what it loses by its answers, how often it is right."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,8 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from buckler.training.augmentation import noisy, split
+from buckler.training.devices import EVALUATION, stream
 
 Forward = Callable[..., Tensor]
+
+BATCH = 500
+"""Test images that are run at once."""
 
 
 class Task(Protocol):
@@ -18,11 +22,9 @@ class Task(Protocol):
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """Return what the network sees of these images."""
-        ...
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of the network's answers."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +77,28 @@ class Denoise:
         if self.classifier is not None and self.weight > 0.0:
             total = total + self.weight * functional.cross_entropy(self.classifier(answer), labels)
         return total
+
+
+@torch.no_grad()
+def accuracy_under(
+    inputs: Callable[[Tensor, torch.Generator], tuple[Tensor, ...]],
+    network: nn.Module | Forward,
+    images: Tensor,
+    labels: Tensor,
+    *,
+    seed: int,
+    device: torch.device,
+) -> float:
+    """Return the share of images classified rightly, one draw each, in float32; the draws depend on the seed alone.
+
+    ``images`` are uint8 ``[inputs, height, width, 3]``, ``inputs`` makes of them what the network sees, and the network
+    is on ``device``.
+    """
+    generator = stream(device, seed, EVALUATION)
+    if isinstance(network, nn.Module):
+        network.eval()
+    hits = torch.zeros((), dtype=torch.int64, device=device)
+    for x, y in zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True):
+        predicted = network(*inputs(x.to(device), generator)).argmax(dim=1)
+        hits += (predicted == y.to(device)).sum()
+    return int(hits) / len(images)

@@ -9,17 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from buckler.errors import InvalidInput
-from buckler.runs.executors.cluster import OnRay as OnRay
-from buckler.runs.executors.protocol import Description as Description
-from buckler.runs.executors.protocol import Executor as Executor
-from buckler.runs.executors.protocol import InProcess as InProcess
-from buckler.runs.executors.protocol import Job as Job
-from buckler.runs.executors.protocol import Load as Load
-from buckler.runs.executors.protocol import Step as Step
-from buckler.runs.executors.protocol import StepContext as StepContext
-from buckler.runs.executors.protocol import Work as Work
-from buckler.runs.executors.protocol import describe as describe
+from buckler.runs.executors.cluster import OnRay
+from buckler.runs.executors.protocol import Description, Executor, InProcess, Job, Load, Step, StepContext, describe
 from buckler.sampling.classifiers import Classifier
+
+__all__ = ["Description", "Executor", "Job", "Step", "StepContext", "as_executor", "describe", "open_executor"]
 
 
 def as_executor(classifier: Classifier | Executor) -> Executor:

@@ -40,7 +40,6 @@ class Work(Protocol):
 
     def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
         """Make ready once for each worker, with that many threads for noise, or as many as there are processors."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,15 +68,12 @@ class Executor(Protocol):
 
     def describe(self) -> Description:
         """Return what the workers run."""
-        ...
 
     def run(self, job: Job) -> None:
         """Do the blocks of a job, in any order."""
-        ...
 
     def close(self) -> None:
         """Let the workers go."""
-        ...
 
 
 def describe(classifier: Classifier) -> Description:
@@ -91,7 +87,6 @@ class InProcess:
     width = 1
 
     def __init__(self, classifier: Classifier) -> None:
-        """Hold the classifier."""
         self._classifier = classifier
 
     def describe(self) -> Description:

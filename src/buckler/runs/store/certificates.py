@@ -1,6 +1,5 @@
 """Certificates as one Parquet table, a row each, readable by pandas, polars and duckdb."""
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -10,42 +9,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput, check_whole_array, show
-from buckler.files import atomic_write, parse_json
+from buckler.files import parse_json
 from buckler.laws import named, settled
 from buckler.records import Certificate, Claim
-from buckler.runs.store.tables import likely_rows, open_table
+from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
 from buckler.types import IntArray, Law
 
 Row = TypeVar("Row", bound=Claim)
 
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("predicted", pa.int64()),
-        pa.field("radius", pa.float64(), nullable=False),
-        pa.field("radius_kind", pa.string(), nullable=False),
-        pa.field("margin_kind", pa.string(), nullable=False),
-        pa.field("margin", pa.float64(), nullable=False),
-        pa.field("alpha", pa.float64(), nullable=False),
-        pa.field("n", pa.int64(), nullable=False),
-        pa.field("n0", pa.int64(), nullable=False),
-        pa.field("sigma", pa.float64()),
-        pa.field("map", pa.string(), nullable=False),
-        pa.field("temperature", pa.float64()),
-        pa.field("method", pa.string(), nullable=False),
-        pa.field("sound", pa.bool_(), nullable=False),
-        pa.field("uniform", pa.float64()),
-        pa.field("price", pa.float64()),
-        pa.field("replayed", pa.int64()),
-        pa.field("differed", pa.int64()),
-        pa.field("law", pa.string()),
-        pa.field("law_parameters", pa.string()),
-    ]
-)
+SCHEMA = schema(
+    {
+        "id": "string", "predicted": "int64?", "radius": "double", "radius_kind": "string", "margin_kind": "string",
+        "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
+        "temperature": "double?", "method": "string", "sound": "bool", "uniform": "double?", "price": "double?",
+        "replayed": "int64?", "differed": "int64?", "law": "string?", "law_parameters": "string?",
+    }
+)  # fmt: skip
 
 LATER = frozenset({"price", "replayed", "differed", "law", "law_parameters"})
 """Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
-
 
 BATCH = 1 << 16
 """Rows that are Python numbers at a time."""
@@ -56,13 +38,10 @@ LABEL = "label"
 ROW_BYTES = 32_768
 """Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
 
-ORIGIN = b"buckler"
-"""The table's metadata under this key say, as JSON, what the certificates were made from."""
 
-
-def table_of(certificates: Sequence[Claim], schema: pa.Schema = SCHEMA) -> pa.Table:
+def table_of(certificates: Sequence[Claim]) -> pa.Table:
     """Return the certificates as a table, a row each."""
-    return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=schema)
+    return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
 
 
 def frame_of(certificates: Sequence[Claim]) -> pa.Table:
@@ -83,15 +62,13 @@ def write_certificates(
     True classes, where known, are one more column; the columns of ``beside``, a row for each certificate, stand beside
     theirs too, and readers of certificates pass them over.
     """
-    schema = SCHEMA if origin is None else SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    table = table_of(certificates, schema)
+    table = table_of(certificates)
     if labels is not None:
         table = table.append_column(LABEL, pa.array(labels, pa.int64()))
     if beside is not None:
         for column in beside.schema:
             table = table.append_column(column, beside[column.name])
-    with atomic_write(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+    write_table(path, table, origin)
 
 
 def read_origin(path: Path) -> dict[str, Any] | None:
@@ -121,9 +98,6 @@ def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
         if missing:
             raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
         table = table.select(SCHEMA.names).cast(SCHEMA)
-        empty = [kind.name for kind in SCHEMA if not kind.nullable and table[kind.name].null_count]
-        if empty:
-            raise InvalidInput(f"certificates must have a value in every row of {empty[0]!r}; {path} has not")
         return list(each_row(table, path, certificate_of)), labels
     except InvalidInput:
         raise

@@ -6,7 +6,7 @@ every input is there once, and the next writer or the next merging removes what 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from buckler.runs.store.evidence import read_shard
 from buckler.runs.store.folder import Place
 from buckler.runs.store.lock import locked
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
-from buckler.runs.store.sealed import temporary
+from buckler.runs.store.sealed import read_sealed, temporary
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import Writer, check_shards
 from buckler.types import IntArray
@@ -82,7 +82,9 @@ def _merge(writer: Writer, group: Sequence[Place], owner: Mapping[str, Any]) -> 
         place = folder.place_of(first, group[-1].stop, spec, writer.inputs)
         _merge_scores(root, spec, group, ScoreWriter(temporary(place.path(root, "scores")), content.ids, spec))
     parts = [part for place in group for part in folder.parts_of(root, place, KEPT_FIELDS)]
-    return writer.append(first, content, _coalesced(parts))
+    found = [folder.replayed_of(read_sealed(place.path(root, "seal"))) for place in group]
+    compared, differed = map(sum, zip(*found, strict=True))
+    return writer.append(first, replace(content, replayed=(compared, differed)), _coalesced(parts))
 
 
 def _joined(shards: Sequence[Shard]) -> Shard:

@@ -9,25 +9,19 @@ import pyarrow as pa
 from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
-from buckler.runs.store.tables import likely_rows, open_table
+from buckler.runs.store.tables import likely_rows, open_table, schema
 from buckler.types import IntArray
 
 TESTED = "tested"
 """The class that was tested; ``label`` is the true one, as in every table of certificates."""
 
-BESIDE = pa.schema(
-    [
-        pa.field(TESTED, pa.int64(), nullable=False),
-        pa.field("decision", pa.string(), nullable=False),
-        pa.field("votes", pa.map_(pa.int64(), pa.int64()), nullable=False),
-        pa.field("certified_at", pa.list_(pa.int64()), nullable=False),
-        pa.field("by_exam", pa.int64(), nullable=False),
-        pa.field("overcome", pa.binary(), nullable=False),
-    ]
-)
-
-
-DRAWN = pa.schema([pa.field("input", pa.string(), nullable=False), pa.field("drawn_by", pa.int64(), nullable=False)])
+BESIDE = schema(
+    {
+        TESTED: "int64", "decision": "string", "votes": pa.map_(pa.int64(), pa.int64()),
+        "certified_at": pa.list_(pa.int64()), "by_exam": "int64", "overcome": "binary",
+    }
+)  # fmt: skip
+DRAWN = schema({"input": "string", "drawn_by": "int64"})
 
 
 class Drawing(NamedTuple):

@@ -7,39 +7,27 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.refutations import votes_refute
-from buckler.files import atomic_write, parse_json
+from buckler.files import parse_json
 from buckler.laws import named
 from buckler.refutations import Bracket, PairTest, Refutation
-from buckler.runs.store.certificates import ORIGIN
-from buckler.runs.store.tables import likely_rows, open_table
+from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
 
 TRIED = pa.struct(
     [
-        pa.field("radius", pa.float64()), pa.field("rival", pa.int64()), pa.field("n", pa.int64()),
-        pa.field("wins", pa.int64()), pa.field("losses", pa.int64()), pa.field("refuted", pa.bool_()),
+        ("radius", pa.float64()), ("rival", pa.int64()), ("n", pa.int64()), ("wins", pa.int64()),
+        ("losses", pa.int64()), ("refuted", pa.bool_()),
     ]
 )  # fmt: skip
-SCHEMA = pa.schema(
-    [
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("class", pa.int64(), nullable=False),
-        pa.field("radius", pa.float64()),
-        pa.field("rival", pa.int64()),
-        pa.field("alpha", pa.float64(), nullable=False),
-        pa.field("law", pa.string(), nullable=False),
-        pa.field("law_parameters", pa.string(), nullable=False),
-        pa.field("certified", pa.float64(), nullable=False),
-        pa.field("certified_alpha", pa.float64(), nullable=False),
-        pa.field("label", pa.int64()),
-        pa.field("tried", pa.list_(TRIED), nullable=False),
-        pa.field("point", pa.binary()),
-        pa.field("shape", pa.list_(pa.int64())),
-    ]
-)
+SCHEMA = schema(
+    {
+        "id": "string", "class": "int64", "radius": "double?", "rival": "int64?", "alpha": "double", "law": "string",
+        "law_parameters": "string", "certified": "double", "certified_alpha": "double", "label": "int64?",
+        "tried": pa.list_(TRIED), "point": "binary?",
+    }
+).append(pa.field("shape", pa.list_(pa.int64())))  # fmt: skip
 ROW_BYTES = 1 << 22
 """Bytes of a row at most, in the mean: a point of a million values."""
 
@@ -59,9 +47,7 @@ def write_refutations(path: Path, brackets: Sequence[Bracket], origin: Mapping[s
                 "point": None if point is None else point.tobytes(), "shape": None if point is None else point.shape,
             }
         )  # fmt: skip
-    schema = SCHEMA.with_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
-    with atomic_write(path) as temporary:
-        pq.write_table(pa.Table.from_pylist(rows, schema=schema), temporary, compression="zstd")
+    write_table(path, pa.Table.from_pylist(rows, schema=SCHEMA), origin)
 
 
 def read_refutations(path: Path) -> tuple[list[Bracket], dict[str, Any]]:
@@ -70,9 +56,8 @@ def read_refutations(path: Path) -> tuple[list[Bracket], dict[str, Any]]:
         file = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)
         origin = parse_json((file.schema_arrow.metadata or {}).get(ORIGIN, b"{}"))
         table = file.read(columns=SCHEMA.names).select(SCHEMA.names).cast(SCHEMA)
-        empty = [field.name for field in SCHEMA if not field.nullable and table[field.name].null_count]
-        if empty or not isinstance(origin, dict):
-            raise InvalidInput(f"refutations must have a value in every row of {empty[0]!r}" if empty else "no record")
+        if not isinstance(origin, dict):
+            raise InvalidInput("no record")
         return [_bracket(row) for row in table.to_pylist()], origin
     except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as broken:
         raise InvalidInput(f"refutations must be a Parquet table of buckler refute; {path}: {broken}") from None

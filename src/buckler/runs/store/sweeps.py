@@ -1,6 +1,5 @@
 """A sweep as one tidy Parquet table: a row for each run, cell and input, readable by pandas, polars and duckdb."""
 
-import json
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -8,22 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput
-from buckler.files import atomic_write
 from buckler.records import Claim
 from buckler.runs.store import certificates as store
-from buckler.runs.store.tables import likely_rows, open_table
+from buckler.runs.store.tables import likely_rows, open_table, schema, write_table
 from buckler.types import IntArray
 
 SCHEMA = pa.schema(
     [
-        pa.field("cell", pa.string(), nullable=False),
-        pa.field("run", pa.string(), nullable=False),
-        pa.field("folder", pa.string(), nullable=False),
-        pa.field("class", pa.string(), nullable=False),
-        pa.field("label", pa.int64()),
+        *schema({"cell": "string", "run": "string", "folder": "string", "class": "string", "label": "int64?"}),
         *store.SCHEMA,
     ]
 )
@@ -68,10 +61,7 @@ class SweepTable:
         """Write all cells, whole or not at all; ``settings`` say what was asked for. No cells, no file."""
         if not self._cells:
             return
-        schema = SCHEMA.with_metadata({store.ORIGIN: json.dumps(dict(settings), sort_keys=True)})
-        table = pa.concat_tables(self._cells.values()).replace_schema_metadata(schema.metadata)
-        with atomic_write(self._path) as temporary:
-            pq.write_table(table, temporary, compression="zstd")
+        write_table(self._path, pa.concat_tables(self._cells.values()), settings)
 
 
 def _read(path: Path) -> dict[str, pa.Table]:
@@ -81,8 +71,6 @@ def _read(path: Path) -> dict[str, pa.Table]:
         if set(table.schema.names) != set(SCHEMA.names):
             raise ValueError("it has other columns")
         table = table.select(SCHEMA.names).cast(SCHEMA)
-        if any(table[kind.name].null_count for kind in SCHEMA if not kind.nullable):
-            raise ValueError("it lacks values")
         names = table["cell"].to_numpy(zero_copy_only=False)
     except (OSError, ValueError, pa.ArrowException) as broken:
         text = " ".join(str(broken).split())

@@ -1,15 +1,23 @@
-"""Opening a Parquet file that may not be ours: what it would unfold to is known before any of it is read."""
+"""Parquet tables: written whole, with what they were made from; and opened although they may not be ours.
 
+What a file would unfold to is known before any of it is read.
+"""
+
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from buckler.files import check_plain
+from buckler.files import atomic_write, check_plain
+
+ORIGIN = b"buckler"
+"""A table's metadata under this key say, as JSON, what its rows were made from."""
 
 SMALL = 1 << 20
 """Bytes that any table may have, whatever its rows."""
-
 
 LARGE = 1 << 30
 """Bytes that the numbers of any table may take, whatever its rows."""
@@ -52,3 +60,25 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
         most = max(unfolded, 8 * numbers)
         raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
     return table
+
+
+def schema(columns: Mapping[str, str | pa.DataType]) -> pa.Schema:
+    """Return a schema from the types of its columns, by Arrow's names for them; ``?`` marks values that may be missing.
+
+    >>> schema({"id": "string", "label": "int64?"}).field("label").nullable
+    True
+    """
+    fields = []
+    for name, kind in columns.items():
+        named = isinstance(kind, str)
+        of_type = pa.type_for_alias(str(kind).removesuffix("?")) if named else kind
+        fields.append(pa.field(name, of_type, nullable=named and str(kind).endswith("?")))
+    return pa.schema(fields)
+
+
+def write_table(path: Path, table: pa.Table, origin: Mapping[str, Any] | None) -> None:
+    """Write a table to ``path``, whole or not at all; ``origin`` says what it was made from."""
+    if origin is not None:
+        table = table.replace_schema_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
+    with atomic_write(path) as temporary:
+        pq.write_table(table, temporary, compression="zstd")

@@ -67,7 +67,7 @@ class Writer:
         for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
             publish(place.path(self.root, part))
             files[part] = folder.measure(place.path(self.root, part))
-        if content.replayed != (0, 0):
+        if content.replayed != (0, 0) and parts is None:
             # Before the seal: what was compared is never forgotten, though its shard may be.
             self._manifest = {**self._manifest, "replayed": _added(self._manifest, content.replayed)}
             write_sealed(self.root / folder.MANIFEST, self._manifest)

@@ -1,4 +1,7 @@
-"""A method by name, the user's own included: ``package.module:function``, or any name that is registered."""
+"""Methods and laws by name, the user's own included: ``package.module:NAME``, whose module is run as the program it is.
+
+It is found beside the user's terminal too.
+"""
 
 from collections.abc import Callable
 from functools import wraps
@@ -6,7 +9,9 @@ from typing import Any
 
 from buckler.certify.method import Method, Reads, own_method
 from buckler.certify.registry import find, register
-from buckler.sampling.models import find_function, modules_here
+from buckler.errors import InvalidInput
+from buckler.laws import LAWS, named, parse
+from buckler.sampling.models import find_function, modules_here, told_in_a_line
 from buckler.soundness import OWN
 
 
@@ -15,8 +20,7 @@ def method_named(name: str, reads: Reads | None = None, *, pairs: bool = False) 
 
     ``package.module:function`` is a user's own bound: a function ``(counts, alpha) -> lows`` without a guarantee
     (with ``pairs`` one of ``(top, runner_up, n, alpha)``), or a ``Method`` made in that module, which is registered
-    under the name that it gives itself, sound if it says so. Its module is found beside the user's terminal too, and
-    is run as the program it is.
+    under the name that it gives itself, sound if it says so.
     """
     if ":" not in name or name.startswith(OWN):
         return find(name, reads)
@@ -33,3 +37,19 @@ def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*given)
 
     return run
+
+
+def law_named(text: str) -> Any:
+    """Return a law that lists its copies (``every``, ``points``): one of ours, ``NAME:key=value,...``, or a user's own.
+
+    ``package.module:LAW`` is a class or a function that makes the law without arguments.
+    """
+    if text.partition(":")[0] in LAWS:
+        law: Any = named(*parse(text))
+    else:
+        make = find_function(text, "law")
+        with told_in_a_line(f"law {text} cannot be made"):
+            law = make()
+    if not hasattr(law, "every") or not hasattr(law, "points"):
+        raise InvalidInput(f"law {text} must list its copies to be audited: every(x) and points(); it does not")
+    return law
