@@ -30,7 +30,7 @@ def modules() -> set[str]:
 
 def generated() -> dict[str, str]:
     """Return the pages that the site makes from the sources."""
-    made: dict[str, str] = runpy.run_path(str(DOCS / "hooks" / "reference.py"))["pages"]()
+    made: dict[str, str] = runpy.run_path(str(DOCS / "hooks" / "pages.py"))["pages"]()
     return made
 
 

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from buckler.training.augmentation import crop_and_flip, noisy, split  # noqa: E402
 from buckler.training.averaging import WeightAverage, recompute_statistics  # noqa: E402
+from buckler.training.tasks import crop_and_flip, noisy, split  # noqa: E402
 
 
 def generator() -> Any:

@@ -15,8 +15,8 @@ from buckler.runs.certify import certify_evidence  # noqa: E402
 from buckler.runs.store.evidence import open_evidence  # noqa: E402
 from buckler.sampling.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
 from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
-from buckler.training.augmentation import noisy, split  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
+from buckler.training.tasks import noisy, split  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"

@@ -1,14 +1,14 @@
-"""Is a mean above zero? An any-time test for draws in [-1, 1]: two classes against one another, votes or scores (T21).
+"""Has one class more votes than another? An any-time test of two classes against one another (T21).
 
-For one class against another a draw is ``Y = X_j - X_A``: +1, -1 or 0 for votes, any number between for scores. If
-``E[Y] <= 0``, each factor ``1 + stake Y`` has mean at most one, so products over draws, and averages of products over
-fixed stakes, are supermartingales (T12). Draws that vote for neither class do not count.
+A draw is ``Y = X_j - X_A``: +1, -1 or 0. If ``E[Y] <= 0``, each factor ``1 + stake Y`` has mean at most one, so
+products over draws, and averages of products over fixed stakes, are supermartingales (T12). Draws that vote for neither
+class do not count.
 """
 
 import numpy as np
 from scipy.special import betainc
 
-from buckler.errors import InvalidInput, check_float_array, check_whole_array
+from buckler.errors import InvalidInput, check_whole_array
 from buckler.types import ArrayLike, FloatArray
 
 STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
@@ -18,12 +18,12 @@ ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""
 
 
-def _log_factors(y: FloatArray) -> FloatArray:
-    logs = np.log1p(STAKES * y[..., None])
+def _log_factors(y: float) -> FloatArray:
+    logs = np.log1p(STAKES * y)
     return np.asarray(logs - ROUNDING * np.abs(logs) - 1e-16, dtype=np.float64)
 
 
-_WIN, _LOSS = _log_factors(np.array(1.0)), _log_factors(np.array(-1.0))
+_WIN, _LOSS = _log_factors(1.0), _log_factors(-1.0)
 
 
 def _average(terms: FloatArray) -> FloatArray:
@@ -61,20 +61,3 @@ def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
     tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + 1e-9)
     return np.asarray(np.where(x > 0, np.clip(tail, 1e-300, 1.0), 1.0), dtype=np.float64)
-
-
-def log_wealth_of_scores(differences: ArrayLike) -> FloatArray:
-    """Return a lower bound of the logarithm of the e-value after each of the draws ``X_j - X_A``, in draw order.
-
-    **Guarantee.** As for votes, for draws in [-1, 1] with ``E[X_j - X_A] <= 0``.
-
-    >>> print(log_wealth_of_scores([1.0, 1.0, -1.0]).round(4), log_wealth_of_votes(2, 1).round(4))
-    [0.1839 0.4165 0.0062] 0.0062
-    """
-    y = check_float_array("differences", differences)
-    if y.ndim != 1 or (np.abs(y) > 1.0).any():
-        raise InvalidInput("differences must be numbers from -1 to 1, one a draw")
-    logs = _log_factors(y)
-    # A running sum of i terms is off by at most i u of the sum of their sizes.
-    slack = 1.2e-16 * (1.0 + np.arange(len(y)))[:, None] * np.cumsum(np.abs(logs), axis=0)
-    return _average(np.cumsum(logs, axis=0) - slack)

@@ -15,7 +15,7 @@ makes the certificate.
   ``decided.Decided``: how one input ended or stands.
 - ``predictions``: the class that the smoothed classifier predicts, or an abstention; fixed n or any-time.
 - ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
-- ``budget``: the only place where alpha is divided; ``ties``: one uniform number for each input.
+- ``budget``: the only place where alpha is divided.
 
 May import: the root modules, ``laws`` and ``bounds``.
 """

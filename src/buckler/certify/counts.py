@@ -1,5 +1,6 @@
 """The door from counts to certificates: ``certify_counts``."""
 
+import hashlib
 from collections.abc import Sequence
 from typing import TypedDict, Unpack, overload
 
@@ -10,8 +11,7 @@ from buckler.certify.discrete import limits_by
 from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
 from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
-from buckler.certify.ties import tie_breaker
-from buckler.errors import InvalidInput, check_counts, check_label
+from buckler.errors import InvalidInput, check_counts, check_label, check_whole
 from buckler.records import Certificate, Counts
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
@@ -117,6 +117,20 @@ def limits_of_counts(
 
     low, prices = terms.limits(batch.sum(axis=1), limits)
     return MarginLimits(names, chosen, low, batch.sum(axis=1), n0, prices, uniforms)
+
+
+def tie_breaker(seed: int, input_id: str) -> float:
+    """Return the input's uniform number on [0, 1), a multiple of 2^-53, to break ties between outcomes at random.
+
+    It must be independent of the draws and of every other input's: it is hashed from a seed of its own and the input's
+    id, under a name that no noise shares.
+
+    >>> tie_breaker(0, "a") == tie_breaker(0, "a") != tie_breaker(0, "b")
+    True
+    """
+    text = check_whole("seed", seed, 0, 2**53).to_bytes(8, "little") + input_id.encode("utf-8", "surrogatepass")
+    digest = hashlib.blake2b(text, digest_size=8, person=b"buckler-ties-1").digest()
+    return float(int.from_bytes(digest, "little") >> 11) / 2.0**53
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:

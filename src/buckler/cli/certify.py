@@ -17,7 +17,7 @@ from buckler.records import Certificate
 from buckler.report.tables import accuracy_table
 from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
-from buckler.runs.contents import contents_hash
+from buckler.runs.identity import contents_hash
 from buckler.runs.interop import write_log
 from buckler.runs.provenance import who_drew
 from buckler.runs.spec import RunSpec

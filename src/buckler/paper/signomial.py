@@ -111,6 +111,6 @@ class SignomialProgram:
         )
         return min(float(found.fun), 1.0) if self.feasible(found.x) else 1.0
 
-    def solve(self, starts: Sequence[FloatArray], steps: int = 200) -> float:
+    def solve(self, starts: Sequence[FloatArray]) -> float:
         """Return SolveSignomial: the smallest value over local searches from each of ``starts``."""
-        return min(self.fast_solve(start, steps) for start in starts)
+        return min(self.fast_solve(start, steps=200) for start in starts)

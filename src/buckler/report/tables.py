@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -49,27 +50,15 @@ def gain(baseline: float, value: float) -> str:
     return f"{100.0 * (value - baseline) / baseline:+.2f}%"
 
 
-def accuracy_rows(curves: Sequence[Curve], *, baseline: Curve | None = None, symbol: str = "r") -> TextTable:
-    """Return certified accuracy against radius, one row a curve; after each but the baseline, its gains in percent.
-
-    Accuracies are rounded down; gains are those of the accuracies themselves, not of the rounded ones.
-    """
-    header = ("method", "abstained", *(f"{symbol}={radius:g}" for radius in curves[0].thresholds))
-    rows: list[tuple[str, ...]] = []
-    for curve in curves:
-        if len(curve.thresholds) != len(curves[0].thresholds) or (curve.thresholds != curves[0].thresholds).any():
-            raise InvalidInput("curves must share their radii")
-        rows.append((curve.name, f"{curve.abstained:.3f}", *(rounded_down(float(a)) for a in curve.accuracy)))
-        if baseline is not None and curve is not baseline:
-            pairs = zip(baseline.accuracy, curve.accuracy, strict=True)
-            rows.append((f"gain over {baseline.name}", "", *(gain(float(a), float(b)) for a, b in pairs)))
-    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius {symbol}"
-    return TextTable(header, tuple(rows), caption)
-
-
 def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
-    """Return certified accuracy against radius, one row a method, for the terminal."""
-    return to_rich(accuracy_rows(curves), title)
+    """Return certified accuracy against radius, one row a method, for the terminal; accuracies are rounded down."""
+    radii = curves[0].thresholds
+    if any(not np.array_equal(curve.thresholds, radii) for curve in curves):
+        raise InvalidInput("curves must share their radii")
+    header = ("method", "abstained", *(f"r={radius:g}" for radius in radii))
+    rows = [(c.name, f"{c.abstained:.3f}", *(rounded_down(float(a)) for a in c.accuracy)) for c in curves]
+    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius r"
+    return to_rich(TextTable(header, tuple(rows), caption), title)
 
 
 def to_rich(table: TextTable, title: str = "") -> Table:

@@ -15,8 +15,7 @@ import numpy as np
 from buckler.certify.decided import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries
-from buckler.runs.contents import found_again
-from buckler.runs.identity import Identity
+from buckler.runs.identity import Identity, found_again
 from buckler.runs.spec import difference
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions

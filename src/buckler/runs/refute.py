@@ -17,9 +17,8 @@ from buckler.evaluate.refutations import Refuting, to_refute
 from buckler.refutations import Bracket, Refutation
 from buckler.results import Result
 from buckler.runs.admission import NAMES
-from buckler.runs.contents import found_again
 from buckler.runs.executors import Job, Step, StepContext
-from buckler.runs.identity import identify
+from buckler.runs.identity import found_again, identify
 from buckler.runs.opening import Opened
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec

@@ -15,7 +15,7 @@ from buckler.records import Certificate
 from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes, top_votes
 from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
-from buckler.runs.contents import contents_hash, found_again
+from buckler.runs.identity import contents_hash, found_again
 from buckler.runs.own import method_named
 from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import from_dict

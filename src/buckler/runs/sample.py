@@ -19,9 +19,8 @@ from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
-from buckler.runs.contents import found_again
 from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor, describe
-from buckler.runs.identity import Expected, expected_of, identify
+from buckler.runs.identity import Expected, expected_of, found_again, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard

@@ -30,7 +30,7 @@ def environment(classifier: Classifier) -> dict[str, str]:
             found["torch instructions"] = torch.backends.cpu.get_cpu_capability()
     else:
         # A callable may call any of them, so all that are installed count.
-        known = {OnnxClassifier: ["onnxruntime"], EstimatorClassifier: ["scikit-learn"]}
+        known: dict[type, list[str]] = {OnnxClassifier: ["onnxruntime"], EstimatorClassifier: ["scikit-learn"]}
         for library in known.get(type(classifier), ["onnxruntime", "scikit-learn", "torch"]):
             found[library] = _version(library)
     return found

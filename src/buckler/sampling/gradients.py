@@ -34,11 +34,11 @@ class Seen(NamedTuple):
 class Attacked:
     """The model of an engine, at points near several inputs: votes and gradients; call it inside ``session()``."""
 
-    def __init__(self, engine: Engine, ids: Sequence[str], *, temperature: float = 1.0) -> None:
+    def __init__(self, engine: Engine, ids: Sequence[str]) -> None:
         """Take an engine of a torch module: nothing else has gradients."""
         if not isinstance(engine.classifier, TorchClassifier):
             raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
-        self._engine, self._classifier, self._temperature = engine, engine.classifier, temperature
+        self._engine, self._classifier = engine, engine.classifier
         self._sigma = float(np.float32(engine.law.unit))
         self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
         self.device = torch.device(self._classifier.device)
@@ -93,7 +93,7 @@ class Attacked:
         noisy = noise[torch.as_tensor(place, device=self.device)].mul_(self._sigma).add_(points[:, None])
         noisy = noisy.flatten(0, 1).requires_grad_()
         logits = self._classifier.with_gradients(noisy)
-        scores = torch.softmax(logits / self._temperature, dim=1)
+        scores = torch.softmax(logits, dim=1)
         sides = pair.repeat_interleave(draws, dim=0)
         gap = (scores.gather(1, sides[:, 1:]) - scores.gather(1, sides[:, :1])).sum()
         # Of the inputs alone; weights keep asking for theirs, since a compiled module would be compiled anew if not.

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import ClassifierError, InvalidInput, MissingExtra, check_whole, show
+from buckler.errors import ClassifierError, InvalidInput, MissingExtra, show
 from buckler.sampling.classifiers import OnHost
 from buckler.sampling.weights import weight_files
 from buckler.types import AnyArray
@@ -22,8 +22,7 @@ class OnnxClassifier(OnHost):
     batches of one size is run at that size; a shorter batch is filled up with zeros, whose rows are dropped.
     """
 
-    def __init__(self, path: str | Path, threads: int | None = None) -> None:
-        """Load the file on the CPU, with ``threads`` threads or as many as onnxruntime likes."""
+    def __init__(self, path: str | Path) -> None:
         try:
             import onnxruntime
         except ImportError:
@@ -32,8 +31,6 @@ class OnnxClassifier(OnHost):
             raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
-        if threads is not None:
-            options.intra_op_num_threads = check_whole("threads", threads, 1)
         try:
             self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as problem:

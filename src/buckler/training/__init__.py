@@ -6,9 +6,9 @@
 - ``recipe.TrainingConfig(sigma=, architecture=, ...)``: every choice that decides the weights.
 - ``data.read_images(name, path)``: the images, from one file, a folder, or the bundled digits.
 
-Behind both: ``tasks`` (what is to be learnt), ``descent`` (the run and its steps), ``outcome`` (what it leaves),
-``augmentation`` (batches made on the device), ``averaging`` (the running average of the weights), ``checkpoints`` and
-``devices``. Networks and cards are read in ``sampling``.
+Behind both: ``tasks`` (what is to be learnt, from batches made on the device), ``descent`` (the run and its steps),
+``outcome`` (what it leaves), ``averaging`` (the running average of the weights), ``checkpoints`` and ``devices``.
+Networks and cards are read in ``sampling``.
 
 Importing this room loads no torch; the modules that need it do. May import: the root modules and ``sampling``.
 """

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from buckler.errors import BucklerError, InvalidInput
-from buckler.training.augmentation import crop_and_flip
 from buckler.training.averaging import EVERY, WeightAverage, round_to_half
 from buckler.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from buckler.training.data import Images
 from buckler.training.devices import choose_device, may_compile, place, stream, tuned
 from buckler.training.recipe import TrainingConfig
-from buckler.training.tasks import Task
+from buckler.training.tasks import Task, crop_and_flip
 
 REPORT_EVERY = 50
 

@@ -1,9 +1,11 @@
-"""The pages of the reference, one a room with a section a module, made from the sources when the site is built."""
+"""Pages that are made when the site is built: the reference, a page a room, and the project's own files."""
 
 from pathlib import Path
 from typing import Any
 
-SOURCE = Path(__file__).parents[2] / "src" / "buckler"
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "buckler"
+PROJECT = {"changelog.md": ROOT / "CHANGELOG.md", "contributing.md": ROOT / "CONTRIBUTING.md"}
 WHOLE = "    options: {show_root_heading: false, show_root_toc_entry: false}\n"
 OPENING = "    options: {members: false, show_root_heading: false}\n"
 
@@ -11,7 +13,8 @@ OPENING = "    options: {members: false, show_root_heading: false}\n"
 def pages() -> dict[str, str]:
     """Return the text of each page by its path; the command line has its own pages."""
     rooms = sorted(path.parent.name for path in SOURCE.glob("*/__init__.py") if path.parent.name != "cli")
-    return {f"reference/{room}.md": _page(room) for room in rooms}
+    made = {f"reference/{room}.md": _page(room) for room in rooms}
+    return made | {path: file.read_text(encoding="utf-8") for path, file in PROJECT.items()}
 
 
 def _page(room: str) -> str:
