@@ -9,7 +9,7 @@ from flint import arb
 
 import buckler
 from buckler.certify.issue import issue_target
-from buckler.laws import Gaussian
+from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
 from buckler.records import REST, Claim, Counts, MarginBound, Scores
 from buckler.types import MarginKind, RadiusKind
 from tests.balls import normal_cdf
@@ -102,6 +102,16 @@ def test_the_last_digits_of_another_machine_are_allowed() -> None:
     near = replace(good, radius=float(np.nextafter(good.radius, np.inf)))
     # Still below the radius that the margin gives in exact arithmetic.
     assert normal_cdf(arb(near.radius) / arb(0.7)) <= (1 + arb(near.margin)) / 2
+
+
+@pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
+def test_a_law_of_whole_numbers_has_no_last_digits(law: Any) -> None:
+    """Its radius is the largest float that holds: the next one above may reach a point of the ball's edge."""
+    good = buckler.certify_counts([law.total or 1000, 0, 0], law=law, dimension=9, label=0)
+    assert replace(good) == good
+    for towards in (0.0, np.inf):
+        with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+            replace(good, radius=float(np.nextafter(good.radius, towards)))
 
 
 def test_an_abstention_hides_no_margin_that_certifies() -> None:

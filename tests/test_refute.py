@@ -98,6 +98,14 @@ def test_what_does_not_fit_is_refused(given: dict[str, Any], problem: str) -> No
         smoothed.refute(X, **given)
 
 
+def test_an_input_that_comes_again_is_refuted_by_its_own_certificate() -> None:
+    smoothed = Smoothed(plane(), sigma=0.5)
+    twice = np.stack([X, X])
+    made = smoothed.certify_many(twice, n=100, progress=False)
+    assert made[1].id == f"{made[0].id}-2"
+    assert len(smoothed.refute_many(twice, certificates=made, attack=QUICK, max_n=200, progress=False)) == 2
+
+
 def test_a_model_without_gradients_is_refused_by_name() -> None:
     smoothed = Smoothed(lambda batch: np.stack([-batch.sum(1), batch.sum(1)], axis=1), 0.5, num_classes=2)
     with pytest.raises(InvalidInput, match="torch module"):

@@ -147,7 +147,11 @@ def check_level(alpha: float, method: str) -> None:
 
 RADIUS_TOLERANCE = 2e-15
 """How far, relatively, a radius may be from what its margin gives here: another machine's normal quantile may differ in
-its last digits. Laws round down by twice as much, so a radius within it still holds."""
+its last digits. Gaussian laws round down by twice as much, so a radius within it still holds; others compute in whole
+numbers, and every machine finds the same."""
+
+ROUNDED = frozenset({"R1", "R1+", "R2"})
+"""Kinds of radius that are rounded down by so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,18 +228,18 @@ class Claim:
         self._check_tie()
 
     def _check_tie(self) -> None:
+        off = RADIUS_TOLERANCE if self.radius_kind in ROUNDED else 0.0
         if self.radius > 0.0 and tie_of(self.method) == "margin":
             needed = self.law.margin(self.radius, self.radius_kind)
             # R2 needs no special function: every machine finds the same number.
-            off = 0.0 if self.radius_kind == "R2" else RADIUS_TOLERANCE * needed
-            if not abs(self.margin - needed) <= off:
+            if not abs(self.margin - needed) <= (0.0 if self.radius_kind == "R2" else off * needed):
                 raise InvalidInput(
                     f"margin must be what radius {self.radius} needs under {self.law.describe()}, {needed}; "
                     f"got {self.margin}"
                 )
             return
         given = self.law.radius(self.margin, self.radius_kind)
-        if not abs(self.radius - given) <= RADIUS_TOLERANCE * given:
+        if not abs(self.radius - given) <= off * given:
             raise InvalidInput(
                 f"radius must be what margin {self.margin} gives under {self.law.describe()}, {given}; "
                 f"got {self.radius}"

@@ -1,5 +1,7 @@
 """A ladder of radii by itself: what it starts from, when it calls a radius precise, and what a fine ladder is."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.special import ndtri
@@ -94,6 +96,30 @@ def test_what_used_all_of_its_draws_is_put_back() -> None:
     assert again.decided(0, "x") == before
     with pytest.raises(InvalidInput, match="at most 59 draws"):
         AnytimeTest(Ladder((0.25,), SIGMA, max_n=59), [0], 3).restore(0, before)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"alpha": 0.05},
+        {"sigma": 0.25},
+        {"margin": "probability"},
+        {"radii": (0.1,)},
+        {"max_n": 200},
+        {"max_n": 200, "exam_n": 90},
+    ],
+)
+def test_where_an_input_stands_is_put_back_into_the_same_test_alone(change: dict[str, Any]) -> None:
+    """Another level, law, margin, ladder or exam is another test, and the two together have no level."""
+    how: dict[str, Any] = {"radii": (0.25,), "sigma": SIGMA, "alpha": 1e-3, "max_n": 60}
+    first = AnytimeTest(Ladder(**how), [0], 3)
+    first.update([0], [[54, 6, 0]])
+    before = first.decided(0, "x")
+    assert (before.decision, before.by_exam, before.certified_at) == ("certified", 1, (60,))
+    AnytimeTest(Ladder(**how), [0], 3).restore(0, before)
+    AnytimeTest(Ladder(**how | {"max_n": 200, "exam_n": 60}), [0], 3).restore(0, before)
+    with pytest.raises(InvalidInput, match="before must be"):
+        AnytimeTest(Ladder(**how | change), [0], 3).restore(0, before)
 
 
 def test_no_more_draws_are_wanted_of_what_is_decided() -> None:

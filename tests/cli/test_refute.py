@@ -121,6 +121,23 @@ def test_noise_in_other_units_than_the_certificates_say_raises_the_alarm(
     assert run([*command, "--strict", "--quiet"]) == 1
 
 
+def test_other_inputs_under_the_same_names_are_not_those_that_were_certified(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A refutation of another input would count as a contradiction of the certificate."""
+    x = open_dataset("digits").select(every=180)
+    images = x.load(0, len(x))
+    np.save(here / "a.npy", images)
+    np.save(here / "b.npy", np.concatenate([images[1:], images[:1]]))
+    plain = ["sample", "run", *MODEL[:2], "--num-classes", "10", "--data", "a.npy", "--sigma", "0.1", "--n", "300"]
+    assert run([*plain, "--quiet"]) == 0
+    assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
+    command = ["refute", "c.parquet", "--attack", "decoupled:1:2:16", "--max-n", "100", "--limit", "1", "--quiet"]
+    assert run([*command, "--data", "b.npy"]) == 2
+    assert "data is not what was certified" in capsys.readouterr().err
+    assert run(command) == 0
+
+
 def test_a_file_that_does_not_say_its_model_needs_one(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_certificates(here / "c.parquet", certificates([[0, 100], [100, 0]], [1, 0], ["0", "1"]))
     assert run(["refute", "c.parquet"]) == 2

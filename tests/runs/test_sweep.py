@@ -1,5 +1,6 @@
 """Grids: what a run can answer, cells that are kept, and a table that is whole or not there."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ from buckler.errors import InvalidInput, UnsoundMethod
 from buckler.runs import sweep as sweeping
 from buckler.runs.certify import certify_evidence
 from buckler.runs.grid import Grid
+from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sweeps import SweepTable
-from buckler.runs.sweep import sweep, tasks_of
+from buckler.runs.sweep import sweep, sweep_runs, tasks_of
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
 from tests.runs.victim import run, spec
 
 
@@ -171,3 +176,20 @@ def _other(folder: Path) -> Path:
 
     pq.write_table(pa.table({"x": np.arange(3)}), folder / "other.parquet")
     return folder / "other.parquet"
+
+
+def test_a_run_drawn_anew_from_other_inputs_is_certified_anew(tmp_path: Path) -> None:
+    """The same names, labels and settings, and a model that answers alike where it is asked: other votes."""
+    x = np.linspace(0.0, 1.0, 20, dtype=np.float32)[:, None]
+    how = RunSpec(model="m", data="d", sigma=0.25, num_classes=2, n=100)
+    classifier = as_classifier(lambda batch: np.stack([batch[:, 0] - 0.5, 0.5 - batch[:, 0]], axis=1), num_classes=2)
+    grid, found = Grid(method=("top_class",)), []
+    for value in (0.0, 1.0):  # of an input that is not among those asked about
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        x[1] = value
+        sample(how, classifier, from_arrays(x.copy()), tmp_path / "run")
+        (cell,) = sweep_runs([tmp_path / "run"], grid, tmp_path / "sweep.parquet")
+        assert list(cell.certificates) == certify_evidence(open_evidence(tmp_path / "run"), method="top_class")[0]
+        found.append(cell.certificates[1].predicted)
+    assert found == [1, 0]
+    assert pq.read_table(tmp_path / "sweep.parquet").num_rows == 20  # those of the first are gone

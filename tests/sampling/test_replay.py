@@ -22,6 +22,7 @@ from buckler.runs.store.folder import replayed_of
 from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
+from buckler.sampling.device import repeatable
 from buckler.sampling.engine import Engine
 from buckler.sampling.replay import EVERY
 
@@ -149,3 +150,14 @@ def test_torch_is_asked_to_repeat_itself_and_left_as_it_was() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
     with pytest.raises(buckler.BucklerError):
         replayed(Spy(), law=Gaussian(0.25))
+
+
+def test_torch_is_left_as_it_was_also_where_calls_overlap() -> None:
+    first, second = repeatable(), repeatable()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert torch.are_deterministic_algorithms_enabled()
+    second.__exit__(None, None, None)
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert not torch.backends.cudnn.deterministic

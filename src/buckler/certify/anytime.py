@@ -115,10 +115,13 @@ class AnytimeTest:
             raise InvalidInput(
                 f"before must be of this input, of at most {self.ladder.max_n} draws; got {show(before)}"
             )
-        rung = len(before.certified_at)
-        radius = self.ladder.radii[rung - 1] if 0 < rung <= len(self.ladder) else 0.0
-        if before.certificate.radius != radius:
-            raise InvalidInput(f"before must be of the same radii; got radius {before.certificate.radius}")
+        rung, ladder, made = len(before.certified_at), self.ladder, before.certificate
+        radius = ladder.radii[rung - 1] if 0 < rung <= len(ladder) else 0.0
+        same = (made.alpha, made.law, made.price, made.radius_kind) == (
+            ladder.alpha, ladder.law, ladder.price, ladder.radius_kind,
+        )  # fmt: skip
+        if made.radius != radius or not same or (before.by_exam and ladder.exam_n not in before.certified_at):
+            raise InvalidInput(f"before must be of the same radii, alpha, law, margin and exam; got {show(before)}")
         for k, count in before.votes:
             votes[k] = count
         self._votes[row], self._n[row], self._rung[row] = votes, votes.sum(), rung

@@ -4,6 +4,7 @@ What is refuted is kept in a file with points and votes, and the same call goes 
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,6 +21,7 @@ from buckler.runs.admission import NAMES
 from buckler.runs.executors import Job, Step, StepContext
 from buckler.runs.identity import found_again, identify
 from buckler.runs.opening import Opened
+from buckler.runs.results import inputs_of
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.refutations import read_refutations, write_refutations
@@ -118,6 +120,8 @@ def refute(
     if not claims:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")
     wanted = {c.id: (*to_refute(c, how.law), c, i) for c, i in claims}
+    if result.contents is None and result.contents_hash is not None:
+        deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
     identity, _ = identify(run.spec, run.executor, run.dataset)
     drawn_by = result.origins.get("classifier")
     kept, file = _kept(out, run.spec, how, identity.classifier, wanted)

@@ -18,6 +18,7 @@ from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
 from buckler.runs.own import method_named
 from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.sweeps import SweepTable
 
 SAVE_EVERY = 10.0
@@ -26,11 +27,12 @@ SAVE_EVERY = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One cell of one run, and its name in the table."""
+    """One cell of one run, its name in the table, and a hash of what was drawn."""
 
     evidence: Evidence
     cell: Cell
     run: str
+    drawn: str
 
     @property
     def id(self) -> str:
@@ -38,15 +40,22 @@ class Task:
         return self.cell.id(self.run)
 
     @property
-    def sound(self) -> bool:
-        """Whether its rows are certificates; otherwise they are claims by a method of the user's own."""
-        return method_named(self.cell.method).sound
+    def own(self) -> bool:
+        """Whether its rows are by a method of the user's own, which may have been changed since."""
+        return method_named(self.cell.method).own
 
 
 def run_hash(evidence: Evidence) -> str:
     """Return what a run is: its specification, classifier and data, whatever its folder is called."""
     text = json.dumps(evidence.manifest["owner"], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-run-1").hexdigest()
+
+
+def drawn_hash(evidence: Evidence) -> str:
+    """Return a hash of the shards that a run has, as their seals state them."""
+    files = [read_sealed(place.path(evidence.root, "seal"))["files"] for place in evidence.shards]
+    text = json.dumps([evidence.manifest["owner"], files], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-drawn-2").hexdigest()
 
 
 def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
@@ -57,8 +66,9 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
             cells = grid.cells(evidence.spec)
         except InvalidInput as problem:
             raise type(problem)(f"{evidence.root}: {problem}") from None
+        run, drawn = run_hash(evidence), drawn_hash(evidence)
         for cell in cells:
-            task = Task(evidence, cell, run_hash(evidence))
+            task = Task(evidence, cell, run, drawn)
             made.setdefault(task.id, task)
     return list(made.values())
 
@@ -89,11 +99,11 @@ def sweep(
 ) -> int:
     """Certify the cells that are missing from ``table``, save it, and return how many those were.
 
-    A cell that is there is kept, unless the run has grown since or the method is a user's function, which may have been
-    changed since. What is done is saved on the way and when interrupted.
+    A cell that is there is kept, unless other draws are in its folder since or the method is a user's function, which
+    may have been changed since. What is done is saved on the way and when interrupted.
     """
     settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
-    missing = [task for task in tasks if table.rows(task.id) != task.evidence.inputs_done or not task.sound]
+    missing = [task for task in tasks if table.drawn(task.id) != task.drawn or task.own]
     saved = time.monotonic()
     try:
         for done, task in enumerate(missing):
@@ -117,7 +127,7 @@ def _fill(task: Task, table: SweepTable) -> None:
         task.id,
         certificates,
         labels,
-        run=task.run,
+        run=task.drawn,
         folder=str(task.evidence.root),
         certified_class=cell.certified_class,
     )

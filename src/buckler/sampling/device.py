@@ -8,6 +8,7 @@ import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from threading import Lock
 from typing import Any, cast
 
 import numpy as np
@@ -185,23 +186,35 @@ def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.
     return torch.cat([scores.gather(1, named), rest], dim=1)
 
 
+_ASKING: list[tuple[Any, ...]] = []
+"""What was set before the first of the calls that ask for repeatable algorithms now, once for each of them."""
+
+_SETTINGS = Lock()
+
+
 @contextmanager
 def repeatable() -> Iterator[None]:
     """Ask torch for algorithms that do the same every time, chosen without timing; what was set before comes back.
 
     Operations that have none go on, without a word: rows that are run again tell whether it mattered (``replay``).
+    Settings are those of the process: where calls overlap in threads, they come back with the last of them.
     """
     cudnn = torch.backends.cudnn
     memory: Any = torch.utils.deterministic
-    before = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory
-    asked = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
-    # Memory is not filled before it is written: that finds reads of what was never written, and costs a pass over it.
-    cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = True, False, False
+    asked = torch.are_deterministic_algorithms_enabled, torch.is_deterministic_algorithms_warn_only_enabled
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*deterministic", category=UserWarning)
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        with _SETTINGS:
+            now = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory, *(ask() for ask in asked)
+            _ASKING.append(_ASKING[0] if _ASKING else now)
+            # Memory is not filled before it is written: that finds reads of what was never written, and costs a pass.
+            cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = True, False, False
+            torch.use_deterministic_algorithms(True, warn_only=True)
         try:
             yield
         finally:
-            torch.use_deterministic_algorithms(asked[0], warn_only=asked[1])
-            cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = before
+            with _SETTINGS:
+                before = _ASKING.pop()
+                if not _ASKING:
+                    torch.use_deterministic_algorithms(before[3], warn_only=before[4])
+                    cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = before[:3]
