@@ -146,6 +146,6 @@ class Uniform(L1Law):
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return how ``x`` is moved by ``number - k`` steps in every coordinate."""
-        at, reach = exact.whole_steps(x, self.grid).reshape(-1), self.count // 2
+        at, reach = exact.whole_steps(x, self.grid).ravel(), self.count // 2
         first, table = table_around(at, reach, self.grid)
         return table, lambda numbers: numbers + (at - reach - first)
