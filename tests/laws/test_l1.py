@@ -138,6 +138,10 @@ def test_the_table_is_what_is_seen(offsets: int) -> None:
     law, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
     numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
     np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
+    each = DerandomizedSplitting(offsets / 510, template=4)
+    shifted = (each.start(256) + np.arange(offsets)[:, None]) % offsets
+    copies = each.noisy(x, np.arange(offsets, dtype=np.uint64)[:, None])
+    np.testing.assert_array_equal(copies, split(np.arange(256), shifted, offsets))
 
 
 def test_what_is_seen_is_what_networks_are_trained_on() -> None:

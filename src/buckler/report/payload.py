@@ -109,8 +109,9 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
         norm = series[0].curve.norm
         axis = f"distance r ({norm})" if norm else "distance r"
         made["charts"]["bracket"] = bracket_chart("accuracy", axis, float(curve.radii[-1]))
-        both = zip(curve.radii.tolist(), curve.certified.tolist(), curve.refuted.tolist(), strict=True)
-        made["bracket"] = [{"radius": r, "certified": low, "refuted": high} for r, low, high in both]
+        columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
     return made
 
 
