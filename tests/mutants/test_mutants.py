@@ -61,13 +61,13 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
         for step in steps(ROOT, file):
             assert all((ROOT / name).exists() for name in step)
     near, far, slow, audits = steps(ROOT, "src/buckler/bounds/margin_curve.py")
-    assert near[:2] == ["src/buckler/bounds/margin_curve.py", "tests/bounds/test_margin_curve.py"]
+    assert near[:2] == ["tests/bounds/test_margin_curve.py", "src/buckler/bounds/margin_curve.py"]
     assert "tests/bounds/test_evalues.py" in far
     assert "tests/bounds/test_compiled.py" in slow
     assert audits == ["tests/audit/test_discrete_audit.py"]
     for module, name in TESTED_BY.items():
         (file,) = (file for file in files if file.endswith(f"/{module}.py"))
-        assert steps(ROOT, file)[0][1].endswith(f"/test_{name}.py")
+        assert steps(ROOT, file)[0][0].endswith(f"/test_{name}.py")
     assert len(steps(ROOT, "src/buckler/certify/issue.py")[-1]) == len(list((ROOT / AUDITS).glob("test_*.py")))
     for audits_named, modules in AUDITS_OF.items():
         assert all((ROOT / AUDITS / f"test_{name}.py").exists() for name in audits_named.split())

@@ -33,7 +33,10 @@ ROOMS = {
     ],
     "src/buckler/sampling/": ["tests/test_frozen.py", "tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
 }
-"""Where the tests of a room lie, those first that take no time."""
+"""Where the tests of a room lie."""
+
+RECORDS = "test_frozen"
+"""Tests of all records: a second, and near to each of them."""
 
 TESTED_BY = {
     "draws": "continuous",
@@ -87,7 +90,7 @@ class Verdict:
 def steps(root: Path, file: str) -> list[list[str]]:
     """Return which tests to run one after the other: those that name the module, the room's, slow ones, the audits.
 
-    The doctests of the module come first, beside those that name it.
+    The doctests of the module come beside those that name it.
     """
     folders = next(where for room, where in ROOMS.items() if file.startswith(room))
     module = file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
@@ -98,13 +101,12 @@ def steps(root: Path, file: str) -> list[list[str]]:
     likeliest = f"test_{TESTED_BY.get(name, name)}"
     slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != likeliest]
     quick = [test for test in files if test not in slow]
-    near = [test for test in quick if named.search(test.read_text()) or test.stem == likeliest] or quick
+    near = [test for test in quick if test.stem == likeliest or named.search(test.read_text())] or quick
     near.sort(key=lambda test: test.stem != likeliest)
-    found = [
-        [file, *_names(root, near)],
-        _names(root, [test for test in quick if test not in near]),
-        _names(root, slow),
-    ]
+    near[1:1] = [test for test in quick if test.stem == RECORDS and test not in near]
+    # A source before any test would be imported twice where its package imports it: its classes would be two.
+    first, *others = _names(root, near)
+    found = [[first, file, *others], _names(root, [test for test in quick if test not in near]), _names(root, slow)]
     if file.startswith(AUDITED):
         own = [
             f"test_{audit}" for audits, names in AUDITS_OF.items() if name in names.split() for audit in audits.split()

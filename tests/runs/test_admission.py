@@ -161,6 +161,7 @@ def test_data_that_differ_are_refused() -> None:
     fewer = Answers({"third": "v9"}, LOGITS[:DRAWS], repeatable=True)
     check_data(ROOT, manifest(), identity(fewer))
     check_data(ROOT, manifest(drawn_by=[Identity("log", "names:d", HERE).as_dict()]), identity())
+    check_data(ROOT, manifest(), Identity("log", "names:d", HERE))
     with pytest.raises(DamagedEvidence, match="the manifest is damaged: not the answers"):
         check_data(ROOT, manifest(drawn_by=[{**KNOWN[0], "answers": {}}]), identity())
 

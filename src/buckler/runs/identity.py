@@ -77,7 +77,7 @@ class Expected:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Ask:
     """The work of ``identify``: one block, in which the classifier is asked."""
 
