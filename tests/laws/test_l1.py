@@ -205,6 +205,7 @@ def test_margins_come_back() -> None:
             assert needed <= margin * (1 + 1e-12)
         assert law.radius(0.0, "l1") == law.radius(-0.5, "l1") == 0.0
         assert law.margin(99.0, "l1") == 1.0
+        assert law.unit == law.lam / 4
         assert named(law.name, law.parameters) == law
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
 
