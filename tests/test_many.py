@@ -157,7 +157,7 @@ def test_an_axis_too_many_or_too_few_is_named() -> None:
     images = np.ones((5, 1, 2, 2))
     with pytest.raises(buckler.InvalidInput, match=r"shape \(5, 1, 2, 2\), which the model takes for a batch of 5"):
         smoothed(image_model).certify(images, n=10)
-    with pytest.raises(buckler.InvalidInput, match="certify_many for all"):
+    with pytest.raises(buckler.InvalidInput, match="certify_many, decide_many and predict_many take all of them"):
         smoothed(image_model).certify(images[:1], target_radius=0.1)
     with pytest.raises(buckler.InvalidInput, match=r"shape \(2, 2\), where it takes one of shape \(1, 2, 2\)"):
         smoothed(image_model).certify_many(images[0], n=10)
@@ -172,6 +172,7 @@ def test_an_axis_too_many_or_too_few_is_named() -> None:
         ({"labels": [0, 1]}, "label must be one class for each of the 41 inputs"),
         ({"labels": [2] * 41}, "label must be a class from 0 to 1"),
         ({"ids": ["a"]}, "ids must be 41 different names"),
+        ({"ids": range(41)}, "ids must be 41 different names, each a text"),
         ({"batch_size": 0}, "batch_size must"),
         ({"max_n": 5}, "max_n is for drawing until decided"),
     ],
@@ -234,6 +235,8 @@ def test_accuracy_counts_abstentions_and_wrong_classes() -> None:
     assert made.curve().accuracy[0] == 2 / 3
     with pytest.raises(buckler.InvalidInput, match="labels must hold one class for each of 3"):
         made.accuracy([0, 1])
+    with pytest.raises(buckler.InvalidInput, match="labels must be the true classes"):
+        made.accuracy(None)  # type: ignore[arg-type]
     with pytest.raises(buckler.InvalidInput, match="at least one certificate"):
         Certificates().curve()
 
@@ -260,6 +263,12 @@ def test_pictures_in_words() -> None:
     assert re.search(r"<td>0\.6746</td>", html)
     assert isinstance(made[2:4], Certificates)
     assert made[-1].id == "10"
+    for where in (np.arange(12) > 9, np.array([10, 11]), [10, -1], [False] * 10 + [True, True]):
+        chosen = made[where]
+        assert isinstance(chosen, Certificates)
+        assert chosen.ids == ("9", "10")
+    with pytest.raises(IndexError):
+        made[np.array([True])]
 
 
 def test_scores_of_many_are_certificates_too() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from scipy.special import ndtr
 
 import buckler
@@ -86,6 +87,8 @@ def test_a_ladder_of_radii_is_climbed_until_each_is_decided() -> None:
     certificate = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000)
     decided = smoothed.decide([0.85, 0.0], radii=radii, max_n=20_000)
     assert decided.certificate == certificate
+    assert smoothed.certify([0.85, 0.0], radii=np.array(radii), max_n=20_000) == certificate
+    assert smoothed.certify([0.85, 0.0], radii=torch.tensor(radii), max_n=20_000) == certificate
     assert (certificate.radius, decided.decision) == (0.75, "hopeless")
     assert list(decided.certified_at) == sorted(decided.certified_at)
     assert len(decided.certified_at) == 3

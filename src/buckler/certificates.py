@@ -3,17 +3,17 @@
 What counts, draws or writes them stands in rooms that know certificates; they are loaded when a method is called.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 if TYPE_CHECKING:
     from buckler.evaluate.curves import Curve
@@ -46,11 +46,16 @@ class Certificates(list[Certificate]):
         self.asked = len(self) if asked is None else asked
 
     @overload
-    def __getitem__(self, where: SupportsIndex) -> Certificate: ...
+    def __getitem__(self, where: SupportsIndex) -> Certificate: ...  # type: ignore[overload-overlap]  # of an array too
     @overload
-    def __getitem__(self, where: slice) -> "Certificates": ...
-    def __getitem__(self, where: SupportsIndex | slice) -> "Certificate | Certificates":
-        return Certificates(super().__getitem__(where)) if isinstance(where, slice) else super().__getitem__(where)
+    def __getitem__(self, where: slice | AnyArray | Sequence[int]) -> "Certificates": ...
+    def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> "Certificate | Certificates":
+        # A slice, positions or a mask choose several.
+        if isinstance(where, slice):
+            return Certificates(super().__getitem__(where))
+        if np.ndim(cast(Any, where)):
+            return Certificates(self[int(i)] for i in np.arange(len(self))[np.asarray(where)])
+        return super().__getitem__(cast(SupportsIndex, where))
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -88,6 +93,8 @@ class Certificates(list[Certificate]):
 
         Abstentions count as wrong. ``curve`` has the limit below which the truth is not, too.
         """
+        if labels is None:
+            raise InvalidInput("labels must be the true classes; without them, curve() has the share certified")
         return self.curve(labels, radii).accuracy
 
     def plot(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, title: str = "") -> Any:

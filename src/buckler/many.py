@@ -203,8 +203,10 @@ def names_of(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
     An input that comes again has a name, and noise, of its own.
     """
     if ids is not None:
-        if len(ids) != len(x) or len(set(ids)) != len(x):
-            raise InvalidInput(f"ids must be {len(x)} different names, one for each input; got {show(list(ids))}")
+        if len(ids) != len(x) or len(set(ids)) != len(x) or not all(isinstance(name, str) for name in ids):
+            raise InvalidInput(
+                f"ids must be {len(x)} different names, each a text, one for each input; got {show(list(ids))}"
+            )
         return ids
     seen: dict[str, int] = {}
     names = []
@@ -224,13 +226,14 @@ def axes_explained(inputs: Inputs) -> Iterator[None]:
     except ClassifierError:
         if x.ndim > 2 and _runs(engine, x[0][:1]):
             raise InvalidInput(
-                f"x must be one input, without a batch axis; got shape {x.shape[1:]}, which the model takes for a "
-                f"batch of {x.shape[1]}: call certify_many for all of them, or certify(x[0]) for the first"
+                f"x must be one input, without a batch axis; got one of shape {x.shape[1:]}, which the model takes for "
+                f"a batch of {x.shape[1]}: certify_many, decide_many and predict_many take all of them, and certify, "
+                "decide and predict one, x[0]"
             ) from None
         if _runs(engine, x[None]):
             raise InvalidInput(
                 f"x must be inputs as the model takes them; got inputs of shape {x.shape[1:]}, where it takes one of "
-                f"shape {x.shape}: call certify for that one, or add the axis with x[None]"
+                f"shape {x.shape}: certify, decide and predict take that one, or add the axis with x[None]"
             ) from None
         raise
 

@@ -3,7 +3,7 @@
 A keyword that does not apply to what is asked is an error.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
@@ -13,7 +13,7 @@ from buckler.certify.registry import sound_method
 from buckler.certify.score_stopping import SEQUENCE, ScorePlan
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.laws import default_margin
-from buckler.types import Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
 """Draws unless told: for estimation, for selection, and for estimation at most where drawing ends when decided."""
@@ -25,7 +25,7 @@ UNTIL_DECIDED = ("max_n", "max_seconds")
 class DecideOptions(TypedDict, total=False):
     """The keywords of ``Smoothed.decide`` that are about every input alike."""
 
-    radii: Sequence[float] | None
+    radii: ArrayLike | None
     precision: float | None
     max_n: int | None
     max_seconds: float | None

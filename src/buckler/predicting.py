@@ -27,7 +27,7 @@ class Predictor:
         sigma: float | None = None,
         num_classes: int | None = None,
         *,
-        law: Law | None = None,
+        law: Law | str | None = None,
         value_range: tuple[float, float] | None = None,
     ) -> None:
         self.law = law_of(sigma, law)

@@ -28,7 +28,8 @@ from buckler.waiting import Show, shown
 class Smoothed(Predictor):
     """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
 
-    Sigma and radii are in the units of the input.
+    Sigma and radii are in the units of the input. A law is one of ``buckler.laws``, or its name as for the commands,
+    ``"splitting:lam=2.5"``.
 
     ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
     commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
@@ -62,7 +63,7 @@ class Smoothed(Predictor):
         map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
         temperature: float | None = None,
         target_radius: float | None = None,
-        radii: Sequence[float] | None = None,
+        radii: ArrayLike | None = None,
         precision: float | None = None,
         max_n: int | None = None,
         max_seconds: float | None = None,
@@ -142,7 +143,7 @@ class Smoothed(Predictor):
         self,
         x: ArrayLike,
         *,
-        radii: Sequence[float] | None = None,
+        radii: ArrayLike | None = None,
         precision: float | None = None,
         max_n: int | None = None,
         max_seconds: float | None = None,

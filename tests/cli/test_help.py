@@ -16,8 +16,8 @@ def squeezed(text: str) -> str:
     return re.sub(r"[\s│╭╮╰╯─]", "", text)
 
 
-def shown(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setenv("COLUMNS", "300")
+def shown(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: int = 300) -> str:
+    monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("NO_COLOR", "1")
     assert run([*([command] if command else []), "--help"]) == 0
     return capsys.readouterr().out
@@ -40,6 +40,13 @@ def test_no_word_of_the_help_is_lost(
         assert squeezed(words) in text, words
     for paragraph in (found.help or "").split("\n\n"):
         assert squeezed(paragraph) in text, paragraph
+
+
+@pytest.mark.parametrize("command", NAMES)
+def test_no_word_is_cut_on_a_usual_terminal(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "…" not in shown(command, capsys, monkeypatch, columns=80)
 
 
 @pytest.mark.parametrize("command", NAMES)

@@ -445,6 +445,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n0": Row("--n0 1000"),
         "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
         "--sigma": Row("--sigma 0.25"),
+        "--law": Row("--law splitting:lam=2.5", refused=("--law splitting:lam=2.5 --sigma 0.5",)),
         "--target-radius": Row("--target-radius 0.25", refused=("--target-radius 0.1 --radii 0.1",)),
         "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
         "--radii-to": Row("--radii-to 2 --step 1", refused=("--radii-to 0.1",)),

@@ -9,6 +9,7 @@ import pytest
 from buckler.certify.counts import certify_counts
 from buckler.certify.forecast import typical_top
 from buckler.cli.app import run
+from buckler.laws import law_of
 from buckler.runs.identity import Identity
 from buckler.runs.plan import evidence_size
 from buckler.runs.spec import RunSpec
@@ -39,6 +40,29 @@ def test_a_pilot_takes_the_place_of_the_typical(tmp_path: Path, capsys: pytest.C
     assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [0.4]
     assert run([*PLAN, "--like", str(tmp_path / "nowhere.parquet")]) == 2
     assert run([*PLAN, "--rate", "0"]) == 2
+
+
+def test_a_plan_under_another_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    counts = [[990 - 90 * i, 10 + 90 * i] for i in range(5)]
+    for law, radius in (("splitting:lam=2.5", 1.0), ("ablation:keep=4,pixels=64", 1.0), ("grid:sigma=0.5", 0.5)):
+        pilot = certify_counts(counts, law=law_of(None, law), label=[0] * 5, ids=list("abcde"), dimension=64)
+        write_certificates(tmp_path / "pilot.parquet", pilot)
+        given = [*PLAN, "--law", law, "--target-radius", str(radius), "--like", str(tmp_path / "pilot.parquet")]
+        assert run([*given, "--json"]) == 0
+        share = (pilot.radii >= radius).mean()
+        assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [share]
+        assert 0.0 < share <= 1.0
+    assert run([*PLAN, "--law", "splitting:lam=2.5"]) == 0
+    told = capsys.readouterr().out
+    assert "until radius 0.625 is decided" in told
+    assert "under splitting noise with lambda 2.5" in told
+    assert run([*PLAN, "--law", "splitting:lam=2.5", "--sigma", "0.5"]) == 2
+    assert run([*PLAN, "--law", "derandomized-splitting:lam=0.5"]) == 2
+
+
+def test_small_costs_are_told_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["plan", "--inputs", "100", "--classes", "10", "--n", "1000", "--rate", "1000"]) == 0
+    assert capsys.readouterr().out.count(" 0.031 ") == 2  # hours in all, and on the one device
 
 
 @pytest.mark.parametrize("classes", [2, 10, 100, 1000])

@@ -56,6 +56,7 @@ def test_both_sides() -> None:
     assert curve.certified.tolist() == [0.6, 0.6, 0.0, 0.0]
     # c is certified of the wrong class; d is not certified, e not attacked, b not refuted: unknown.
     assert curve.refuted.tolist() == [0.8, 0.8, 0.6, 0.6]
+    assert curve.known.tolist() == [0.6, 0.0, 0.0, 0.0]  # from 1 to 2 nothing is certified all the way
     assert (curve.attacked, curve.inputs) == (2, 5)
     with pytest.raises(InvalidInput, match="labels"):
         bracket_curve(Certified("run", tuple(made)), found, [0.0])

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.evaluate.law_audit import covers, distribution
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.laws.grid import values_of
 from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
+from tests.evaluate.test_law_audit import worst_margin
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
@@ -137,6 +138,10 @@ def test_the_table_is_what_is_seen(offsets: int) -> None:
     law, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
     numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
     np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
+    each = DerandomizedSplitting(offsets / 510, template=4)
+    shifted = (each.start(256) + np.arange(offsets)[:, None]) % offsets
+    copies = each.noisy(x, np.arange(offsets, dtype=np.uint64)[:, None])
+    np.testing.assert_array_equal(copies, split(np.arange(256), shifted, offsets))
 
 
 def test_what_is_seen_is_what_networks_are_trained_on() -> None:

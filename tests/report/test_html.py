@@ -292,7 +292,9 @@ def test_command_on_runs_and_certificates(
     }  # fmt: skip
     assert found.payload["runs"][0]["points"] == 20
     assert (
-        found.payload["bracket"][0].keys() == {"radius", "certified", "refuted"} == found.payload["bracket"][-1].keys()
+        found.payload["bracket"][0].keys()
+        == {"radius", "certified", "refuted", "known"}
+        == found.payload["bracket"][-1].keys()
     )
     assert "1 of 20 inputs were attacked" in found.text
 

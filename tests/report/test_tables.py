@@ -77,4 +77,4 @@ def test_tables_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InvalidInput, match="2 cells"):
         TextTable(("a", "b"), (("1",),))
     with pytest.raises(InvalidInput, match="share their radii"):
-        accuracy_table([curve("a", [0.5, 0.4]), curve("b", [0.5])], "")
+        accuracy_table([curve("a", [0.5, 0.4]), curve("b", [0.5])])

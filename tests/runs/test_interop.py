@@ -255,10 +255,13 @@ def test_a_log_of_ours_says_how_it_was_made_and_is_read_back(method: str, tmp_pa
         ("alpha", "0.02", "made in one way"),
         ("n", "many", "every line"),
         ("alpha", "2", "alpha must be"),
+        ("law", "gaussian:scale=2.0", "Gaussian noise .* it says 'gaussian:scale=2.0'"),
+        ("law", "splitting:lam=2.5", "Gaussian noise .* it says 'splitting:lam=2.5'"),
+        ("sigma", "-", "Gaussian noise"),
     ],
 )
 def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str, named: str, tmp_path: Path) -> None:
-    origin = {"method": "exact", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5"}
+    origin = {"method": "exact", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5", "law": "gaussian"}
     other = {**origin, column: value}
     both = [origin, other] if named == "made in one way" else [other, other]
     lines = ["\t".join((f"{i}\t1\t1\t0.5\t1\t0", *one.values())) for i, one in enumerate(both)]

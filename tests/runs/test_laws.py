@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+import buckler
 from buckler.cli.app import run
-from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
+from buckler.errors import InvalidInput
+from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, law_of
 from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.evidence import open_evidence
 
@@ -46,17 +48,31 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
     spec = open_evidence(here / "run").spec
     assert spec.noise_law == law
     assert (spec.sigma, spec.n) == (None, law.total or 300)
-    assert run(["certify", "run", "--out", "c.parquet", "--json"]) == 0
+    assert run(["certify", "run", "--out", "c.parquet", "--tsv", "log.tsv", "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     made = read_certificates(here / "c.parquet")
     assert made[0].law == law
     assert first["radius"] == made[0].radius == law.radius(made[0].margin, law.norm) > 0.0
     assert {c.alpha for c in made} == ({0.0} if law.total else {0.001})
+    said = (here / "log.tsv").read_text().splitlines()[1].split("\t")[-2:]
+    assert said == ["-", text]
+    assert law_of(None, said[1]) == law
+    assert run(["import", "log.tsv"]) == 2
+    assert f"Gaussian noise for its votes to be recovered; it says '{text}'" in capsys.readouterr().err
     assert run(["sweep", "run", "--out", "s.parquet", "--plots", "figures"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"radius r ({law.norm}), law {text}, n" in shown
+    assert run(["certify", "run"]) == 0
+    assert f"certified to radius r ({law.norm})" in " ".join(capsys.readouterr().out.split())
     assert run(["sweep", "run", "--out", "s.parquet", "--quiet"]) == 0
     for what in ("run", "c.parquet"):
         assert run(["report", what, "--out", "page.html", "--quiet"]) == 0
         assert f"radius r ({law.norm})" in (here / "page.html").read_text()
+        assert run(["refute", what]) == 2
+        assert (
+            f"searched in l2, under gaussian or grid noise of one sigma; got {law.describe()}"
+            in capsys.readouterr().err
+        )
     code = run(["decide", *FROM, "--law", text, "--radii", "0.01,0.02", "--max-n", "300"])
     told = capsys.readouterr()
     if law.total:
@@ -74,7 +90,9 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
         (["--law", "derandomized-splitting:lam=0.5", "--n0", "5"], "n0 must be 0"),
         (["--law", "derandomized-splitting:lam=0.5", "--seed", "1"], "seed must be 0"),
         (["--law", "derandomized-splitting:lam=0.5", "--scores", "softmax"], "scores must be none"),
-        (["--law", "splitting", "--n", "9"], "takes lam"),
+        (["--law", "splitting", "--n", "9"], "takes lam, and needs lam"),
+        (["--law", "ablation:keep=4", "--n", "9"], "takes keep, pixels, mark, and needs pixels"),
+        (["--law", "splitting:lam=abc", "--n", "9"], "takes numbers for lam; got {'lam': 'abc'}"),
         (["--law", "splitting:lam=0.5,keep=3", "--n", "9"], "takes lam; got 'keep'"),
         (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes lam; got 'sigma'"),
         (["--law", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
@@ -94,8 +112,9 @@ def test_what_does_not_fit_is_one_line(arguments: list[str], message: str, capsy
 def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     for name, law in (("one", "splitting:lam=0.5"), ("two", "ablation:keep=4,pixels=64")):
         assert run(["sample", name, *FROM, "--law", law, "--n", "50", "--quiet"]) == 0
-    assert run(["report", "one", "two", "--out", "page.html"]) == 2
-    assert "one norm" in capsys.readouterr().err
+    for command in ("report", "sweep"):
+        assert run([command, "one", "two", "--out", "made"]) == 2
+        assert "one norm" in capsys.readouterr().err
 
 
 def test_a_scale_is_kept_in_the_specification(here: Path) -> None:
@@ -106,3 +125,34 @@ def test_a_scale_is_kept_in_the_specification(here: Path) -> None:
     assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
     assert read_certificates(here / "c.parquet")[0].law == Gaussian(1.0, scale=[[[0.5]]])
     assert open_evidence(here / "run").spec.noise_law == Gaussian(scale=[[[0.5]]])
+
+
+@pytest.mark.usefixtures("here")
+def test_two_laws_of_one_sigma_are_told_apart_in_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, law in (("plain", []), ("grid", ["--law", "grid"])):
+        assert run(["sample", name, *FROM, "--sigma", "0.5", *law, "--n", "50", "--quiet"]) == 0
+    assert run(["sweep", "plain", "grid", "--json", "--out", "s.parquet"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(row["run"], row["law"], row["sigma"]) for row in rows] == [
+        ("plain", "gaussian", 0.5),
+        ("grid", "grid", 0.5),
+    ]
+
+
+@pytest.mark.parametrize("text", ["grid:sigma=0.5", *LAWS])
+def test_a_program_names_a_law_as_a_command_does(text: str) -> None:
+    law = law_of(None, text)
+    smoothed = buckler.Smoothed(lambda x: x.reshape(len(x), -1)[:, :2], law=text, num_classes=2)
+    assert smoothed.law == law
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 8, 8), dtype=np.uint8)
+    if law.norm == "l0":  # no grid: the units of bytes are open
+        with pytest.raises(InvalidInput, match="x must hold floats"):
+            smoothed.certify(pixels)
+    else:
+        assert smoothed.certify(pixels) == smoothed.certify((pixels / 255).astype(np.float32))
+
+
+def test_what_is_no_law_is_refused_before_drawing() -> None:
+    for no_law in (Splitting, 0.25, object()):
+        with pytest.raises(InvalidInput, match="law must be a law of noise, such as"):
+            buckler.Smoothed(np.asarray, law=no_law, num_classes=2)  # type: ignore[arg-type]

@@ -159,6 +159,12 @@ def test_shared_ids_and_wrong_labels_are_refused() -> None:
             from_arrays(x, **arguments)
 
 
+def test_a_file_under_other_names_says_which(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", images=PIXELS, labels=np.arange(6))
+    with pytest.raises(InvalidInput, match=r"must hold 'x_test' or 'x'; got \['images', 'labels'\]"):
+        open_dataset(tmp_path / "other.npz")
+
+
 @pytest.mark.parametrize("name", ["nowhere.npz", "nothing", "digit"])
 def test_data_that_is_not_there(name: str) -> None:
     with pytest.raises(InvalidInput, match="data must be"):

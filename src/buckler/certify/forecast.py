@@ -6,12 +6,12 @@ from math import log
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.evalues import kl_to_null, kl_to_target
 from buckler.certify import budget
 from buckler.certify.anytime import FIRST_BATCH
-from buckler.certify.ladder import SHARES, Ladder, patience
+from buckler.certify.ladder import NULLS, SHARES, Ladder, patience
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, show
-from buckler.types import ArrayLike, FloatArray
+from buckler.laws import law_of
+from buckler.types import ArrayLike, FloatArray, Law
 
 OVER_LIMIT = 1.3
 """Draws that the any-time test takes over what no test can beat, ``ln(1/alpha)/KL``: the median in docs/anytime.md."""
@@ -31,9 +31,17 @@ def typical_top(inputs: int = 2000) -> FloatArray:
 
 
 def expected_draws(
-    top: ArrayLike, *, radii: Sequence[float], sigma: float, alpha: float = 1e-3, max_n: int = 100_000
+    top: ArrayLike,
+    *,
+    radii: Sequence[float],
+    sigma: float | None = None,
+    law: Law | None = None,
+    alpha: float = 1e-3,
+    max_n: int = 100_000,
 ) -> FloatArray:
     """Return about how many draws decide rising ``radii`` for inputs of these top-class probabilities.
+
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``; a price of its drawing is left out.
 
     The runner-up is taken to hold all other votes, the hardest case. An input that has a margin takes ``OVER_LIMIT``
     times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``patience`` standard errors from the target,
@@ -47,11 +55,12 @@ def expected_draws(
     if ((p < 0.0) | (p > 1.0)).any():
         raise InvalidInput(f"top must hold probabilities; got {show(top)}")
     level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
-    margins = Ladder(tuple(radii), sigma, alpha, max_n).margins
+    ladder = Ladder(tuple(radii), alpha=alpha, max_n=max_n, law=law_of(sigma, law), dimension=1)
+    null = NULLS[ladder.margin]
     three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
     draws, climbing = np.full(p.shape, float(min(FIRST_BATCH, max_n))), np.ones(p.shape, dtype=np.bool_)
-    for margin in margins:
-        beyond, short = kl_to_null(three, margin), kl_to_target(three, margin)
+    for margin in ladder.margins:
+        beyond, short = null.kl_to_null(three, margin), null.kl_to_target(three, margin)
         with np.errstate(divide="ignore"):
             guess = 0.5 * patience(10) ** 2 / short
             given_up = 0.5 * patience(np.minimum(guess, max_n)) ** 2 / short

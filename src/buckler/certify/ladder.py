@@ -260,9 +260,10 @@ def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> t
     return tuple(radius for radius in radii if radius < most)
 
 
-def check_radii(radii: Sequence[float]) -> tuple[float, ...]:
+def check_radii(radii: ArrayLike) -> tuple[float, ...]:
     """Return radii that rise, each above 0."""
-    if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence | np.ndarray) or len(radii) == 0:
+    radii = radii.tolist() if hasattr(radii, "tolist") else radii  # of an array, or of a tensor
+    if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence) or len(radii) == 0:
         raise InvalidInput(f"radii must be one or more numbers, the lowest first; got {show(radii)}")
     found = tuple(check_positive("radii", radius) for radius in radii)
     if any(a >= b for a, b in pairwise(found)):

@@ -14,7 +14,7 @@ from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
-from buckler.report.tables import accuracy_table
+from buckler.report.tables import accuracy_table, print_whole
 from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
@@ -120,7 +120,7 @@ def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
     if labels is not None:
         radii = [0.0, *(first.law.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
         title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
-        console.print(accuracy_table([certified_accuracy(certificates, labels, radii)], title))
+        print_whole(console, accuracy_table([certified_accuracy(certificates, labels, radii)]), title)
     median = rounded_down(float(np.median([c.radius for c in certificates])))
     console.print(
         f"{len(certificates)} inputs, {abstained} abstentions, median radius {median} "

@@ -15,7 +15,7 @@ from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.records import Certificate
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import accuracy_table
+from buckler.report.tables import accuracy_table, print_whole
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
@@ -99,7 +99,7 @@ def demo(
             print(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
     if as_json or quiet:
         return
-    console.print(accuracy_table(curves, title))
+    print_whole(console, accuracy_table(curves), title)
     console.print(f"One of them: {certificates[0]}")
     console.print(f"Written: {out}/curves.png, {out}/certificates.parquet and the evidence, {out}/evidence")
     console.print(f"Certify it again, any way you like: buckler certify {out}/evidence --alpha 0.01")

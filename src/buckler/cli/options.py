@@ -34,15 +34,14 @@ Tsv = Annotated[
 LawOption = Annotated[
     str | None,
     option(
-        "grid:step=1/255, uniform:lam=0.5, splitting:lam=2.5, derandomized-splitting:lam=2.5, "
-        "ablation:keep=75,pixels=1024; see docs/laws.md.",
+        "NAME:KEY=VALUE,... as in splitting:lam=2.5; others are grid, uniform, derandomized-splitting and ablation, "
+        "see docs/laws.md.",
         "gaussian",
         name="--law",
     ),
 ]
 Denoiser = Annotated[
-    str | None,
-    option("Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or package.module:factory.", "none"),
+    str | None, option("Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", "none")
 ]
 FreshSeed = Annotated[
     bool, option("Draw the seed from the operating system once the model is loaded.", name="--fresh-seed")

@@ -12,11 +12,12 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import check_whole
+from buckler.laws import settled
 from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
 
-RADIUS = 0.5
-"""The radius of the forecast unless told."""
+RADIUS, SIGMA = 0.5, 0.5
+"""The radius and the noise of the forecast unless told."""
 
 
 def plan(
@@ -26,7 +27,8 @@ def plan(
     rate: Annotated[float, option("Draws a second of one device, as buckler sample shows it.")],
     n0: Annotated[int, option("Selection draws for each input.")] = 100,
     gpus: Annotated[int, option("Devices to share the work.")] = 1,
-    sigma: Annotated[float, option("For the any-time forecast: the noise.")] = 0.5,
+    sigma: Annotated[float | None, option("For the any-time forecast: the noise.", f"{SIGMA}")] = None,
+    law: options.LawOption = None,
     target_radius: options.TargetRadius = None,
     radii: options.Radii = None,
     radii_to: options.RadiiTo = None,
@@ -37,7 +39,7 @@ def plan(
 ) -> None:
     """Plan a run: draws, device-hours, evidence on disk, and what buckler decide is expected to save.
 
-    That forecast is for the radii given as for buckler decide, or for radius 0.5.
+    That forecast is for the radii given as for buckler decide, or for radius 0.5, for other norms lam / 4 or one pixel.
     The forecast is as good as the probabilities it is built on: those of a typical data set, or of a pilot (--like).
 
     Examples:
@@ -49,11 +51,13 @@ def plan(
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000 --radii-to 1.5 --step 0.25
     """
     check_whole("gpus", gpus, 1)
-    asked = options.radii_from(target_radius, radii, radii_to, step) or (RADIUS,)
+    noise = settled(SIGMA if sigma is None and law is None else sigma, law)
+    usual = RADIUS if "sigma" in noise.parameters else noise.unit
+    asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
     top = None if like is None else pilot_top(like)
     made = make_plan(
-        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, sigma=sigma, radii=asked,
-        alpha=alpha, top=top,
+        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, law=noise, radii=asked, alpha=alpha,
+        top=top,
     )  # fmt: skip
     if as_json:
         print(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
@@ -67,17 +71,22 @@ def plan(
     for heading in ("", "every draw", f"until {what} decided"):
         table.add_column(heading, justify="right" if heading else "left")
     table.add_row("draws", f"{made.samples:,}", f"{made.anytime_samples:,} ({made.times_fewer:,.1f} times fewer)")
-    table.add_row("device-hours", f"{made.gpu_hours:,.1f}", f"{made.anytime_hours:,.2f}")
-    table.add_row(f"hours on {share}", f"{made.gpu_hours / gpus:,.2f}", f"{made.anytime_hours / gpus:,.3f}")
+    table.add_row("device-hours", _hours(made.gpu_hours), _hours(made.anytime_hours))
+    table.add_row(f"hours on {share}", _hours(made.gpu_hours / gpus), _hours(made.anytime_hours / gpus))
     table.add_row("evidence on disk", _size(made.evidence_bytes), "certificates alone")
     shares = ", ".join(f"{share:.0%}" for share in made.anytime_shares_certified)
+    under = f"at sigma {noise.unit:g}" if law is None else f"under {noise.describe()}"
     console = Console()
     console.print(table)
     console.print(
-        f"Any-time forecast at sigma {sigma:g}, alpha {alpha:g}, {shares} of inputs with the "
+        f"Any-time forecast {under}, alpha {alpha:g}, {shares} of inputs with the "
         f"margin, from a {source}; the runner-up holds all other votes.",
         soft_wrap=True,
     )
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.1f}" if hours >= 10 else f"{hours:.2g}"
 
 
 def _size(count: float) -> str:

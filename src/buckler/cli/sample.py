@@ -23,7 +23,7 @@ def sample(
     ],
     spec: Annotated[Path | None, option("TOML file with these settings; options win over it.", "none")] = None,
     model: Annotated[
-        str | None, option("package.module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", IN_SPEC)
+        str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", IN_SPEC)
     ] = None,
     data: Annotated[str | None, option("digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", IN_SPEC)] = None,
     sigma: Annotated[float | None, option("Noise, in the units of the input.", IN_SPEC)] = None,

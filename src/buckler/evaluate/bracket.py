@@ -56,6 +56,11 @@ class BracketCurve:
     attacked: int
     inputs: int
 
+    @property
+    def known(self) -> FloatArray:
+        """What is certified all the way from each radius to the next one: the lower edge of what is unknown there."""
+        return np.append(self.certified[1:], self.certified[-1:])
+
 
 def bracket_curve(group: Certified[Claim], refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
     """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.

@@ -122,6 +122,13 @@ class Attacked(Protocol):
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided."""
 
 
+def check_searched(law: Law) -> None:
+    """Refuse a law whose norm the search does not know."""
+    if law.name not in SEARCHED or law.norm != "l2":
+        known = " or ".join(sorted(SEARCHED))
+        raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {law.describe()}")
+
+
 @dataclass(frozen=True, slots=True)
 class Refuting:
     """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack."""
@@ -134,9 +141,7 @@ class Refuting:
     attack: "Attack | None" = None
 
     def __post_init__(self) -> None:
-        if self.law.name not in SEARCHED or self.law.norm != "l2":
-            known = ", ".join(sorted(SEARCHED))
-            raise InvalidInput(f"refutations are searched in l2 under {known} noise; got {self.law.describe()}")
+        check_searched(self.law)
         check_alpha(self.alpha)
         check_whole("max_n", self.max_n, 1)
         if not self.reach > 0.0:

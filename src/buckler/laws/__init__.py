@@ -13,13 +13,13 @@ costs of alpha). ``draws`` says how ``sampling`` draws it: from normals (``sprea
 - ``DerandomizedSplitting(lam)``: splitting noise, every offset once, nothing left to chance; l1.
 - ``Ablation(keep, pixels)``: all but a few pixels marked as missing; l0.
 - ``FirstMarginLaw``: a base for a law of one's own.
-- ``named(name, parameters)``: the law that a manifest, a table or an option names.
+- ``named(name, parameters)``: the law that a manifest, a table or an option names; ``text_of(law)``: the other way.
 
 May import: the root modules.
 """
 
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from fractions import Fraction
 from typing import Any
 
@@ -50,12 +50,13 @@ def named(name: str, parameters: Mapping[str, Any]) -> Law:
     unfit = [key for key in parameters if key not in takes]
     if unfit:
         raise InvalidInput(f"law {name!r} takes {', '.join(takes)}; got {unfit[0]!r}")
+    missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in parameters]
+    if missing:
+        raise InvalidInput(f"law {name!r} takes {', '.join(takes)}, and needs {', '.join(missing)}")
     try:
         law: Law = kind(**parameters)
     except TypeError:
-        raise InvalidInput(
-            f"law {name!r} takes {', '.join(takes)}; got {', '.join(parameters) or 'none of them'}"
-        ) from None
+        raise InvalidInput(f"law {name!r} takes numbers for {', '.join(takes)}; got {show(dict(parameters))}") from None
     return law
 
 
@@ -73,6 +74,18 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
             raise InvalidInput(f"law must be NAME or NAME:key=value,key=value; got {show(text)}")
         found[key] = _number(value)
     return name.strip(), found
+
+
+def text_of(law: Law, *, sigma: bool = True) -> str:
+    """Return a law as ``parse`` reads it, without what has its default, and without its ``sigma`` if that is unwanted.
+
+    >>> text_of(Splitting(2.5)), text_of(GridGaussian(0.25)), text_of(GridGaussian(0.25), sigma=False)
+    ('splitting:lam=2.5', 'grid:sigma=0.25', 'grid')
+    """
+    usual = {f.name: f.default for f in fields(LAWS[law.name])} if law.name in LAWS else {}
+    said = {key: value for key, value in law.parameters.items() if sigma or key != "sigma"}
+    listed = ",".join(f"{key}={value}" for key, value in said.items() if usual.get(key, MISSING) != value)
+    return f"{law.name}:{listed}" if listed else law.name
 
 
 def _number(text: str) -> Any:
@@ -108,8 +121,18 @@ def default_margin(law: Law) -> MarginKind:
     return next(iter(law.kinds.values()))
 
 
-def law_of(sigma: float | None, law: Law | None) -> Law:
-    """Return the law that a caller gave, by itself or as the sigma of Gaussian noise: exactly one of both."""
+def law_of(sigma: float | None, law: Law | str | None) -> Law:
+    """Return the law that a caller gave, by itself or as the sigma of Gaussian noise: exactly one of both.
+
+    A text names one as for the commands.
+
+    >>> law_of(None, "splitting:lam=2.5"), law_of(0.25, "grid:step=1/16")
+    (Splitting(lam=2.5), GridGaussian(sigma=0.25, step=0.0625, clip=None))
+    """
+    if isinstance(law, str):
+        return settled(sigma, law)
+    if law is not None and (isinstance(law, type) or not hasattr(law, "describe")):
+        raise InvalidInput(f"law must be a law of noise, such as laws.Splitting(2.5), or its name; got {show(law)}")
     if (sigma is None) == (law is None):
         raise InvalidInput(f"exactly one of sigma and law must be given; got {'neither' if law is None else 'both'}")
     return Gaussian(sigma) if law is None else law  # type: ignore[arg-type]

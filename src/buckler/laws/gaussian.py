@@ -112,9 +112,11 @@ class Gaussian:
 
     def describe(self) -> str:
         """Return the noise in words."""
-        values = np.array(1.0 if self.scale is None else self.scale)
-        times = "" if self.scale is None else f" times a scale from {values.min():g} to {values.max():g}"
-        return f"Gaussian noise with sigma {self.sigma:g}{times}"
+        if self.scale is None:
+            return f"Gaussian noise with sigma {self.sigma:g}"
+        low, high = np.min(self.scale), np.max(self.scale)
+        scale = f"a scale of {low:g}" if low == high else f"a scale from {low:g} to {high:g}"
+        return f"Gaussian noise with sigma {self.sigma:g} times {scale}"
 
     def radius(self, margin: float, kind: RadiusKind) -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 if that is not positive.

@@ -136,13 +136,13 @@ class GridGaussian:
         cells = (words >> np.uint64(64 - TOP_BITS)).view(np.int64)
         steps: Steps = _guide(Fraction(self.sigma), self.fraction).take(cells)
         where = np.flatnonzero(steps == DOUBTFUL)
-        found = np.searchsorted(self.thresholds, words.reshape(-1)[where], side="right")
-        steps.reshape(-1)[where] = found - len(self.thresholds) // 2
+        found = np.searchsorted(self.thresholds, words.ravel()[where], side="right")
+        steps.ravel()[where] = found - len(self.thresholds) // 2
         return steps
 
     def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input: whole numbers are added, then looked up."""
-        at = self.indices(x).reshape(-1)
+        at = self.indices(x).ravel()
         first, table = table_around(at, len(self.thresholds) // 2, self.fraction)
         start = (at - first).astype(np.int32)
 

@@ -99,8 +99,8 @@ class Splitting(L1Law):
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return what is seen of each value under each offset."""
         table = seen_table(self.count)
-        at = whole_steps(x, STEP, LEVELS).reshape(-1) * table.shape[1]
-        return table.reshape(-1), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
+        at = whole_steps(x, STEP, LEVELS).ravel() * table.shape[1]
+        return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,10 @@ class L1Law(FirstMarginLaw):
         del kind
         return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
+    def values(self, steps: AnyArray) -> Float32Array:
+        """Return the float32 of whole numbers of steps."""
+        return values_of(steps, self.grid)
+
     def price(self, dimension: int, draws: int) -> float:
         """Return the total variation distance between what is drawn and the law, rounded up (T26)."""
         return exact.uniform_price(self.count, dimension * draws)
@@ -142,6 +146,6 @@ class Uniform(L1Law):
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return how ``x`` is moved by ``number - k`` steps in every coordinate."""
-        at, reach = exact.whole_steps(x, self.grid).reshape(-1), self.count // 2
+        at, reach = exact.whole_steps(x, self.grid).ravel(), self.count // 2
         first, table = table_around(at, reach, self.grid)
         return table, lambda numbers: numbers + (at - reach - first)

@@ -1,6 +1,6 @@
 """What a person reads. Computes nothing: numbers come in, tables and pictures go out, radii rounded down.
 
-- ``tables.accuracy_table(curves)``: one row a method, for the terminal; ``TextTable``: any table, for ``to_markdown``,
+- ``tables.accuracy_table(curves)``: one row a method; ``TextTable``: any table, for ``print_whole``, ``to_markdown``,
   ``to_latex`` and ``to_csv``.
 - ``plots.accuracy_plot(curves, path)``: certified accuracy against radius, with bands; ``accuracy_panels``: several.
 - ``plots.margin_grid(columns, paths, title)``: accuracy against both margins, as the paper arranges its figures.

@@ -66,7 +66,7 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
 
 
 def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
-    """Return the chart of both sides; rows ``(radius, certified, refuted)`` come as ``bracket``.
+    """Return the chart of both sides; rows ``(radius, certified, refuted, known)`` come as ``bracket``.
 
     Between two radii of the grid either line shows the value that is certain there: never more than is known.
     """
@@ -78,7 +78,8 @@ def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
     strip = rows.mark_area(interpolate="step-after", opacity=0.15, color="currentColor")
     below = rows.mark_line(interpolate="step-before", strokeWidth=2, color=COLOURS[0])
     above = rows.mark_line(interpolate="step-after", strokeWidth=2, strokeDash=[7, 3], color=COLOURS[1])
-    layers = strip.encode(x=x, y=low, y2="refuted:Q"), below.encode(x=x, y=low), above.encode(x=x, y=high)
+    edge = alt.Y("known:Q", title=value, scale=alt.Scale(domain=[0, 1]))
+    layers = strip.encode(x=x, y=edge, y2="refuted:Q"), below.encode(x=x, y=low), above.encode(x=x, y=high)
     return _finished(alt.layer(*layers), 260)
 
 
@@ -122,6 +123,7 @@ def _finished(chart: Any, height: int) -> dict[str, Any]:
         "titleFontWeight": "normal",
         "titleFontSize": 13,
         "labelFontSize": 12,
+        "labelSeparation": 8,  # in a narrow window every other label goes, before they touch
         "labelFlush": False,  # the first and the last label stand at their ticks
     }
     made = chart.properties(width="container", height=height, background="transparent").configure(

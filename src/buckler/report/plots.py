@@ -47,14 +47,16 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
         axes[0].legend(title=_band(curves))
 
 
-def bracket_plot(curve: BracketCurve, path: Path, title: str) -> None:
+def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") -> None:
     """Draw both sides of the accuracy against distance, certified below and refuted above, and the strip between."""
     with _figure([path], 1) as (_, grid):
         axes, r = grid[0][0], curve.radii
-        axes.fill_between(r, curve.certified, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
+        axes.fill_between(r, curve.known, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
         axes.plot(r, curve.refuted, "--", color=PALETTE[1], label="at most: not refuted", drawstyle="steps-post")
         axes.plot(r, curve.certified, "-", color=PALETTE[0], label="at least: certified", drawstyle="steps-pre")
-        axes.set(xlabel="distance r", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1])))
+        axes.set(
+            xlabel=f"distance r ({norm})", ylabel="accuracy", title=title, ylim=(0.0, 1.02), xlim=(0.0, float(r[-1]))
+        )
         axes.legend()
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
+from buckler.laws import Gaussian, text_of
 from buckler.records import Claim
 from buckler.report.plots import FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
@@ -29,6 +30,7 @@ def _temperature(cell: Cell) -> float | None:
 
 AXES: dict[str, Callable[[Cell], Any]] = {
     "run": lambda cell: cell.run,
+    "law": lambda cell: text_of(cell.certificates[0].law, sigma=False),
     "sigma": lambda cell: cell.certificates[0].law.parameters.get("sigma"),
     "n": lambda cell: cell.certificates[0].n,
     "alpha": lambda cell: cell.certificates[0].alpha,
@@ -176,7 +178,8 @@ def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[s
     """Return the settings that are not shown elsewhere: those held at a value, and those that have but one."""
     single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
     both = {**single, **fixed}
-    return {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
+    said = {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
+    return {name: value for name, value in said.items() if (name, value) != ("law", Gaussian.name)}
 
 
 def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
@@ -184,7 +187,8 @@ def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
     unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
-    return f"{what} at radius r, {listed}, class by {_class(cells[0])}{caution}"
+    norm = cells[0].certificates[0].law.norm
+    return f"{what} at radius r{'' if norm == 'l2' else f' ({norm})'}, {listed}, class by {_class(cells[0])}{caution}"
 
 
 def _text(value: Any) -> str:

@@ -50,15 +50,16 @@ def gain(baseline: float, value: float) -> str:
     return f"{100.0 * (value - baseline) / baseline:+.2f}%"
 
 
-def accuracy_table(curves: Sequence[Curve], title: str) -> Table:
-    """Return certified accuracy against radius, one row a method, for the terminal; accuracies are rounded down."""
+def accuracy_table(curves: Sequence[Curve]) -> TextTable:
+    """Return certified accuracy against radius, one row a method; accuracies are rounded down."""
     radii = curves[0].thresholds
     if any(not np.array_equal(curve.thresholds, radii) for curve in curves):
         raise InvalidInput("curves must share their radii")
     header = ("method", "abstained", *(f"r={radius:g}" for radius in radii))
     rows = [(c.name, f"{c.abstained:.3f}", *(rounded_down(float(a)) for a in c.accuracy)) for c in curves]
-    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius r"
-    return to_rich(TextTable(header, tuple(rows), caption), title)
+    norm = "" if curves[0].norm in {None, "l2"} else f" ({curves[0].norm})"
+    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius r{norm}"
+    return TextTable(header, tuple(rows), caption)
 
 
 def to_rich(table: TextTable, title: str = "") -> Table:
@@ -72,9 +73,9 @@ def to_rich(table: TextTable, title: str = "") -> Table:
     return made
 
 
-def print_whole(console: Console, table: TextTable) -> None:
+def print_whole(console: Console, table: TextTable, title: str = "") -> None:
     """Print a table without losing a digit: a terminal too narrow for its lines wraps them."""
-    made, before = to_rich(table), console.width
+    made, before = to_rich(table, title), console.width
     widest = console.measure(made, options=console.options.update(max_width=_WIDEST)).maximum
     console.width = max(before, widest)
     try:

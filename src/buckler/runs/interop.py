@@ -1,8 +1,8 @@
 """The field's usual log, read and written: one line an input, ``idx label predict radius correct time``.
 
 Abstentions have class -1 and radius 0. The tools of the field print a radius with three significant digits, rounded to
-nearest, so half of what they print is more than was certified; what is written here is rounded down. Five more columns,
-``method margin alpha n sigma``, say how each radius was made; tools that read columns by name pass them over.
+nearest, so half of what they print is more than was certified; what is written here is rounded down. Six more columns,
+``method margin alpha n sigma law``, say how each radius was made; tools that read columns by name pass them over.
 """
 
 from collections.abc import Sequence
@@ -15,12 +15,17 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_choice, first_repeated, show
 from buckler.files import atomic_write, read_text
+from buckler.laws import Gaussian, text_of
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 ORIGIN_COLUMNS = ("method", "margin", "alpha", "n", "sigma")
+LAW_COLUMN = "law"
+"""Left out by an earlier version, whose logs are of Gaussian noise, or of the grid's."""
+
+NO_SIGMA = "-"
 ABSTAINED = -1
 DECIMALS = 6
 """Digits after the point of the radii we write."""
@@ -36,13 +41,14 @@ Rounding = Literal["nearest", "down"]
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """How a radius was made, where its log says so."""
+    """How a radius was made, where its log says so: under a law as commands take it, with its sigma if it has one."""
 
     method: str
     margin: str
     alpha: float
     n: int
-    sigma: float
+    sigma: float | None
+    law: str = Gaussian.name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,10 +101,13 @@ def read_log(path: Path, rounding: Rounding | None = None) -> Log:
 def _origins(header: Sequence[str], lines: Sequence[str]) -> tuple[Origin, ...]:
     if not set(ORIGIN_COLUMNS) <= set(header):
         return ()
-    place = [header.index(name) for name in ORIGIN_COLUMNS]
+    place = [header.index(name) for name in (*ORIGIN_COLUMNS, LAW_COLUMN) if name in header]
     try:
         told = dict.fromkeys(tuple(line.split("\t")[i].strip() for i in place) for line in lines)
-        return tuple(Origin(method, margin, float(a), int(n), float(s)) for method, margin, a, n, s in told)
+        return tuple(
+            Origin(method, margin, float(a), int(n), None if s == NO_SIGMA else float(s), *law)
+            for method, margin, a, n, s, *law in told
+        )
     except (ValueError, IndexError):
         raise InvalidInput(f"every line of the log must say {', '.join(ORIGIN_COLUMNS)}, as its header does") from None
 
@@ -139,15 +148,16 @@ def _ends(radii: Sequence[Decimal], rounding: Rounding) -> tuple[FloatArray, Flo
 def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike) -> None:
     """Write certificates as the field's usual log, with how they were made, whole or not at all; radii rounded down."""
     numbered = all(c.id.isascii() and c.id.isdigit() for c in certificates)
-    lines = ["\t".join((*COLUMNS, *ORIGIN_COLUMNS))]
+    lines = ["\t".join((*COLUMNS, *ORIGIN_COLUMNS, LAW_COLUMN))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
         name = certificate.id if numbered else str(i)
         if certificate.radius >= LARGEST_RADIUS:
             raise InvalidInput(f"the radii of a log must be below {LARGEST_RADIUS:.0e}; got {certificate.radius:g}")
         radius = rounded_down(certificate.radius, DECIMALS)
-        made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n, certificate.sigma)
-        cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made)
+        made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n)
+        noise = (certificate.law.parameters.get("sigma", NO_SIGMA), text_of(certificate.law, sigma=False))
+        cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made, *noise)
         lines.append("\t".join(map(str, cells)))
     with atomic_write(path) as temporary:
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -9,11 +9,13 @@ import numpy as np
 from scipy.special import ndtr
 
 from buckler.certify.forecast import expected_draws, typical_top
+from buckler.certify.ladder import Ladder
 from buckler.errors import check_positive, check_whole
+from buckler.laws import Gaussian
 from buckler.runs.blocks import SECONDS
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates
-from buckler.types import FloatArray
+from buckler.types import FloatArray, Law
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
@@ -48,7 +50,7 @@ def plan(
     n: int,
     rate: float,
     n0: int = 100,
-    sigma: float = 0.5,
+    law: Law = Gaussian(0.5),  # noqa: B008  (a frozen record)
     radii: Sequence[float] = (0.5,),
     alpha: float = 1e-3,
     top: FloatArray | None = None,
@@ -60,12 +62,15 @@ def plan(
     """
     inputs = check_whole("inputs", inputs, 1)
     rate = check_positive("rate", rate)
-    spec = RunSpec(model="plan", data="plan", sigma=sigma, num_classes=num_classes, n=n, n0=n0)
     probabilities = typical_top() if top is None else top
-    draws = expected_draws(probabilities, radii=radii, sigma=sigma, alpha=alpha, max_n=n)
+    draws = expected_draws(probabilities, radii=radii, law=law, alpha=alpha, max_n=n)
+    needed = Ladder(tuple(radii), alpha=alpha, max_n=n, law=law, dimension=1).thresholds
+    spec = RunSpec(
+        model="plan", data="plan", law=law.name, law_parameters=law.parameters, num_classes=num_classes, n=n, n0=n0
+    )
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
-    # A run at n certifies a radius where the top probability exceeds Phi(r / sigma), give or take the noise.
+    # A run at n certifies a radius where the top probability exceeds what the exam asks, give or take the noise.
     return Plan(
         inputs,
         samples,
@@ -73,13 +78,16 @@ def plan(
         evidence_size(spec, inputs, files=ceil(samples / rate / SECONDS)),
         deciding,
         deciding / rate / 3600.0,
-        tuple(float((probabilities > ndtr(radius / sigma)).mean()) for radius in radii),
+        tuple(float((probabilities > least).mean()) for least in needed),
     )
 
 
 def pilot_top(path: Path) -> FloatArray:
     """Return about the top class's probability of each input of a pilot, from its certificates in a Parquet file."""
-    return np.array([float(ndtr(c.radius / c.sigma)) for c in read_certificates(path)])
+    kept = read_certificates(path)
+    margins = np.array([max(c.margin, 0.0) for c in kept])
+    quantile = np.array([c.margin_kind == "quantile" for c in kept])
+    return np.where(quantile, ndtr(margins / 2.0), (1.0 + margins) / 2.0)
 
 
 def evidence_size(spec: RunSpec, inputs: int, *, files: int) -> int:

@@ -20,6 +20,7 @@ import numpy as np
 from buckler.certify.discrete import margin_lower
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.laws import Gaussian, GridGaussian
 from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec
@@ -119,6 +120,9 @@ def fit_as_stated(log: Log) -> Fit:
     if len(log.origins) != 1:
         raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")
     told = log.origins[0]
+    if told.sigma is None or (told.law != Gaussian.name and told.law.partition(":")[0] != GridGaussian.name):
+        # The grid's radii are those of Gaussian noise, before inputs are rounded; those of a scale are its own.
+        raise InvalidInput(f"the log must be of Gaussian noise for its votes to be recovered; it says {told.law!r}")
     ours = {method.name for method in sound_methods("votes")}
     if told.method not in ours or told.margin != "quantile":
         raise InvalidInput(

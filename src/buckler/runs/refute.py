@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from buckler.errors import InvalidInput, check_whole
-from buckler.evaluate.refutations import Refuting, to_refute
+from buckler.evaluate.refutations import Refuting, check_searched, to_refute
 from buckler.refutations import Bracket, Refutation
 from buckler.results import Result
 from buckler.runs.admission import NAMES
@@ -86,9 +86,10 @@ class RefuteInputs:
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with which the model and the data of a result are opened again; those given win."""
+    law = result.groups[0].certificates[0].law
+    check_searched(law)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
     if not settings:
-        law = result.groups[0].certificates[0].law
         settings = {"law": law.name, "law_parameters": dict(law.parameters)}
     settings.pop("fresh_seed", None)  # it has one by now
     settings |= {key: value for key, value in given.items() if value is not None}

@@ -37,9 +37,7 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
         x = _read(path)
     else:
         members = _read_members(path)
-        key = next((k for k in ("x_test", "x") if k in members), None)
-        if key is None:
-            raise InvalidInput(f"data {str(path)!r} must hold 'x_test' or 'x'; got {show(sorted(members))}")
+        key = "x_test" if "x_test" in members else "x"
         x = members[key]
         y = members.get(key.replace("x", "y"))
         found = None if y is None else check_whole_array("y", y.reshape(-1))
@@ -105,6 +103,8 @@ def _read_members(path: Path) -> dict[str, AnyArray]:
             unfolded = sum(member.file_size for member in zipfile.ZipFile(path).infolist())
             if unfolded > max(_LARGE, _UNFOLDS * path.stat().st_size):
                 raise InvalidInput(f"data {str(path)!r} is an .npz file that unfolds to {unfolded:,} bytes")
+            if not {"x_test", "x"} & set(file.files):
+                raise InvalidInput(f"data {str(path)!r} must hold 'x_test' or 'x'; got {show(sorted(file.files))}")
             return {name: np.asarray(file[name]) for name in file.files if name in wanted}
     except InvalidInput:
         raise

@@ -3,6 +3,7 @@
 import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import numpy as np
 
@@ -28,12 +29,26 @@ def environment(classifier: Classifier) -> dict[str, str]:
             found["device"] = torch.cuda.get_device_name(classifier.device)
         else:
             found["torch instructions"] = torch.backends.cpu.get_cpu_capability()
+        if coarse := _coarse_products(torch, classifier.device.startswith("cuda")):
+            found["float32 products"] = coarse
     else:
         # A callable may call any of them, so all that are installed count.
         known: dict[type, list[str]] = {OnnxClassifier: ["onnxruntime"], EstimatorClassifier: ["scikit-learn"]}
         for library in known.get(type(classifier), ["onnxruntime", "scikit-learn", "torch"]):
             found[library] = _version(library)
     return found
+
+
+def _coarse_products(torch: Any, cuda: bool) -> str:
+    """Return which products of float32 numbers may keep fewer bits than those have, TF32 say; empty for none."""
+    try:
+        matmul = torch.get_float32_matmul_precision()
+    except RuntimeError:  # where flags of single backends were set too, there is no one answer
+        matmul = (torch.backends.cuda if cuda else torch.backends.mkldnn).matmul.fp32_precision
+    coarse = [] if matmul in {"highest", "ieee", "none"} else [f"matmul {matmul}"]
+    if cuda and torch.backends.cudnn.allow_tf32:
+        coarse.append("convolutions tf32")
+    return ", ".join(coarse)
 
 
 def _version(library: str) -> str:

@@ -127,7 +127,7 @@ class PhiloxNoise:
         self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
         self._position = low + out.shape[0]
 
-    def words(self, address: Address, rows: int, count: int, low: int = 0) -> WordArray:
+    def words(self, address: Address, rows: int, count: int, low: int) -> WordArray:
         """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
 
         NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.

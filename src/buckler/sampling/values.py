@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.laws import GridGaussian
+from buckler.laws import GridGaussian, Splitting, Uniform
 from buckler.types import AnyArray, ArrayLike, Float32Array, Law
 
 ValueRange = tuple[float, float]
@@ -63,7 +63,7 @@ def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law 
         array: AnyArray = np.asarray(on_host(x))
     except ValueError:
         raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
-    if array.dtype.kind in "iu" and value_range is None and isinstance(law, GridGaussian):
+    if array.dtype.kind in "iu" and value_range is None and isinstance(law, (GridGaussian, Uniform, Splitting)):
         return law.values(array)
     if array.dtype.kind in "iu" and value_range is None:
         raise InvalidInput(
