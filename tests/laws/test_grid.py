@@ -173,7 +173,7 @@ def test_a_law_is_written_in_one_way() -> None:
         settled(0.25, "grid:lam=2")
     with pytest.raises(buckler.InvalidInput, match="sigma twice"):
         settled(0.25, "grid:sigma=0.25")
-    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip; got none"):
+    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip, and needs sigma"):
         settled(None, "grid")
     with pytest.raises(buckler.InvalidInput, match="step must be a fraction"):
         GridGaussian(0.25, step=0.1234567891234)
