@@ -14,7 +14,7 @@ from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
 from buckler.sampling.batches import Piece, Request
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.device import TorchBackend
+from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
@@ -228,6 +228,27 @@ def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
     assert sent > at
     assert found[2].shape == expected[2].shape
     assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
+
+
+def test_memory_that_runs_out_while_a_block_is_drawn_leaves_no_noise_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch that is drawn again may begin in the block before, which must be that block's own."""
+    drawn: list[int] = []
+
+    def draw(_: CudaNoise, out: torch.Tensor, address: Address) -> None:
+        out.fill_(float(address.block))
+        drawn.append(address.block)
+        if drawn == [0, 1]:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(CudaNoise, "_draw", draw)
+    noise, first = CudaNoise("cpu"), Address(0, "a", "estimation")
+    out = torch.empty((2, 3))
+    noise.fill(out, first, 5)
+    with pytest.raises(torch.OutOfMemoryError):
+        noise.fill(out, first.at(1), 0)
+    noise.fill(out, first, 7)
+    assert (out == 0.0).all()
+    assert drawn == [0, 1, 0]
 
 
 def test_a_classifier_may_answer_in_one_place_every_time() -> None:

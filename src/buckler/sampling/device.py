@@ -42,6 +42,7 @@ class CudaNoise:
             self._draw(out, address)
             return
         if address != self._open:
+            self._open = None  # until it is drawn: memory may run out here, and the batch before be drawn again
             self._block = torch.empty((NOISE_BLOCK, *out.shape[1:]), device=out.device)
             self._draw(self._block, address)
             self._open = address
