@@ -316,3 +316,19 @@ def test_a_law_whose_copies_are_all_run_is_not_drawn_from() -> None:
         derandomized.predict([0.5, 0.5])
     with pytest.raises(buckler.InvalidInput, match="law must be one that is drawn"):
         derandomized.certify([0.5, 0.5], radii=[0.1], map="softmax")
+
+
+@pytest.mark.parametrize("options", [{"n": 200}, {"max_n": 200}])
+def test_what_is_predicted_may_be_certified_on_other_draws(options: dict[str, int]) -> None:
+    """A label must not depend on the draws that certify it: chosen on them, false certificates were 1.5 times alpha."""
+    seen: list[AnyArray] = []
+
+    def recorded(batch: AnyArray) -> AnyArray:
+        seen.append(batch[:, 0].copy())
+        return np.stack([batch[:, 0], -batch[:, 0]], axis=1)
+
+    label = smoothed(recorded).predict([0.8], **options)
+    for_prediction = np.concatenate(seen)
+    seen.clear()
+    smoothed(recorded).certify([0.8], n=200, label=label)
+    assert not set(for_prediction.tolist()) & set(np.concatenate(seen).tolist())

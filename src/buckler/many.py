@@ -180,7 +180,8 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
 def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:
     """Return the predicted class of each input, -1 for none, from ``n`` draws or until decided within ``max_n``.
 
-    The price of drawing is taken from ``alpha`` first; where nothing is left, nothing is predicted.
+    The price of drawing is taken from ``alpha`` first; where nothing is left, nothing is predicted. Draws are of the
+    selection stream, so that a certificate of the class predicted rests on others.
     """
     x, ids, _, engine = inputs
     draws = check_whole("n", n, 1) if max_n is None else check_whole("max_n", max_n, 1)
@@ -190,9 +191,9 @@ def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: 
     with engine.session():
         if max_n is None:
             watch = _Watch(tell, 0, len(ids), draws)
-            return predicted_class(inputs.votes("estimation", draws, progress=watch), alpha=level)
+            return predicted_class(inputs.votes("selection", draws, progress=watch), alpha=level)
         test = PredictionTest(len(ids), engine.num_classes, alpha=level, max_n=draws)
-        for _ in draw_until_decided(engine, x, ids, test):
+        for _ in draw_until_decided(engine, x, ids, test, stream="selection"):
             tell(len(ids) - test.undecided.size, len(ids))
         return test.answers
 

@@ -57,7 +57,8 @@ class Predictor:
         **Guarantee.** Over the noise, another class is returned with probability at most ``alpha``.
 
         From ``n`` draws (1000 unless told) by Cohen's PREDICT (T18a); or, with ``max_n``, from as many as it takes, at
-        most that many (T18b). It says nothing about points near x: see ``certify``.
+        most that many (T18b). It says nothing about points near x: see ``certify``, which makes other draws, so that
+        what is predicted may be its ``label``.
         """
         ids = None if id is None else [id]
         found = self.predict_many(
