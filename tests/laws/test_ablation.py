@@ -9,9 +9,10 @@ import pytest
 
 import buckler
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.evaluate.law_audit import covers, distribution
 from buckler.laws import Ablation, named
 from buckler.laws.exact import WORDS, float_below
+from tests.evaluate.test_law_audit import worst_margin
 
 IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255
 

@@ -130,6 +130,10 @@ def test_a_scale_makes_ellipsoids() -> None:
     assert law == Gaussian(0.5, scale=[[[2.0]], [[0.5]]]) == named("gaussian", json.loads(json.dumps(law.parameters)))
     assert hash(law) != hash(Gaussian(0.5))
     assert law.describe() == "Gaussian noise with sigma 0.5 times a scale from 0.5 to 2"
+    assert (repr(Gaussian(0.5)), repr(Gaussian(0.5, [2.0]))) == (
+        "Gaussian(sigma=0.5)",
+        "Gaussian(sigma=0.5, scale=(2.0,))",
+    )
     assert (law.norm, Gaussian(scale=[1.0]).sigma) == ("scaled l2", 1.0)
     assert law.radius(2.0, "R2") == Gaussian(0.5).radius(2.0, "R2")
     assert np.asarray(law.spread).ravel().tolist() == [1.0, 0.25]

@@ -75,6 +75,12 @@ def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
     assert all(centre / thresholds.SPACING == centre // thresholds.SPACING for centre in centres)
 
 
+def test_pi_is_cut_after_eighty_digits() -> None:
+    ctx.prec = 300
+    assert int((arb.pi() * 10**80).floor().unique_fmpz()) == thresholds.PI
+    assert thresholds.PI_SCALE == 10**80
+
+
 def test_the_guide_finds_what_the_thresholds_say() -> None:
     edges, half = LAW.thresholds[3:-3:7], len(LAW.thresholds) // 2
     taken = np.concatenate([edges - np.uint64(1), edges, edges + np.uint64(1)])
@@ -134,10 +140,17 @@ def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
     for bad in (np.nan, np.inf, 1e30):
         with pytest.raises(buckler.InvalidInput, match="grid"):
             LAW.check_input(np.array([bad], dtype=np.float32))
+    for levels in (65535, 255, 16, 256):  # each of the grids that are tried has an input that needs it
+        own = GridGaussian(3.0, 1 / 7)
+        with pytest.raises(
+            buckler.InvalidInput, match=f"all of the input lies on the grid of step {Fraction(1, levels)}"
+        ):
+            own.check_input(values_of(np.array([1, 2, levels + 1]), Fraction(1, levels)))
     for low, high in ((3, 256), (-1, 4)):
         with pytest.raises(buckler.InvalidInput, match=f"clipped range of 0 to 255 .* got {low} to {high} steps"):
             GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([high, low])))
-    GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([255, 0])))
+    for within in ([255, 0], [7, 7], []):
+        GridGaussian(0.25, clip=255).check_input(LAW.values(np.array(within, dtype=np.int64)))
     with pytest.raises(buckler.InvalidInput, match="grid"):  # the neighbouring float is another one
         LAW.check_input(np.nextafter(LAW.values(np.array([77])), np.float32(1.0)))
     LAW.check_input(LAW.values(np.arange(-300, 600)))
@@ -160,7 +173,7 @@ def test_a_law_is_written_in_one_way() -> None:
         settled(0.25, "grid:lam=2")
     with pytest.raises(buckler.InvalidInput, match="sigma twice"):
         settled(0.25, "grid:sigma=0.25")
-    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip; got none"):
+    with pytest.raises(buckler.InvalidInput, match="takes sigma, step, clip, and needs sigma"):
         settled(None, "grid")
     with pytest.raises(buckler.InvalidInput, match="step must be a fraction"):
         GridGaussian(0.25, step=0.1234567891234)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import covers, distribution, worst_margin
+from buckler.evaluate.law_audit import covers, distribution
 from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.laws.grid import values_of
 from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
+from tests.evaluate.test_law_audit import worst_margin
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
@@ -209,6 +210,7 @@ def test_margins_come_back() -> None:
             assert needed <= margin * (1 + 1e-12)
         assert law.radius(0.0, "l1") == law.radius(-0.5, "l1") == 0.0
         assert law.margin(99.0, "l1") == 1.0
+        assert law.unit == law.lam / 4
         assert named(law.name, law.parameters) == law
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
 
@@ -226,7 +228,8 @@ def test_every_whole_number_of_offsets_has_its_lambda() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Uniform(0.25), r"lam must be k \+ 1/2 steps of 1/255, such as .*; got 0.25"),
+        (lambda: Uniform(0.25), r"k \+ 1/2 steps of 1/255, such as 0\.245098, 0\.24902, 0\.252941; got 0\.25"),
+        (lambda: Uniform(0.001), r"such as 0\.00196078, 0\.00196078, 0\.00588235; got 0\.001"),
         (lambda: Uniform(0.5, step=3.14159265358979), "step must be a fraction"),
         (lambda: Uniform(1e9), "lam must be at most"),
         (lambda: Splitting(0.3001), "510 lam a whole number"),

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from math import comb
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated, cast, get_args
 
 import numpy as np
 import typer
@@ -139,7 +139,8 @@ def _refuse_beside_law(ctx: typer.Context) -> None:
 
 def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:
     if as_json:
-        print(json.dumps(_as_dict(name, found, studied)))
+        power = {"power": [asdict(row) for row in studied]} if studied else {}
+        print(json.dumps({"method": name, "passed": found.passed, **asdict(found), **power}))
     elif not quiet:
         _show(name, found, studied)
     if fail and not found.passed:
@@ -188,11 +189,6 @@ def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]
     bounds = {name: bound(counts)}
     bounds.setdefault("exact", bound_of("exact", found.margin, found.alpha)(counts))
     return compare_power(bounds, counts, margin=found.margin, alpha=found.alpha, truths=truths, reference="exact")
-
-
-def _as_dict(name: str, found: Audit, studied: list[Power]) -> dict[str, Any]:
-    values: dict[str, Any] = {"method": name, "passed": found.passed, **asdict(found)}
-    return values if not studied else {**values, "power": [asdict(row) for row in studied]}
 
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:

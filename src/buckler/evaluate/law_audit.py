@@ -73,19 +73,6 @@ def distribution(law: ListedLaw, x: Any) -> Distribution:
     return found
 
 
-def worst_margin(here: Distribution, there: Distribution, margin: Fraction) -> Fraction:
-    """Return the smallest margin there, ``E[F_A - F_j]``, of any classifier with a given margin here.
-
-    It says j everywhere at first; copies are turned to A in the order of their likelihood ratio.
-    """
-    lacking, there_now = margin + 1, Fraction(-1)
-    for copy in sorted(here, key=lambda c: there.get(c, Fraction(0)) / here[c]):
-        share = min(Fraction(2), lacking / here[copy])
-        lacking -= share * here[copy]
-        there_now += share * there.get(copy, Fraction(0))
-    return there_now
-
-
 def tying_margin(here: Distribution, there: Distribution) -> Fraction:
     """Return the largest margin here with which some classifier has no more than a tie there; 1 where all have.
 

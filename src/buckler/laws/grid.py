@@ -32,7 +32,7 @@ FARTHEST = 1 << 23
 MOST_STEPS = 1 << 19
 """Steps of sigma at most: noise reaches ten times as far, where floats of neighbours still differ."""
 
-USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 15, 1, 256))
+USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 256))
 """Grids that are tried for a name, where an input is off the law's own."""
 
 TOP_BITS = 16

@@ -84,47 +84,35 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
     """Return what the page's script reads first: everything but the inputs."""
     series = content.series
     order = [kind["name"] for kind in kinds(series)]
-    starts, seen = [], 0
+    runs, seen = [], 0
     for run in content.runs:
-        starts.append(None if sheet is None else seen)
+        start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles or ()))
+        runs.append({"name": run.name, "tiles": start if run.tiles else None, "points": points})
         seen += len(run.pictures)
     radii, edges = series[0].curve.thresholds, series[0].histogram.edges
     axis = radius_axis([one.curve for one in series])
     decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
-    return {
+    made: dict[str, Any] = {
         "classes": None if content.class_names is None else list(content.class_names),
         "sheet": None if sheet is None else {"uri": sheet.uri, "columns": sheet.columns},
         "radii": [f"{r:.{decimals}f}" for r in radii],
         "norm": series[0].curve.norm,
-        "runs": [
-            {"name": run.name, "tiles": start if run.tiles else None, "points": _after(start, run)}
-            for run, start in zip(content.runs, starts, strict=True)
-        ],
+        "runs": runs,
         "series": [_series(one, order.index(one.kind)) for one in series],
         "charts": {
             "accuracy": accuracy_chart(looks([one.run for one in series]), value, axis, float(radii[-1])),
             "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
-            **_bracket_chart(content.bracket, series[0].curve.norm),
         },
-        "bracket": _bracket(content.bracket),
+        "bracket": None,
     }
-
-
-def _bracket_chart(curve: BracketCurve | None, norm: str | None) -> dict[str, Any]:
-    axis = f"distance r ({norm})" if norm else "distance r"
-    return {} if curve is None else {"bracket": bracket_chart("accuracy", axis, float(curve.radii[-1]))}
-
-
-def _bracket(curve: BracketCurve | None) -> list[dict[str, float]] | None:
-    if curve is None:
-        return None
-    columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
-    rows = zip(*(column.tolist() for column in columns.values()), strict=True)
-    return [dict(zip(columns, row, strict=True)) for row in rows]
-
-
-def _after(start: int | None, run: RunPage) -> int | None:
-    return None if start is None else start + len(run.tiles or ())
+    if (curve := content.bracket) is not None:
+        norm = series[0].curve.norm
+        axis = f"distance r ({norm})" if norm else "distance r"
+        made["charts"]["bracket"] = bracket_chart("accuracy", axis, float(curve.radii[-1]))
+        columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
+    return made
 
 
 def _series(one: Series, kind: int) -> dict[str, Any]:

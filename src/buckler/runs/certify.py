@@ -92,8 +92,7 @@ def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> C
     Keywords are those of ``certify_evidence``.
     """
     found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
-    made = [issue(terms, limits) for terms, limits in found.limits]
-    return CertifiedRun(made, found.labels, found.contents, found.votes)
+    return CertifiedRun([issue(*pair) for pair in found.limits], *found[1:])
 
 
 def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:

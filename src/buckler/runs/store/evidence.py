@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -123,12 +123,6 @@ class Evidence:
             np.concatenate(labels) if labels else None,
         )
 
-    def check_scores(self) -> Literal["logits", "softmax", "sparsemax"]:
-        """Return which scores the run holds; one that holds votes alone is refused."""
-        if self.spec.scores == "none":
-            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
-        return self.spec.scores
-
     def scores(
         self,
         n: int | None = None,
@@ -151,7 +145,9 @@ class Evidence:
         temperature: float | None = None,
     ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
         """Yield what ``scores`` does for the inputs of one shard, which has been read and checked already."""
-        kind = self.check_scores()
+        kind = self.spec.scores
+        if kind == "none":
+            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
         if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
             raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
         if map == "sparsemax" and temperature is not None:
