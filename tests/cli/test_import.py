@@ -13,7 +13,7 @@ LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
 
 def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "imported")
-    assert run(["import", str(LOG), "--sigma", "0.5", "--alpha", "0.001", "--out", out]) == 0
+    assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.001", "--out", out]) == 0
     shown = capsys.readouterr().out
     assert "Fits alpha 0.01, n 100,000, sigma 0.5" in shown
     assert "Does NOT fit the claimed alpha 0.001" in shown
@@ -46,6 +46,9 @@ def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         ([str(LOG), "--rounding", "up"], "rounding must be"),
         (["odd.tsv", "--sigma", "0.5"], "fits no alpha"),
         (["abstentions.tsv"], "abstentions alone"),
+        ([str(LOG), "--sigma", "0.5", "--out", "imported"], "n and sigma must be given"),
+        ([str(LOG), "--n", "100000", "--out", "imported"], "n and sigma must be given"),
+        ([str(LOG), "--n", "500", "--sigma", "0.5", "--out", "imported"], "does not fit n 500 and sigma 0.5"),
     ],
 )
 def test_a_mistake_is_one_line(

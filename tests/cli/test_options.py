@@ -424,11 +424,11 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "import": {
-        "--out": Row("--out imported", "files"),
+        "--out": Row("--out imported", "files", given="--n 100000"),
         "--sigma": Row("--sigma 1", refused=("=import ours.tsv --sigma 1",)),
         "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
         "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
-        "--n0": Row("--n0 50", "evidence", given="--out imported", refused=("--n0 50",)),
+        "--n0": Row("--n0 50", "evidence", given="--n 100000 --out imported", refused=("--n0 50",)),
         "--rounding": Row("--rounding down", refused=("--rounding up", "=import ours.tsv --rounding nearest")),
         "--json": JSON,
         "--quiet": QUIET,

@@ -20,6 +20,7 @@ from buckler.evaluate.curves import (
     round_grid,
 )
 from buckler.records import Claim
+from buckler.types import Law
 
 
 def certificates() -> list[buckler.Certificate]:
@@ -149,3 +150,13 @@ def test_bad_edges() -> None:
         radius_histogram(certificates(), [0], [0.0, 1.0])
     with pytest.raises(buckler.InvalidInput, match="top"):
         round_grid(0.0, 5)
+
+
+def test_radii_of_other_norms_or_scales_are_no_curve() -> None:
+    laws: list[Law] = [buckler.laws.Gaussian(scale=scale) for scale in ([0.5, 0.25], [0.5, 0.125])]
+    laws += [buckler.laws.Gaussian(0.5), buckler.laws.Splitting(0.5)]
+    made = [buckler.certify_counts([99, 1], law=law, dimension=2, label=0, ids=[law.describe()]) for law in laws]
+    for one, other, what in ((0, 1, "scale"), (0, 2, "norm"), (2, 3, "norm")):
+        pair = [made[one], made[other]]
+        with pytest.raises(buckler.InvalidInput, match=f"one {what}"):
+            certified_share(pair, [0.1])

@@ -28,8 +28,6 @@ from buckler.types import AnyArray
 from tests.runs.victim import linear, run, spec
 from tests.sampling.drawing import draw_counts, draw_scores
 
-VICTIM = Path(__file__).with_name("victim.py")
-
 
 def contents(home: Path) -> dict[str, bytes]:
     return {p.relative_to(home).as_posix(): p.read_bytes() for p in sorted(home.rglob("*")) if p.is_file()}

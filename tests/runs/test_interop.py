@@ -10,7 +10,9 @@ import pytest
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
+from buckler.laws import Gaussian
 from buckler.runs.certify import certify_evidence
+from buckler.runs.imported import import_log
 from buckler.runs.interop import Log, Origin, read_log, write_log
 from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
@@ -268,3 +270,30 @@ def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str,
     (tmp_path / "log.tsv").write_text("\n".join([HEADER.strip() + "\t" + "\t".join(origin), *lines]))
     with pytest.raises(InvalidInput, match=named):
         fit_as_stated(read_log(tmp_path / "log.tsv"))
+
+
+def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> None:
+    """A log of 10,000 draws fits 100,000 as well; votes of those would certify more at 1e-6 than its own ever did."""
+    n, sigma, votes = 10_000, 0.5, np.arange(6000, 9900, 13)
+    radii = radius_of(votes, n, 1e-3, sigma)
+    lines = [f"{i}\t0\t0\t{radius:.3g}\t1\t0\n" for i, radius in enumerate(radii.tolist())]
+    (tmp_path / "log.tsv").write_text(HEADER + "".join(lines))
+    guessed = import_log(tmp_path / "log.tsv", sigma=sigma).fits[0]
+    assert guessed.n == 100_000
+    few, _ = fewest_votes(read_log(tmp_path / "log.tsv"), guessed.n, guessed.alpha, sigma)
+    assert (radius_of(few, guessed.n, 1e-6, sigma) > radius_of(votes, n, 1e-6, sigma)).any()
+    with pytest.raises(InvalidInput, match="n and sigma must be given"):
+        import_log(tmp_path / "log.tsv", sigma=sigma, out=tmp_path / "run")
+    import_log(tmp_path / "log.tsv", sigma=sigma, n=n, out=tmp_path / "run")
+    for alpha in (1e-6, 0.1):
+        certificates, _ = certify_evidence(open_evidence(tmp_path / "run"), alpha=alpha, method="top_class")
+        own = np.maximum(radius_of(votes, n, alpha, sigma), 0.0)
+        assert (np.array([c.radius for c in certificates]) <= own * (1.0 + 1e-12)).all()
+
+
+def test_a_log_holds_plain_l2_radii_alone(tmp_path: Path) -> None:
+    """It has no place for the scale of an ellipsoid: read again, such a radius would be a ball's."""
+    made = certify_counts([[990, 10]], law=Gaussian(scale=[0.5, 0.25]), label=[0], ids=["0"])
+    assert isinstance(made, list)
+    with pytest.raises(InvalidInput, match="scaled l2"):
+        write_log(tmp_path / "log.tsv", made, [0])

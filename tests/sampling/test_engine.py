@@ -230,6 +230,23 @@ def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
     assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
 
 
+def test_a_classifier_may_answer_in_one_place_every_time() -> None:
+    """As engines with bound outputs do: what is kept of a batch must not change with the next one."""
+    place = np.empty((64, 4), dtype=np.float32)
+
+    def bound(batch: AnyArray) -> AnyArray:
+        place[: len(batch)] = rowwise(batch)
+        return place[: len(batch)]
+
+    found, expected = (
+        Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64).scores(
+            X, IDS, "estimation", 100, lambda logits: logits
+        )
+        for model in (bound, rowwise)
+    )
+    assert (found == expected).all()
+
+
 def test_progress_counts_every_draw_and_may_end_the_work() -> None:
     engine = Engine(as_classifier(rowwise, num_classes=4), sigma=0.7, batch_size=10)
     ticks: list[int] = []

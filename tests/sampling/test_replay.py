@@ -78,6 +78,29 @@ def test_another_function_is_found(model: Any) -> None:
         assert 0 < differed <= 32
 
 
+class InPlace(Net):
+    """Answers in one place every time, as engines with bound outputs do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place = torch.empty((32, 2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.place.copy_(super().forward(x))
+
+
+NET = InPlace()
+
+
+@pytest.mark.parametrize("model", [NET, lambda batch: NET(torch.from_numpy(batch)).numpy()])
+def test_votes_are_those_of_the_batch_and_not_of_its_replay(model: Any) -> None:
+    """Rows that are run again come in another order and among others: their answers must not take the votes' place."""
+    engine, plain = (Engine(as_classifier(each, num_classes=2), law=LAW, batch_size=32) for each in (model, Net()))
+    found, expected = (each.votes(X, ["a", "b"], "estimation", 48) for each in (engine, plain))
+    assert engine.replayed() == (32, 0)
+    assert (found == expected).all()
+
+
 def test_certificates_say_what_was_found() -> None:
     good = buckler.Smoothed(mean, law=LAW, num_classes=2).certify(np.array([200, 210], dtype=np.uint8), n=500)
     assert good.replayed == 512

@@ -37,7 +37,7 @@ def import_(
 
       buckler import sigma_0.50.tsv --sigma 0.5
 
-      buckler import sigma_0.50.tsv --sigma 0.5 --out imported/
+      buckler import sigma_0.50.tsv --sigma 0.5 --n 100000 --out imported/
 
       buckler certify imported/ --alpha 0.001 --tsv again.tsv
     """

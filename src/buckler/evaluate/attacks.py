@@ -12,13 +12,14 @@ certified radius on (Salman et al. 2019). torch lives here.
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from math import cos, pi
-from typing import Literal, Protocol, cast, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from buckler.errors import InvalidInput, check_choice, check_whole
+from buckler.evaluate.refutations import Attacked
 from buckler.types import FloatArray, IntArray
 
 AttackName = Literal["decoupled", "pgd"]
@@ -35,31 +36,6 @@ MOMENTUM, MEMORY = 0.7, 0.85
 
 FIRST_LOOK = 128
 """Draws at the input itself, from which the nearest rivals are read."""
-
-
-class Seen(Protocol):
-    """What noisy copies say at each point."""
-
-    @property
-    def votes(self) -> torch.Tensor:
-        """Votes ``[points, m]``."""
-
-    @property
-    def scores(self) -> torch.Tensor:
-        """Mean scores ``[points, m]``."""
-
-    @property
-    def gradient(self) -> torch.Tensor:
-        """Where the rival's mean score rises over the class's."""
-
-
-class Looking(Protocol):
-    """What is attacked: a classifier under noise, with gradients (``sampling.gradients``)."""
-
-    device: torch.device
-
-    def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
-        """Return what ``draws`` noisy copies of each point say about its pair (class, rival)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +103,7 @@ class Search:
 
     def __init__(
         self,
-        model: Looking,
+        model: Attacked,
         x: npt.NDArray[np.float32],
         labels: IntArray,
         start: FloatArray,

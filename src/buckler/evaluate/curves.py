@@ -139,6 +139,8 @@ def _curve(
         raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
     if len(norms := sorted({c.law.norm for c in certificates})) > 1:
         raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
+    if len(scales := {c.law.parameters.get("scale") for c in certificates}) > 1:
+        raise InvalidInput(f"certificates must measure radii by one scale; got {len(scales)} of them")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")

@@ -113,7 +113,11 @@ class Attacked(Protocol):
     device: Any
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
-        """Return votes, scores and gradients: see ``evaluate.attacks.Looking``."""
+        """Return what ``draws`` noisy copies of each point, a torch tensor, say about its pair (class, rival).
+
+        Tensors by name: their ``votes`` and mean ``scores`` ``[points, m]``, and the ``gradient`` along which the
+        rival's mean score rises over the class's.
+        """
 
     def count(self, points: Points, names: Sequence[str], n: int) -> IntArray:
         """Return the votes of so many draws at points, in the stream ``attack``."""

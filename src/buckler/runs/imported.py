@@ -76,7 +76,9 @@ def import_log(
     """Return what a log fits, and write the votes behind it to ``out`` if given, with a selection of ``n0`` draws.
 
     ``alpha``, ``n`` and ``sigma`` are claims; one that fits is used. A log that says how it was made is believed, and
-    a claim that is not what it says is refused.
+    a claim that is not what it says is refused. Votes are written for the n and sigma that are claimed, or said, alone:
+    with others, what is certified from them does not hold. Of the levels that fit, where none is claimed, the largest
+    is taken, which stands for the fewest votes.
     """
     if alpha is not None:
         check_alpha(alpha)
@@ -89,6 +91,11 @@ def import_log(
     log = read_log(path, rounding)
     if not log.certified.any():
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
+    if out is not None and not log.origins and (n is None or sigma is None):
+        raise InvalidInput(
+            "n and sigma must be given for votes to be written: a log fits many, and what is certified from others "
+            "does not hold"
+        )
     if log.origins:
         claim = fit_as_stated(log)
         for name, claimed in (("alpha", alpha), ("n", n), ("sigma", sigma)):
@@ -104,6 +111,8 @@ def import_log(
     if not log.origins:
         claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or found[0].sigma)
     if out is not None:
+        if not log.origins and (found[0].n, found[0].sigma) != (n, sigma):
+            raise InvalidInput(f"the log does not fit n {n:,} and sigma {sigma:g}, so no votes are written")
         write_evidence(log, found[0], out, source=path.name, n0=100 if n0 is None else n0)
     return Imported(log, claim, alpha is not None or n is not None, tuple(found), out)
 

@@ -152,6 +152,10 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
         name = certificate.id if numbered else str(i)
+        if certificate.law.norm != "l2":
+            raise InvalidInput(
+                f"a log is of l2 radii; got {certificate.law.norm} ones under {certificate.law.describe()}"
+            )
         if certificate.radius >= LARGEST_RADIUS:
             raise InvalidInput(f"the radii of a log must be below {LARGEST_RADIUS:.0e}; got {certificate.radius:g}")
         radius = rounded_down(certificate.radius, DECIMALS)

@@ -106,7 +106,7 @@ class HostBackend:
         return values[:rows]
 
     def _run(self, noisy: Float32Array) -> AnyArray:
-        values = np.asarray(self._classifier(noisy))
+        values = np.array(self._classifier(noisy))  # a copy: the classifier may write there again
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
             raise ClassifierError(f"must return numbers; got dtype {values.dtype}")

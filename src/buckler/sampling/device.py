@@ -106,6 +106,7 @@ class TorchBackend:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
         values = self._run(noisy)
         if self._replay is not None:
+            values = values.clone()  # the module may write there again
             self._replay.look(noisy, values)
         return values[:rows]
 
