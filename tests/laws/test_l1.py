@@ -1,18 +1,20 @@
 """Uniform and splitting noise: never more than holds and as much as holds, by enumeration in fractions."""
 
+from dataclasses import dataclass
 from fractions import Fraction
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
-from buckler.laws import DerandomizedSplitting, Splitting, Uniform, named
+from buckler.laws import DerandomizedSplitting, FirstMarginLaw, Splitting, Uniform, named
 from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.laws.grid import values_of
 from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
+from buckler.types import RadiusKind
 from tests.evaluate.test_law_audit import worst_margin
 
 STEP = Fraction(1, 255)
@@ -213,6 +215,29 @@ def test_margins_come_back() -> None:
         assert law.unit == law.lam / 4
         assert named(law.name, law.parameters) == law
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Own(FirstMarginLaw):
+    """A law of a user's that says no more than its radius."""
+
+    reach: float
+    name: ClassVar[str] = "own"
+    norm: ClassVar[str] = "l1"
+
+    def radius(self, margin: float, kind: RadiusKind) -> float:
+        del kind
+        return self.reach * max(0.0, margin)
+
+
+def test_a_law_of_ones_own_has_the_margin_of_a_radius_by_halving() -> None:
+    law = Own(3.0)
+    assert (dict(law.kinds), law.parameters, law.total) == ({"l1": "probability"}, {"reach": 3.0}, None)
+    assert (law.unit, Own(0.0).unit) == (0.75, 1.0)
+    for radius in (1e-9, 0.1, 1.5, 2.999, 3.0):
+        needed = law.margin(radius, "l1")
+        assert law.radius(needed, "l1") >= radius > law.radius(needed * (1.0 - 1e-12), "l1")
+    assert law.margin(3.1, "l1") == 1.0
 
 
 def test_every_whole_number_of_offsets_has_its_lambda() -> None:
