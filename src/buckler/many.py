@@ -21,11 +21,9 @@ from buckler.errors import ClassifierError, InvalidInput, check_whole, show
 from buckler.plans import FixedDraws
 from buckler.records import Certificate
 from buckler.sampling.adaptive import draw_until_decided
-from buckler.sampling.backend import KeptScores
-from buckler.sampling.batches import Request
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, ScoreMap, score_map
 from buckler.sampling.noise import Stream, content_id
-from buckler.types import AnyArray, ArrayLike, Float32Array, IntArray
+from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArray
 from buckler.waiting import Show
 
 BATCHES = 64
@@ -49,14 +47,11 @@ class Inputs(NamedTuple):
 
     def votes(self, stream: Stream, n: int, **options: Any) -> IntArray:
         """Return the votes ``[inputs, m]`` of the first ``n`` draws of every input."""
-        requests = [Request(i, 0, n) for i in range(len(self.ids))]
-        return self.engine.draw(self.x, self.ids, stream, requests, **options).counts[:, 0]
+        return self.engine.votes(self.x, self.ids, stream, n, **options)
 
-    def scores(self, stream: Stream, n: int, keep: KeptScores, **options: Any) -> AnyArray:
+    def scores(self, stream: Stream, n: int, make: ScoreMap, **options: Any) -> FloatArray:
         """Return their scores ``[inputs, n, m]``."""
-        parts: list[Float32Array] = []
-        self.votes(stream, n, keep=keep, sink=parts.append, **options)
-        return np.concatenate(parts).astype(np.float64).reshape(len(self.ids), n, self.engine.num_classes)
+        return self.engine.scores(self.x, self.ids, stream, n, make, **options)
 
 
 def certify_each(inputs: Inputs, plan: FixedDraws, tell: Show) -> list[Certificate]:
@@ -101,9 +96,9 @@ def _vote_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits
 
 
 def _score_limits(group: Inputs, plan: FixedDraws, watch: _Watch) -> MarginLimits:
-    keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
-    first = group.scores("selection", plan.n0, keep, progress=watch) if plan.n0 else None
-    scores = group.scores("estimation", plan.n, keep, progress=watch)
+    make = score_map(plan.terms.map, plan.terms.temperature)
+    first = group.scores("selection", plan.n0, make, progress=watch) if plan.n0 else None
+    scores = group.scores("estimation", plan.n, make, progress=watch)
     return limits_of_scores(scores, plan.terms, label=group.labels, selection=first, ids=group.ids)
 
 
@@ -113,17 +108,17 @@ def certify_scores_each(inputs: Inputs, plan: ScorePlan, tell: Show, seconds: fl
     total = len(inputs.ids)
     step = max(1, NUMBERS // (plan.max_n * inputs.engine.num_classes))
     made: list[Certificate] = []
-    keep = KeptScores(score_map(plan.terms.map, plan.terms.temperature))
+    make = score_map(plan.terms.map, plan.terms.temperature)
     with inputs.engine.session():
         for start in range(0, total, step):
             group, test = inputs.part(slice(start, start + step)), None
             try:
-                first = group.scores("selection", plan.n0, keep) if plan.n0 else None
+                first = group.scores("selection", plan.n0, make) if plan.n0 else None
                 labels = top_class(first) if group.labels is None and first is not None else group.labels
                 test = ScoreTest(plan, labels, inputs.engine.num_classes, first)  # type: ignore[arg-type]
                 while (rows := test.undecided).size and (deadline is None or time.monotonic() <= deadline):
                     n = int(test.n[rows[0]])
-                    _draw_scores(group, test, rows, range(n, n + test.batch_size(n)), keep)
+                    _draw_scores(group, test, rows, range(n, n + test.batch_size(n)), make)
                     tell(start + len(group.ids) - test.undecided.size, total)
                 stopped = bool(test.undecided.size)
             except KeyboardInterrupt:
@@ -138,13 +133,10 @@ def certify_scores_each(inputs: Inputs, plan: ScorePlan, tell: Show, seconds: fl
         return with_replay(made, inputs.engine.replayed())
 
 
-def _draw_scores(group: Inputs, test: ScoreTest, rows: IntArray, span: range, keep: KeptScores) -> None:
+def _draw_scores(group: Inputs, test: ScoreTest, rows: IntArray, span: range, make: ScoreMap) -> None:
     """Draw the next scores of some inputs, all of the same draws, and hand them to the test."""
-    parts: list[Float32Array] = []
-    requests = [Request(i, span.start, span.stop) for i in range(len(rows))]
     ids = [group.ids[i] for i in rows]
-    group.engine.draw(group.x[rows], ids, "estimation", requests, keep=keep, sink=parts.append)
-    scores = np.concatenate(parts).astype(np.float64).reshape(len(rows), len(span), -1)
+    scores = group.engine.scores(group.x[rows], ids, "estimation", len(span), make, span.start)
     for row, drawn in zip(rows.tolist(), scores, strict=True):
         test.update(row, drawn)
 

@@ -156,11 +156,13 @@ class Engine:
         votes, sums = self._backend.tally()
         return Tally(votes.reshape(len(inputs), segments, m), sums)
 
-    def votes(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0) -> IntArray:
+    def votes(
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, **options: Any
+    ) -> IntArray:
         """Return the votes ``[inputs, m]`` of draws ``start, ..., start + n - 1`` of every input.
 
-        The noise is a function of (seed, id, stream) and the index of the draw, so votes of ``n`` draws and of the next
-        ``n`` add up to those of ``2 n``.
+        Options are those of ``draw``. The noise is a function of (seed, id, stream) and the index of the draw, so votes
+        of ``n`` draws and of the next ``n`` add up to those of ``2 n``.
 
         >>> def sign(batch):  # class 1 where the mean is above zero
         ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
@@ -170,14 +172,15 @@ class Engine:
         array([[257, 743]])
         """
         n, start = check_whole("n", n, 1), check_whole("start", start, 0)
-        return self.draw(x, ids, stream, [Request(i, start, start + n) for i in range(len(ids))]).counts[:, 0]
+        requests = [Request(i, start, start + n) for i in range(len(ids))]
+        return self.draw(x, ids, stream, requests, **options).counts[:, 0]
 
-    def scores(self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap) -> FloatArray:
-        """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of draws ``0, ..., n - 1``."""
-        n = check_whole("n", n, 1)
+    def scores(
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0, **options: Any
+    ) -> FloatArray:
+        """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of the same draws as in ``votes``."""
         rows: list[Float32Array] = []
-        requests = [Request(i, 0, n) for i in range(len(ids))]
-        self.draw(x, ids, stream, requests, keep=KeptScores(make), sink=rows.append)
+        self.votes(x, ids, stream, n, start, keep=KeptScores(make), sink=rows.append, **options)
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from buckler.sampling.backend import KeptScores
-from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.noise import content_id
@@ -119,17 +117,9 @@ class Probe:
             noise="philox",
             workers=threads,
         )
-        requests = [Request(i, 0, DRAWS) for i in range(len(self.ids))]
-        heard: list[Float32Array] = []
         with engine.session():
-            for _ in range(times):
-                rows: list[Float32Array] = []
-                # Selection draws like any other; they decide nothing here.
-                engine.draw(self.x, self.ids, "selection", requests, keep=KeptScores(_as_it_is), sink=rows.append)
-                heard.append(np.concatenate(rows).astype(np.float32))
+            # Selection draws like any other; they decide nothing here.
+            asked = [engine.scores(self.x, self.ids, "selection", DRAWS, lambda logits: logits) for _ in range(times)]
+        heard = [rows.reshape(-1, self.num_classes).astype(np.float32) for rows in asked]
         inputs = {name: content_id(row) for name, row in zip(self.ids, self.x, strict=True)}
         return Answers(inputs, heard[0], all(np.array_equal(heard[0], again) for again in heard[1:]))
-
-
-def _as_it_is(logits: Any) -> Any:
-    return logits
