@@ -24,7 +24,10 @@ def sentence(claim: Any) -> str:
     if claim.predicted is None and exact:
         return f"{claim.id}: abstained; exact, without error probability, {basis} gives no radius above 0{beside})"
     if claim.predicted is None:
-        return f"{claim.id}: abstained at {level} {claim.alpha:g} {basis} not shown to be positive{beside})"
+        # Under a law of whole pixels a positive margin may be too small for the first of them.
+        few = f"at least {rounded_down(claim.margin, 4)}, too little for any radius"
+        shown = few if claim.margin > 0.0 else "not shown to be positive"
+        return f"{claim.id}: abstained at {level} {claim.alpha:g} {basis} {shown}{beside})"
     within = (
         f"{claim.id}: the smoothed classifier predicts class {claim.predicted} everywhere within {law.norm} distance "
         f"{rounded_down(claim.radius, 4)} {law.units}"

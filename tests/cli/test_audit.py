@@ -124,6 +124,7 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["nothing"], "method must be one of"),
         (["no.such.module:f"], "cannot be imported"),
         (["bounds_for_audit:absent"], "has no function 'absent'"),
+        (["bounds_for_audit.py:absent"], "must name a module, bounds_for_audit:absent, not its file"),
         (["bounds_for_audit:number"], "has no function 'number'"),
         (["bounds_for_audit:broken"], "failed: ZeroDivisionError"),
         (["bounds_for_audit:short"], "one an outcome"),

@@ -7,6 +7,7 @@ from math import comb, exp, lgamma
 import numpy as np
 import pytest
 
+import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
 from buckler.laws import Ablation, named
@@ -112,3 +113,13 @@ def test_the_unit_is_a_fourth_of_the_largest_radius_and_one_at_the_least() -> No
         law = Ablation(keep, pixels)
         assert law.unit == max(1.0, float(int(law.radius(1.0, "l0") + 1.0) // 4))
     assert (Ablation(2, 9).unit, Ablation(10, 1024).unit > 1.0) == (1.0, True)
+
+
+def test_an_abstention_says_that_its_margin_is_too_small_for_a_pixel() -> None:
+    made = buckler.certify_counts([1000, 0], law=Ablation(keep=60, pixels=64), label=0, dimension=64)
+    assert made.abstained
+    assert made.margin > 0.9
+    assert "probability margin at least 0.98" in str(made)
+    assert "too little for any radius" in str(made)
+    none = buckler.certify_counts([500, 500], law=Ablation(keep=60, pixels=64), label=0, dimension=64)
+    assert "probability margin not shown to be positive" in str(none)

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.svm import LinearSVC
 from torch import nn
 
-from buckler.errors import InvalidInput
+from buckler.errors import ClassifierError, InvalidInput
 from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import Normalized, as_classifier
 from buckler.sampling.models import call_factory, load_weights, resolve_model
@@ -293,6 +293,33 @@ def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for bad in ("my_models_here:nothing", "no_such_module_here:f", "nonsense", "a b:c", "resnet1:x", ":", ""):
         with pytest.raises(InvalidInput, match="model"):
             resolve_model(bad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_a_module_of_other_weights_runs_as_it_is(dtype: torch.dtype) -> None:
+    module = torch.nn.Linear(3, 2)
+    with torch.no_grad():
+        module.weight.copy_(torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+        module.bias.zero_()
+    module.to(dtype)
+    seen: list[torch.dtype] = []
+    module.register_forward_hook(lambda _, given, __: seen.append(given[0].dtype))
+    votes = draw_counts(as_classifier(module), np.full((3, 3), [9.0, 0.0, 0.0], dtype=np.float32), **DRAW)
+    assert votes.tolist() == [[DRAW["n"], 0]] * 3
+    assert set(seen) == {dtype}
+
+
+def test_a_callable_around_a_module_may_return_a_tensor_with_its_gradient() -> None:
+    module = network().eval()
+    around = as_classifier(lambda batch: module(torch.as_tensor(batch)), num_classes=3)
+    assert (draw_counts(around, X, **DRAW) == draw_counts(as_classifier(module), X, **DRAW)).all()
+    with pytest.raises(ClassifierError, match="given a NumPy array; a torch module can be given as it is"):
+        draw_counts(as_classifier(module.forward, num_classes=3), X, **DRAW)
+
+
+def test_a_class_in_the_place_of_a_model_is_named() -> None:
+    with pytest.raises(InvalidInput, match=r"model must be one of its class, as Linear\(\.\.\.\) makes it"):
+        as_classifier(torch.nn.Linear, num_classes=2)
 
 
 @pytest.mark.parametrize("change", [{"num_classes": 1}, {"dtype": "int8"}, {"device": "abacus"}, {"device": "cuda:99"}])

@@ -123,7 +123,7 @@ def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
         print_whole(console, accuracy_table([certified_accuracy(certificates, labels, radii)]), title)
     median = rounded_down(float(np.median([c.radius for c in certificates])))
     console.print(
-        f"{len(certificates)} inputs, {abstained} abstentions, median radius {median} "
+        f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
         f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})",
         soft_wrap=True,
     )

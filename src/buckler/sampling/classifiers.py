@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_whole, show
+from buckler.sampling.values import on_host
 from buckler.types import AnyArray
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -62,8 +63,12 @@ class CallableClassifier(OnHost):
         self._call = call
 
     def __call__(self, batch: AnyArray, /) -> Any:
-        """Return what the callable returns."""
-        return self._call(batch)
+        """Return what the callable returns, of a tensor its values."""
+        try:
+            return on_host(self._call(batch))
+        except (AttributeError, TypeError) as problem:
+            said = f"{problem} (it is given a NumPy array; a torch module can be given as it is)"
+            raise TypeError(said) from problem
 
 
 class EstimatorClassifier(OnHost):
@@ -139,6 +144,8 @@ def as_classifier(
     check_choice("dtype", dtype, get_args(Dtype))
     if num_classes is not None:
         num_classes = check_whole("num_classes", num_classes, 2)
+    if isinstance(model, type):
+        raise InvalidInput(f"model must be one of its class, as {model.__name__}(...) makes it; got the class itself")
     if is_module(model):
         from buckler.sampling.modules import TorchClassifier
 

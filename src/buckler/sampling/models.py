@@ -180,6 +180,8 @@ def _find(name: str, what: str) -> Any:
     module, colon, thing = name.partition(":")
     if not colon or not thing.isidentifier() or not all(part.isidentifier() for part in module.split(".")):
         raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
+    if module.endswith(".py") and Path(module).is_file():
+        raise InvalidInput(f"{what} must name a module, {module[:-3]}:{thing}, not its file; got {show(name)}")
     with told_in_a_line(f"{what} {name} cannot be imported"):
         return getattr(importlib.import_module(module), thing, None)
 

@@ -80,7 +80,9 @@ class TorchClassifier:
         self.device = str(there)
         self.compiled = compile
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        self._input = self._dtype if convert else torch.float32
+        # Weights of one other type, float64 say, are run as they are: noisy inputs are turned into that type.
+        weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
+        self._input = weights.pop() if len(weights) == 1 else torch.float32
         self._call: Any = None if compile else module
         self.files: Mapping[str, str] = {}
         # What parts of it are told of the noise (``denoised``), which must be the noise that is drawn.

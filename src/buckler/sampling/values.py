@@ -42,13 +42,13 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
 
 
 def on_host(x: Any) -> Any:
-    """Return torch tensors without their gradient and on the host, whatever their float type; others as they are."""
+    """Return torch tensors as arrays, without their gradient and whatever their float type; others as they are."""
     if isinstance(x, (list, tuple)) and x and hasattr(x[0], "detach"):
         return [np.asarray(on_host(one)) for one in x]
     if not hasattr(x, "detach"):
         return x
     tensor = x.detach().cpu()
-    return tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
 def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law | None = None) -> Float32Array:

@@ -318,7 +318,7 @@
     const parts = sums.filter(([number]) => number).map(([number, words]) => `${count(number)} ${words}`).join(", ");
     byId("histogram-words").textContent =
       `${count(certified)} of ${count(one.inputs)} inputs are certified${parts ? ` (${parts})` : ""}; ` +
-      `${count(one.abstained)} abstentions have no radius and are not drawn.`;
+      `abstentions (${count(one.abstained)}) have no radius and are not drawn.`;
     histogramView.then((view) => view.data("histogram", barRows(one)).runAsync());
     state.all = rowsOf(state.series);
     select();
