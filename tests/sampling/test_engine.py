@@ -230,7 +230,7 @@ def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
     assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
 
 
-def test_memory_that_runs_out_while_a_block_is_drawn_leaves_no_noise_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_runs_out_in_a_block_leaves_no_noise_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch that is drawn again may begin in the block before, which must be that block's own."""
     drawn: list[int] = []
 
