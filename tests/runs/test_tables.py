@@ -266,3 +266,12 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
     pq.write_table(pq.read_table(path).replace_schema_metadata({ORIGIN: b"[]"}), path)
     with pytest.raises(InvalidInput, match="no record"):
         read_refutations(path)
+
+
+def test_a_cell_of_one_input_knows_its_run(tmp_path: Path) -> None:
+    certificate = buckler.certify_counts([90, 10], sigma=0.5, label=0)
+    table = sweeps.SweepTable(tmp_path / "s.parquet")
+    table.put("one", [certificate], None, run="a hash", folder="run", certified_class="label")
+    table.save({})
+    for found in (table, sweeps.SweepTable(tmp_path / "s.parquet")):
+        assert (found.drawn("one"), found.drawn("two"), found.rows("one"), found.rows("two")) == ("a hash", None, 1, 0)
