@@ -19,7 +19,7 @@ from buckler.bounds.margin_curve import log_excess
 from buckler.bounds.orderings import DEFAULT, LikelihoodRatio
 from buckler.bounds.trinomial import log_pmf, make_region, region_probability
 from buckler.errors import InvalidInput
-from buckler.types import FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 from tests.balls import margin_curve_point
 from tests.bounds.test_trinomial import ball_probability
 
@@ -417,3 +417,11 @@ def test_a_region_without_its_outcome_is_an_error() -> None:
         with pytest.raises(ArithmeticError, match="does not hold that outcome"):
             buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short(c))
     assert buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short([5, 6, 8])) < 1.0
+
+
+@pytest.mark.parametrize("wrong", [[0.5, -0.1], [0.5, 1.0], [-1e-9, 0.0], [0.5], 0.5, [[0.5, 0.5]]])
+def test_each_outcome_has_a_uniform_draw_of_its_own_below_one(wrong: ArrayLike) -> None:
+    """One bad draw among good ones is refused too: above one the level would not hold."""
+    with pytest.raises(InvalidInput, match="one draw in"):
+        exact_margin_lower([9, 8], [0, 1], 10, 0.05, "quantile", wrong)
+    assert np.isfinite(exact_margin_lower([9, 8], [0, 1], 10, 0.05, "quantile", [0.0, 0.99])).all()
