@@ -1,5 +1,6 @@
 """``Smoothed.refute``: from a certificate or a class to a refutation, and what it refuses."""
 
+import sys
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,9 @@ def test_an_input_that_comes_again_is_refuted_by_its_own_certificate() -> None:
     assert len(smoothed.refute_many(twice, certificates=made, attack=QUICK, max_n=200, progress=False)) == 2
 
 
-def test_a_model_without_gradients_is_refused_by_name() -> None:
+def test_a_model_without_gradients_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "buckler.evaluate.attacks")
+    monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
     smoothed = Smoothed(lambda batch: np.stack([-batch.sum(1), batch.sum(1)], axis=1), 0.5, num_classes=2)
     with pytest.raises(InvalidInput, match="torch module"):
         smoothed.refute(X, label=1)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from buckler.errors import InvalidInput
+from buckler.errors import InvalidInput, show
 from buckler.many import Inputs
 from buckler.records import Certificate
 from buckler.refutations import Refutation
@@ -38,6 +38,8 @@ def refute_each(
     tell: Show,
 ) -> list[Refutation]:
     """Return the refutation of each input; on an interrupt, of the first groups."""
+    if inputs.engine.classifier.backend != "torch":  # which may not even be installed
+        raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(inputs.engine.classifier)}")
     from buckler.evaluate.attacks import Attack
     from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
     from buckler.sampling.gradients import Attacked
