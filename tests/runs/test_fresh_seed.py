@@ -1,5 +1,6 @@
 """A seed from the operating system: drawn after the model is there, recorded, gone on with, and not to be given."""
 
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import buckler
 from buckler.runs.decide import decide
 from buckler.runs.opening import open_run
+from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.target import Target
@@ -52,6 +54,20 @@ def test_it_is_drawn_after_the_model_and_recorded(settings: dict[str, Any], tmp_
         assert sample(again.spec, again.executor, again.dataset, folder).samples == 0
     with open_run(settings, out=tmp_path / "another") as other:
         assert other.spec.seed == 22
+
+
+def test_what_a_report_says_makes_the_same_draws_again(settings: dict[str, Any], tmp_path: Path) -> None:
+    for folder in ("run", "again"):
+        with open_run(settings, out=tmp_path / folder) as run:
+            sample(run.spec, run.executor, run.dataset, tmp_path / folder)
+        found = read_result(tmp_path / folder, CertifyOptions())
+        assert found.spec_toml is not None
+        settings = tomllib.loads(found.spec_toml)
+    first, second = (open_evidence(tmp_path / folder) for folder in ("run", "again"))
+    assert (first.spec.seed, second.spec.seed) == (11, 11)
+    assert first.spec.fresh_seed
+    assert not second.spec.fresh_seed
+    assert first.digest() == second.digest()
 
 
 def test_decisions_go_on_with_it(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import contents_hash, found_again
 from buckler.runs.own import method_named
 from buckler.runs.provenance import drawn_from, who_decided, who_drew
-from buckler.runs.spec import from_dict
+from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
 from buckler.runs.store.decisions import read_decisions, read_drawings
 from buckler.runs.store.evidence import open_evidence
@@ -66,7 +66,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         contents=made.contents,
         contents_hash=None,
         spec=evidence.spec.as_dict(),
-        spec_toml=evidence.spec.to_toml(),
+        spec_toml=_again(evidence.spec),
         origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
         environment=drawn.facts(),
         caution=drawn.sentence(),
@@ -101,7 +101,7 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         contents=contents,
         contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
         spec=spec if isinstance(spec, dict) else None,
-        spec_toml=from_dict(spec).to_toml() if isinstance(spec, dict) else None,
+        spec_toml=_again(from_dict(spec)) if isinstance(spec, dict) else None,
         origins={key: str(owner[key]) for key in ("classifier", "data", "spec") if isinstance(owner.get(key), str)},
         environment={} if drawn is None else drawn.facts(),
         caution="" if drawn is None else drawn.sentence(),
@@ -115,6 +115,11 @@ def _votes_of(decisions: Sequence[Decided]) -> TopVotes:
     rows = [sorted(decided.votes, key=lambda pair: (-pair[1], pair[0]))[:SHOWN_CLASSES] for decided in decisions]
     table = np.array([[*row, *[(0, 0)] * (SHOWN_CLASSES - len(row))] for row in rows], dtype=np.int64)
     return TopVotes(table[..., 0], table[..., 1], np.array([decided.certificate.n for decided in decisions]))
+
+
+def _again(spec: RunSpec) -> str:
+    """Return a specification with which a command makes the same draws: a fresh seed is a number by now."""
+    return replace(spec, fresh_seed=False).to_toml()
 
 
 def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
