@@ -11,6 +11,7 @@ import buckler
 from buckler.cli.app import run
 from buckler.errors import InvalidInput
 from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, law_of
+from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.evidence import open_evidence
 
@@ -55,9 +56,13 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
     assert first["radius"] == made[0].radius == law.radius(made[0].margin, law.norm) > 0.0
     assert {c.alpha for c in made} == ({0.0} if law.total else {0.001})
     assert law_of(None, text) == law
-    assert run(["certify", "run", "--tsv", "log.tsv"]) == 2
-    assert f"a log is of l2 radii; got {law.norm} ones under {law.describe()}" in capsys.readouterr().err
-    assert not (here / "log.tsv").exists()
+    with pytest.raises(InvalidInput, match=f"a log is of l2 radii; got {law.norm} ones"):
+        write_log(here / "log.tsv", made, [0] * len(made))
+    deciding = ["decide", *FROM, "--law", text, "--radii", "0.01", "--max-n", "300"]
+    for command in (["certify", "run"], deciding)[: 1 if law.total else 2]:
+        assert run([*command, "--out", "none.parquet", "--tsv", "log.tsv"]) == 2
+        assert f"--tsv is for l2 radii; got {law.norm} ones under {law.describe()}" in capsys.readouterr().err
+        assert not {here / "log.tsv", here / "none.parquet"} & set(here.iterdir())
     assert run(["sweep", "run", "--out", "s.parquet", "--plots", "figures"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert f"radius r ({law.norm}), law {text}, n" in shown

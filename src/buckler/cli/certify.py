@@ -23,7 +23,7 @@ from buckler.runs.provenance import who_drew
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.types import MarginKind, SimplexMap
+from buckler.types import Law, MarginKind, SimplexMap
 from buckler.waiting import bar
 
 
@@ -71,6 +71,7 @@ def certify(
             map=cast(SimplexMap | None, map),
             temperature=temperature,
         )
+    check_tsv(tsv, evidence.spec.noise_law, labels)
     drawn = who_drew(evidence)
     if out is not None:
         contents = contents_hash(
@@ -85,7 +86,6 @@ def certify(
         write_certificates(out, certificates, origin, labels)
     if drawn.sentence() and not quiet:
         print(f"buckler: {drawn.sentence()}", file=sys.stderr)
-    check_tsv(tsv, labels)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
     if not evidence.complete and not quiet:
@@ -97,10 +97,12 @@ def certify(
         _show(certificates, labels, evidence.spec)
 
 
-def check_tsv(path: Path | None, labels: Any) -> None:
-    """Refuse --tsv where there are no labels, which such a log must have."""
+def check_tsv(path: Path | None, law: Law, labels: Any) -> None:
+    """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
     if path is not None and labels is None:
         raise InvalidInput("--tsv needs labels, and this data has none")
+    if path is not None and law.norm != "l2":
+        raise InvalidInput(f"--tsv is for l2 radii; got {law.norm} ones under {law.describe()}")
 
 
 def as_line(certificate: Certificate) -> dict[str, Any]:

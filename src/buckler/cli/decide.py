@@ -100,7 +100,7 @@ def decide(
         try:
             where = Where(executor, address, workers, gpus_per_worker, any_environment)
             with open_run(settings, where, out) as run, _bar(len(run.dataset), quiet or as_json) as show:
-                check_tsv(tsv, run.dataset.labels)
+                check_tsv(tsv, run.spec.noise_law, run.dataset.labels)
 
                 def progress(decided: int, drawn: int) -> None:
                     nonlocal kept
