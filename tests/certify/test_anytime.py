@@ -1,10 +1,11 @@
 """AnytimeTest: its loop, its batches, its certificate, and that classes and batches are treated alike."""
 
 import dataclasses
+import itertools
 import math
-import sys
-from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Event, Lock, Semaphore
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.types import ArrayLike, IntArray
+from tests.interrupting import interrupted
 
 
 class One:
@@ -255,9 +257,23 @@ def test_no_rung_is_skipped() -> None:
     assert blocked.test.decided(0, "x").certified_at == ()
 
 
+class Door:
+    """A lock that tells when somebody comes to it."""
+
+    def __init__(self) -> None:
+        self.lock, self.knocks = Lock(), Semaphore(0)
+
+    def __enter__(self) -> None:
+        self.knocks.release()
+        self.lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.lock.release()
+
+
 def test_what_is_asked_while_votes_come_in_is_of_before_or_after(monkeypatch: pytest.MonkeyPatch) -> None:
     """Votes that are added and a rung that is passed, but not yet written down, are nobody's to see."""
-    inside, go_on, climb = Event(), Event(), AnytimeTest._climb
+    inside, go_on, climb, door = Event(), Event(), AnytimeTest._climb, Door()
 
     def slowly(self: AnytimeTest, where: IntArray) -> None:
         inside.set()
@@ -268,46 +284,27 @@ def test_what_is_asked_while_votes_come_in_is_of_before_or_after(monkeypatch: py
     test.update([5, 0, 0])
     before = test.test.decided(0, "x")
     monkeypatch.setattr(AnytimeTest, "_climb", slowly)
+    monkeypatch.setattr(test.test, "_whole", door)
     with ThreadPoolExecutor(2) as threads:
         update = threads.submit(test.update, [40, 0, 0])
+        assert door.knocks.acquire(timeout=60)
         assert inside.wait(60)
         asked = threads.submit(test.test.decided, 0, "x")
-        early = wait([asked], timeout=0.5).done
+        knocked = door.knocks.acquire(timeout=60)
         go_on.set()
         update.result(60)
         after = test.test.decided(0, "x")
-        assert asked.result(60) == (before if early else after)
+        assert asked.result(60) == after
+    assert knocked
     assert (len(before.certified_at), len(after.certified_at)) == (1, 2)
-
-
-def interrupted(test: One, votes: list[int], line: int) -> bool:
-    """Hand over votes with an interrupt before the given line that ``_climb`` runs; return whether it came."""
-    left, before = line, sys.gettrace()
-
-    def trace(frame: Any, event: str, _: Any) -> Any:
-        nonlocal left
-        if frame.f_code is not AnytimeTest._climb.__code__:
-            return None
-        left -= event == "line"
-        if left == 0:
-            raise KeyboardInterrupt
-        return trace
-
-    sys.settrace(trace)
-    try:
-        test.test.update([0], [votes])
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def test_an_interrupt_anywhere_in_an_update_certifies_nothing_more_in_what_goes_on_from_there() -> None:
     """A rung that was passed, beside the classes that were overcome at it, would pass the next rung without a look."""
-    line = 1
-    while interrupted(test := One(target=(1e-9, 1.0)), [60, 6, 0], line):
-        line += 1
+    for line in itertools.count(1):
+        test = One(target=(1e-9, 1.0))
+        if not interrupted(partial(test.update, [60, 6, 0]), AnytimeTest._climb, line):
+            break
         after = One(target=(1e-9, 1.0)).test
         after.restore(0, test.test.decided(0, "x"))
         assert len(after.decided(0, "x").certified_at) <= 1

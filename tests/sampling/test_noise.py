@@ -1,5 +1,7 @@
 """Noise is a function of its address: not of the batch size, the order or the worker."""
 
+from functools import partial
+from itertools import count
 from typing import get_args
 
 import numpy as np
@@ -21,6 +23,7 @@ from buckler.sampling.noise import (
     seed_of,
 )
 from buckler.types import AnyArray
+from tests.interrupting import interrupted
 
 SHAPE = (3, 2)
 REQUESTS = [Request(0, 0, 1000), Request(1, 0, 1000), Request(2, 300, 500)]
@@ -81,6 +84,22 @@ def test_addresses_lead_to_the_same_noise_for_ever() -> None:
     assert gaussian(address, 2, (2,)).tobytes().hex() == "0a2602bf1c34913e977dd4bf6ddd73bf"
     assert content_id([[0.5, 1.0]]) == "x-7b53d751fb8486bd0183"
     assert (NOISE_BLOCK, LARGEST_SEED) == (128, 2**53)
+
+
+def test_an_interrupt_anywhere_leaves_no_noise_of_another_draw() -> None:
+    """A generator that has gone on, for a block that is thought to stand where it stood, would give a later row."""
+    a, b, c = (Address(1, name, "estimation") for name in "abc")
+    rows = np.empty((4, *SHAPE), dtype=np.float32)
+    for before, address, low in ((a, a, 4), (a, a, 7), (a, a, 0), (a, b, 0), (c, b, 2)):
+        for line in count(1):
+            noise = PhiloxNoise()
+            noise.fill(rows, before, 0)
+            if not interrupted(partial(noise.fill, rows, address, low), PhiloxNoise.fill, line):
+                break
+            for again, start in ((before, 4), (address, low)):
+                noise.fill(rows, again, start)
+                assert (rows == gaussian(again, 4, SHAPE, start)).all()
+        assert line > 5
 
 
 def test_rows_that_are_passed_over_are_drawn_all_the_same() -> None:

@@ -119,13 +119,15 @@ class PhiloxNoise:
 
     def fill(self, out: Float32Array, address: Address, low: int) -> None:
         """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
-        if address != self._open or low < self._position:
+        goes_on = address == self._open and low >= self._position
+        self._open = None  # until all is drawn: after an interrupt here the block is begun anew
+        if not goes_on:
             self._start(address)
-            self._open, self._position = address, 0
+            self._position = 0
         if low > self._position:
             self._generator.standard_normal((low - self._position, *out.shape[1:]), dtype=np.float32)
         self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
-        self._position = low + out.shape[0]
+        self._open, self._position = address, low + out.shape[0]
 
     def words(self, address: Address, rows: int, count: int, low: int) -> WordArray:
         """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
