@@ -176,6 +176,9 @@ def test_votes_bear_out_a_refutation_or_not() -> None:
     assert votes_refute(PairTest(2.0, 1, 100, 90, 10, refuted=True), 1e-3)
     assert not votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=True), 1e-3)
     assert votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=False), 1e-3)
+    # P(Bin(100, 1/2) >= 66) = 8.9e-4, less than alpha but not than the exam's half; of 67, 4.4e-4.
+    assert not votes_refute(PairTest(2.0, 1, 100, 66, 34, refuted=True), 1e-3)
+    assert votes_refute(PairTest(2.0, 1, 100, 67, 33, refuted=True), 1e-3)
 
 
 WON, LOST = PairTest(2.0, 1, 100, 90, 10, refuted=True), PairTest(1.5, 1, 100, 50, 50, refuted=False)

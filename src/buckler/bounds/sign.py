@@ -8,6 +8,7 @@ class do not count.
 import numpy as np
 from scipy.special import betainc
 
+from buckler.bounds.binomial import SLACK
 from buckler.errors import InvalidInput, check_whole_array
 from buckler.types import ArrayLike, FloatArray
 
@@ -59,5 +60,6 @@ def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     [2.01e-04 1.00e+00]
     """
     x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
-    tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + 1e-9)
+    # Never 0, which no tail is: SciPy's may underflow.
+    tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + SLACK)
     return np.asarray(np.where(x > 0, np.clip(tail, 1e-300, 1.0), 1.0), dtype=np.float64)

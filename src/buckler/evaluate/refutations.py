@@ -19,7 +19,7 @@ from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.laws.grid import GridGaussian
 from buckler.records import Claim
 from buckler.refutations import PairTest, Refutation
-from buckler.types import AnyArray, BoolArray, FloatArray, IntArray, Law
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack, Search
@@ -54,18 +54,18 @@ HOPEFUL = 2.5
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
     """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
-    any_time = log_wealth_of_votes(test.wins, test.losses) >= -np.log(check_alpha(alpha))
-    return not test.refuted or bool(any_time) or bool(tail_of_votes(test.wins, test.losses) <= alpha)
+    # The last draw is not on record, so any may have been: what was refuted passes.
+    return not test.refuted or bool(pairs_refuted(test.wins, test.losses, True, check_alpha(alpha)))
 
 
-def pairs_refuted(wins: IntArray, losses: IntArray, last: BoolArray, alpha: float) -> BoolArray:
+def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: float) -> BoolArray:
     """Return which pairs are refuted by their votes: at any draw, or by an exam at the last, fixed beforehand.
 
     **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
     is for the any-time test and half for the exam (T17, T21).
     """
     share = split(alpha, 2)
-    exam = last & (tail_of_votes(wins, losses) <= share)
+    exam = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
     return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | exam, dtype=np.bool_)
 
 
