@@ -30,10 +30,6 @@ class SweepTable:
         self._path = path
         self._cells: dict[str, pa.Table] = _read(path) if path.exists() else {}
 
-    def rows(self, cell: str) -> int:
-        """Return how many inputs a cell has so far."""
-        return self._cells[cell].num_rows if cell in self._cells else 0
-
     def drawn(self, cell: str) -> str | None:
         """Return the hash of what a cell was certified from, or None if there is none."""
         return str(self._cells[cell]["run"][0]) if cell in self._cells else None
