@@ -17,8 +17,8 @@ export OMP_NUM_THREADS ?= 1
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits data; writes demo/
-	$(BIN)/buckler demo --out demo
+demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits data; writes demo/ (with VENV=.venv-x: demo-x/)
+	$(BIN)/buckler demo --out demo$(patsubst .venv%,%,$(filter .venv%,$(VENV)))
 
 test: lint types pytest  ## install the development parts, then linter, formatter's check, type checker and the whole test suite
 
@@ -70,7 +70,7 @@ dist: $(VENV)/.dist  ## build wheel and source archive into dist/, and check the
 	$(BIN)/check-wheel-contents dist/*.whl
 
 clean:  ## remove the environments and everything generated
-	rm -rf .venv .venv-* demo dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-* demo demo-* dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -55,7 +55,7 @@ def admit(root: Path, known: list[dict[str, Any]], asked: Identity, allowed: All
         changes = difference(known[0]["environment"], asked.environment)
         raise StoreError(
             f"{str(root)!r} was begun in another environment: {changes}; "
-            "draws would not be the same bytes (any_environment goes on all the same)"
+            "draws would not be the same bytes; use another folder (any_environment goes on all the same)"
         )
     nearest, apart, where = _nearest(known, asked)
     new = {**asked.as_dict(), **({} if nearest is None else {"difference": apart, "at_input": where})}
