@@ -37,7 +37,12 @@ class WeightAverage:
 
     @torch.no_grad()
     def copy_to(self, network: nn.Module) -> None:
-        """Put the average in place of the network's weights; its batch statistics no longer fit then."""
+        """Put the average in place of the network's weights; its batch statistics no longer fit then.
+
+        Where the training was too short for an update, the network keeps its own.
+        """
+        if self.updates == 0:
+            return
         for name, value in network.named_parameters():
             value.copy_(self.values[name])
 
