@@ -384,6 +384,7 @@ TABLE: dict[str, dict[str, Row]] = {
             refused=("--classifier clean.safetensors", f"={DENOISER} --classifier nowhere.safetensors"),
         ),
         "--recognition": Row("--recognition 0", "call:train", base=DENOISER, refused=("--recognition 0",)),
+        "--consistency": Row("--consistency 10", "call:train", base=DENOISER, refused=("--consistency 10",)),
         "--epochs": Row("--epochs 3", "call:train"),
         "--batch-size": Row("--batch-size 32", "call:train"),
         "--lr": Row("--lr 0.1", "call:train"),

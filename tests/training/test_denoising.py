@@ -61,7 +61,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def config(classifier: Path) -> TrainingConfig:
     return TrainingConfig(
         sigma=0.5, smallest_sigma=0.2, architecture="unet", classifier=checksum(classifier), recognition=0.1,
-        epochs=2, batch_size=64, learning_rate=0.005, weight_decay=0.01, flip=False, device="cpu",
+        epochs=2, batch_size=32, learning_rate=0.005, weight_decay=0.01, flip=False, device="cpu",
     )  # fmt: skip
 
 
@@ -133,6 +133,40 @@ def test_the_classifier_judges(few: Images, classifier: Path) -> None:
     torch.testing.assert_close(both, alone + 2.0 * entropy)
 
 
+def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, classifier: Path) -> None:
+    x, y = torch.from_numpy(few.x_test), torch.from_numpy(few.y_test)
+    judge = load_network(classifier)
+    task = Denoise(0.2, 0.5, judge, 2.0, consistency=10.0)
+    noisy, sigma = task.inputs(x, torch.Generator().manual_seed(0))
+    assert len(noisy) == len(sigma) == 2 * len(x)
+    torch.testing.assert_close(sigma[: len(x)], sigma[len(x) :], rtol=0.0, atol=0.0)
+    clean = x.permute(0, 3, 1, 2) / 255.0
+    noise = (noisy - torch.cat([clean, clean])) / sigma[:, None, None, None]
+    assert float(noise.std()) == pytest.approx(1.0, abs=0.02)
+    one, other = (part.flatten().numpy() for part in noise.chunk(2))
+    assert abs(np.corrcoef(one, other)[0, 1]) < 5.0 / np.sqrt(one.size)  # two draws, not one twice
+    with torch.no_grad():
+        found = float(task.loss(lambda x, _: x, (noisy, sigma), x, y))
+        p, q = judge(noisy).softmax(dim=1).double().chunk(2)
+        entropy = torch.nn.functional.cross_entropy(judge(noisy), torch.cat([y, y]))
+    mean = (p + q) / 2.0
+    divergence = 0.5 * ((mean * (mean / p).log()).sum(dim=1) + (mean * (mean / q).log()).sum(dim=1))
+    spread = -(mean * mean.log()).sum(dim=1)
+    alone = float(noise.square().mean())
+    assert found == pytest.approx(alone + 2.0 * float(entropy + (10.0 * divergence + 0.5 * spread).mean()), rel=1e-4)
+
+
+def test_consistency_is_on_the_card_and_in_the_weights(
+    trained: Trained[DenoiserCard], config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path
+) -> None:
+    steady = train_denoiser(dataclasses.replace(config, consistency=10.0), few, classifier, tmp_path / "steady")
+    assert steady.card.sha256 != trained.card.sha256
+    assert " --recognition 0.1 --consistency 10 " in steady.card.command
+    assert "- consistency: 10.0\n" in page(steady.card)
+    assert "consistency times the\ndivergence" in page(steady.card)
+    assert "consistency" not in page(trained.card)
+
+
 def test_refuses(config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="architecture must be unet"):
         train_denoiser(TrainingConfig(sigma=0.25), few, classifier, tmp_path / "a")
@@ -193,6 +227,11 @@ def test_command_trains_it(few: Images, classifier: Path, tmp_path: Path, capfd:
     line += ["--denoiser", "--sigma", "0.5", "--smallest-sigma", "0.2", "--classifier", str(classifier)]
     assert run([*line, "--epochs", "1"]) == 0
     card = read_card(tmp_path / "few-denoiser.json")
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        start = TINY().first.weight
+    learned = load_denoiser(tmp_path / "few-denoiser.safetensors").first.weight
+    assert not torch.equal(learned, start.half().float())  # one step, too few for an average of the weights
     assert {"learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}.items() <= card.recipe.items()
     out, err = capfd.readouterr()
     assert out.strip() == str(tmp_path / "few-denoiser.safetensors")

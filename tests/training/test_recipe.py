@@ -42,6 +42,9 @@ def test_command_of_other_noise_and_of_a_denoiser() -> None:
         "buckler train cifar10 --data c.npz --sigma 1 --denoiser --smallest-sigma 0.1 --classifier clean.safetensors "
         "--recognition 0.1 --epochs 30 --batch-size 256 --lr 0.2 --weight-decay 0.0005 --flip --seed 0"
     )
+    steady = TrainingConfig(**DENOISER, consistency=10.0)
+    assert " --recognition 0.1 --consistency 10 --epochs" in steady.command("cifar10", None, "clean.safetensors")
+    assert steady.choices() == TrainingConfig(**DENOISER).choices() | {"consistency": 10.0}
     assert TrainingConfig(**DENOISER).choices().keys().isdisjoint({"momentum", "label_smoothing", "lam"})
     assert "recognition" not in TrainingConfig(sigma=0.25).choices()
 
@@ -72,6 +75,9 @@ def test_choices_leave_out_where_it_is_computed() -> None:
         (DENOISER | {"smallest_sigma": 1.0}, "smallest_sigma must lie between 0 and sigma"),
         (DENOISER | {"smallest_sigma": 0.0}, "smallest_sigma must lie between 0 and sigma"),
         (DENOISER | {"recognition": -0.1}, "recognition must be at least 0"),
+        ({"consistency": 1.0}, "consistency belongs to a denoiser with a recognition above 0"),
+        (DENOISER | {"recognition": 0.0, "consistency": 1.0}, "consistency belongs to a denoiser with a recognition"),
+        (DENOISER | {"consistency": 0.0}, "consistency must be above 0"),
         (DENOISER | {"label_smoothing": 0.1}, "label_smoothing belongs to a classifier"),
         (DENOISER | {"momentum": 0.8}, "momentum belongs to a classifier"),
         (DENOISER | {"lam": 2.5}, "sigma must be 0"),

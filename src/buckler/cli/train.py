@@ -58,6 +58,12 @@ def train(
     recognition: Annotated[
         float | None, option("Of a denoiser: weight of the classifier's loss.", f"{DENOISER['recognition']}")
     ] = None,
+    consistency: Annotated[
+        float | None,
+        option(
+            "Of a denoiser: see two draws of each image, and weight of what the classifier's answers differ by.", "none"
+        ),
+    ] = None,
     epochs: Annotated[int, option("Passes over the training images.")] = 30,
     batch_size: Annotated[int, option("Images in one step.")] = 256,
     lr: Annotated[
@@ -115,6 +121,7 @@ def train(
         "smallest_sigma": smallest_sigma,
         "classifier": None if classifier is None else checksum(classifier),
         "recognition": recognition,
+        "consistency": consistency,
         "learning_rate": lr,
         "weight_decay": weight_decay,
         "label_smoothing": label_smoothing,

@@ -58,6 +58,10 @@ by up to an eighth of their size and, with flip, mirrored at random. The loss is
 the noise, plus recognition times the cross entropy of the classifier, whose weights are left as they are. The weights
 are a running average over the last steps."""
 
+CONSISTENCY = """
+Each image is seen under two draws of noise, and the loss of the classifier has a further part: consistency times the
+divergence of its two answers from their mean, plus half the entropy of that mean (Jeong and Shin, NeurIPS 2020)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -173,7 +177,7 @@ class DenoiserCard(Card):
             "noise": f"Gaussian, sigma from {reach} (its logarithm uniform), drawn anew for every image in every epoch",
             "accuracies": "\n".join(rows),
             "classes": "",
-            "method": DENOISING,
+            "method": DENOISING + (CONSISTENCY if "consistency" in self.recipe else ""),
         }
 
 

@@ -53,7 +53,7 @@ def train_denoiser(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         unet = UNet()
-    task = Denoise(smallest, config.sigma, judge, recognition)
+    task = Denoise(smallest, config.sigma, judge, recognition, config.consistency)
     descent = fit(config, task, unet, images, out, resume=resume, progress=progress)
     network, device = descent.network.eval(), descent.device
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)

@@ -24,7 +24,8 @@ class TrainingConfig:
     The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise. A denoiser
     (architecture ``unet``) sees deviations from ``smallest_sigma`` to ``sigma`` and is judged, with the weight
     ``recognition``, by the classifier whose weights have the checksum ``classifier``: ``DENOISER``'s fields are for
-    denoisers alone, and all needed there.
+    denoisers alone, and all needed there. So is ``consistency``, which may be left out: the weight of what the
+    classifier's answers to two draws of noise on one image differ by, relative to its loss.
 
     ``flip`` mirrors half of the images, right for photographs and wrong for digits. ``device`` is ``auto``, ``cpu``,
     ``cuda`` or ``cuda:1``; ``compile`` is for CUDA devices only, and ``None`` means wherever that is possible.
@@ -36,6 +37,7 @@ class TrainingConfig:
     smallest_sigma: float | None = None
     classifier: str | None = None
     recognition: float | None = None
+    consistency: float | None = None
     epochs: int = 30
     batch_size: int = 256
     learning_rate: float = 0.2
@@ -67,6 +69,10 @@ class TrainingConfig:
             raise InvalidInput(f"smallest_sigma must lie between 0 and sigma; got {show(self.smallest_sigma)}")
         if self.recognition is not None and check_real("recognition", self.recognition) < 0.0:
             raise InvalidInput(f"recognition must be at least 0; got {show(self.recognition)}")
+        if self.consistency is not None and not self.recognition:
+            raise InvalidInput("consistency belongs to a denoiser with a recognition above 0")
+        if self.consistency is not None:
+            check_positive("consistency", self.consistency)
         check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 2)
         check_whole("seed", self.seed, 0, 2**32 - 1)
@@ -119,6 +125,7 @@ class TrainingConfig:
         if self.denoises:
             words += ["--denoiser", f"--smallest-sigma {self.smallest_sigma:g}", f"--classifier {classifier}"]
             words.append(f"--recognition {self.recognition:g}")
+            words += [] if self.consistency is None else [f"--consistency {self.consistency:g}"]
         else:
             words.append(f"--arch {self.architecture}")
         words += [f"--epochs {self.epochs}", f"--batch-size {self.batch_size}", f"--lr {self.learning_rate:g}"]
