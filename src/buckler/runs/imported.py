@@ -114,7 +114,7 @@ def import_log(
         if not log.origins and (found[0].n, found[0].sigma) != (n, sigma):
             raise InvalidInput(f"the log does not fit n {n:,} and sigma {sigma:g}, so no votes are written")
         write_evidence(log, found[0], out, source=path.name, n0=100 if n0 is None else n0)
-    return Imported(log, claim, alpha is not None or n is not None, tuple(found), out)
+    return Imported(log, claim, alpha is not None, tuple(found), out)
 
 
 def _how_badly(log: Log, alpha: float | None, n: int | None, sigma: float | None) -> str:
