@@ -104,7 +104,7 @@ def sweep(
     A cell that is there is kept, unless other draws are in its folder since or the method is a user's function, which
     may have been changed since. What is done is saved on the way and when interrupted.
     """
-    settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.run for t in tasks}}
+    settings = {"grid": grid.as_dict(), "runs": {str(t.evidence.root): t.drawn for t in tasks}}
     missing = [task for task in tasks if table.drawn(task.id) != task.drawn or task.own]
     saved = time.monotonic()
     try:
