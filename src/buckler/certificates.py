@@ -54,7 +54,9 @@ class Certificates(list[Certificate]):
         if isinstance(where, slice):
             return Certificates(super().__getitem__(where))
         if np.ndim(cast(Any, where)):
-            return Certificates(self[int(i)] for i in np.arange(len(self))[np.asarray(where)])
+            chosen: AnyArray = np.asarray(where)
+            # An empty list is of no type, and chooses nothing.
+            return Certificates(self[int(i)] for i in np.arange(len(self))[chosen if chosen.size else []])
         return super().__getitem__(cast(SupportsIndex, where))
 
     @property
