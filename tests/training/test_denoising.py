@@ -136,6 +136,8 @@ def test_the_classifier_judges(few: Images, classifier: Path) -> None:
 def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, classifier: Path) -> None:
     x, y = torch.from_numpy(few.x_test), torch.from_numpy(few.y_test)
     judge = load_network(classifier)
+    with torch.no_grad():
+        judge.classify.weight.mul_(100.0)  # answers that differ from draw to draw
     task = Denoise(0.2, 0.5, judge, 2.0, consistency=10.0)
     noisy, sigma = task.inputs(x, torch.Generator().manual_seed(0))
     assert len(noisy) == len(sigma) == 2 * len(x)
@@ -153,6 +155,7 @@ def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, cla
     divergence = 0.5 * ((mean * (mean / p).log()).sum(dim=1) + (mean * (mean / q).log()).sum(dim=1))
     spread = -(mean * mean.log()).sum(dim=1)
     alone = float(noise.square().mean())
+    assert float(divergence.mean()) > 0.01
     assert found == pytest.approx(alone + 2.0 * float(entropy + (10.0 * divergence + 0.5 * spread).mean()), rel=1e-4)
 
 

@@ -20,6 +20,9 @@ Forward = Callable[..., Tensor]
 BATCH = 500
 """Test images that are run at once."""
 
+ENTROPY = 0.5
+"""Weight of the entropy in ``disagreement``, as in the paper that it is from."""
+
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
     """Return uint8 images ``[batch, height, width, 3]`` shifted by up to an eighth of their size (4 pixels of 32).
@@ -146,15 +149,14 @@ def disagreement(first: Tensor, second: Tensor, weight: float) -> Tensor:
     """Return ``weight`` times the mean divergence of two answers from their mean, plus half the entropy of that mean.
 
     The answers are logits ``[batch, m]``, the divergence is Kullback and Leibler's, of the mean from each of the two
-    (Jeong and Shin, *Consistency regularization for certified robustness of smoothed classifiers*, NeurIPS 2020, who
-    take 10 for sigma 0.5, and this half).
+    (Jeong and Shin, *Consistency regularization for certified robustness of smoothed classifiers*, NeurIPS 2020).
     """
     logs = torch.stack([first, second]).float().log_softmax(dim=2)
     log_mean = logs.logsumexp(dim=0) - math.log(2.0)
     mean = log_mean.exp()
     divergence = (mean * (log_mean - logs.mean(dim=0))).sum(dim=1)
     entropy = -(mean * log_mean).sum(dim=1)
-    return (weight * divergence + 0.5 * entropy).mean()
+    return (weight * divergence + ENTROPY * entropy).mean()
 
 
 @torch.no_grad()
