@@ -17,7 +17,7 @@ from buckler.sampling.networks import load_network
 from buckler.sampling.unet import UNet
 from buckler.training.data import Images
 from buckler.training.descent import TrainingProgress, fit
-from buckler.training.devices import choose_device
+from buckler.training.devices import choose_device, may_compile
 from buckler.training.outcome import Trained, save_outcome
 from buckler.training.recipe import TrainingConfig
 from buckler.training.tasks import Classify, Denoise, accuracy_under
@@ -43,7 +43,8 @@ def train_denoiser(
     smallest, recognition = config.smallest_sigma, config.recognition
     if smallest is None or recognition is None or config.classifier is None:
         raise InvalidInput(f"architecture must be unet for a denoiser; got {config.architecture}")
-    judge = load_network(classifier).to(choose_device(config.device))
+    device = choose_device(config.device)
+    judge = load_network(classifier).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if checksum(classifier) != config.classifier:
         raise InvalidInput(f"classifier must be the file that the recipe names by its checksum; got {classifier}")
     if judge.classify.out_features != images.num_classes:
@@ -53,9 +54,11 @@ def train_denoiser(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         unet = UNet()
-    task = Denoise(smallest, config.sigma, judge, recognition, config.consistency)
+    # Half of the work of a step is the classifier's: without its own graph, it is bound by the time of launching.
+    seen = torch.compile(judge, mode="reduce-overhead") if may_compile(device, config.compile) else judge
+    task = Denoise(smallest, config.sigma, seen, recognition, config.consistency)
     descent = fit(config, task, unet, images, out, resume=resume, progress=progress)
-    network, device = descent.network.eval(), descent.device
+    network = descent.network.eval()
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
     accuracy = {}
     for sigma in sorted({config.sigma, *(s for s in MEASURED if smallest <= s <= config.sigma)}):

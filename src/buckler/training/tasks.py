@@ -113,7 +113,7 @@ class Denoise:
 
     smallest: float
     largest: float
-    classifier: nn.Module | None = None
+    classifier: Forward | None = None
     weight: float = 0.0
     consistency: float | None = None
 
