@@ -5,18 +5,21 @@
     python benchmarks/refute_device.py --model resnet110:models/cifar10-resnet110-sigma0.50.safetensors \
         --data cifar10_test500.npz --images 1 --n 200 --max-n 500 --attack decoupled:1:9:4
     python benchmarks/refute_device.py
+    python benchmarks/refute_device.py --draw refuted.npz --figure bracket.png
 
 The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:SEARCHES:STEPS:DRAWS, and
 may be given several times. Images are attacked ``--group`` at a time; after each group a line about all so far is
 printed, and the file of ``--out`` is written. Shown are the refuted radius over the certified one (median, quartiles,
 smallest; one that is not refuted counts as infinite), how many were, the search's noisy copies an image and its rate a
 second, and seconds an image by the clock: of the search alone, and of everything. Certifying and compiling are not
-counted. Without a model, a small untrained network and random images stand in: they run anywhere, and say nothing about
-a trained network.
+counted. ``--draw`` shows both sides that a file of ``--out`` holds, over the images up to the last one attacked: those
+that are not certified, or wrongly classified, among them. Without a model, a small untrained network and random images
+stand in: they run anywhere, and say nothing about a trained network.
 """
 
 import argparse
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,15 +28,17 @@ from torch import nn
 
 from buckler.certify.counts import certify_counts
 from buckler.evaluate.attacks import Attack
+from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import Refuting
 from buckler.laws.gaussian import Gaussian
 from buckler.records import Certificate
 from buckler.refutations import Refutation
+from buckler.results import Certified
 from buckler.runs.opening import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.gradients import Attacked
-from buckler.types import AnyArray, FloatArray
+from buckler.types import AnyArray, FloatArray, IntArray
 
 SELECTION = 100
 DEFAULT = Attack()
@@ -62,10 +67,17 @@ def main() -> None:
     parser.add_argument("--attack", action="append", help="NAME:SEARCHES:STEPS:DRAWS, NAME decoupled or pgd")
     parser.add_argument("--group", type=int, default=50, help="images attacked together")
     parser.add_argument("--out", help="write the radii of the first attack to this .npz file")
+    parser.add_argument("--draw", type=Path, help="attack nothing: draw what such a file holds")
+    parser.add_argument("--figure", type=Path, help="with --draw: the PNG, PDF or SVG file to draw to")
     options = parser.parse_args()
+    if (options.draw is None) != (options.figure is None):
+        parser.error("--draw and --figure belong together")
+    if options.draw is not None:
+        draw(options.draw, options.figure)
+        return
     if options.model is None:
         classifier, x = stand_in(4 * options.images)
-        measure(classifier, x, options.batch_size or 512, options)
+        measure(classifier, x, None, options.batch_size or 512, options)
         return
     cuda = options.device.startswith("cuda")
     settings: dict[str, Any] = {
@@ -76,25 +88,45 @@ def main() -> None:
     }  # fmt: skip
     with open_run(settings) as run:
         classifier = run.executor._classifier  # type: ignore[attr-defined]  # noqa: SLF001  (it runs in this process)
-        measure(classifier, run.dataset.load(0, len(run.dataset)), run.spec.batch_size, options)
+        images = run.dataset
+        measure(classifier, images.load(0, len(images)), images.labels, run.spec.batch_size, options)
 
 
-def certified(engine: Engine, x: AnyArray, options: argparse.Namespace) -> tuple[AnyArray, list[Certificate]]:
-    """Return the first images that are certified, and their certificates."""
+def draw(path: Path, figure: Path) -> None:
+    """Draw both sides from a file."""
+    from buckler.report.plots import bracket_plot  # noqa: PLC0415  (matplotlib: a device may not have it)
+
+    with np.load(path, allow_pickle=False) as file:
+        if "curve" not in file:
+            raise SystemExit(f"{path} has no accuracies: the data had no labels")
+        radii, certified, refuted = file["curve"]
+        attacked, images, sigma = len(file["ids"]), int(file["images"]), float(file["sigma"])
+    curve = BracketCurve(radii, certified, refuted, attacked, images)
+    bracket_plot(curve, figure, f"{attacked} of {images} images attacked, Gaussian noise, sigma {sigma:g}")
+
+
+def certified(engine: Engine, x: AnyArray, options: argparse.Namespace) -> list[Certificate]:
+    """Return the certificates of the images up to the last one that is to be attacked."""
     ids = [str(i) for i in range(len(x))]
     with engine.session():
         chosen = engine.votes(x, ids, "selection", SELECTION)
         votes = engine.votes(x, ids, "estimation", options.n)
     made = certify_counts(votes, selection=chosen, sigma=options.sigma, alpha=options.alpha, ids=ids)
     assert not isinstance(made, Certificate)
-    kept = [c for c in made if c.predicted is not None][: options.images]
-    return x[[int(c.id) for c in kept]], kept
+    kept = [i for i, c in enumerate(made) if c.predicted is not None][: options.images]
+    return list(made)[: kept[-1] + 1] if kept else []
 
 
-def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Namespace) -> None:
+def measure(
+    classifier: Classifier, x: AnyArray, truth: IntArray | None, rows: int, options: argparse.Namespace
+) -> None:
     """Refute by each attack and print a line."""
     engine = Engine(classifier, sigma=options.sigma, batch_size=rows)
-    x, certificates = certified(engine, x, options)
+    looked_at = certified(engine, x, options)
+    certificates = [c for c in looked_at if c.predicted is not None]
+    if not certificates:
+        raise SystemExit("no image is certified")
+    x = x[[int(c.id) for c in certificates]]
     ids = [c.id for c in certificates]
     labels = np.array([c.predicted for c in certificates])
     radii = np.array([c.radius for c in certificates])
@@ -126,7 +158,14 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
             told(text, made, refuted / radii[: len(made)], (looked, searching, took))
             if options.out and number == 0:
                 done = len(made)
-                np.savez(options.out, ids=ids[:done], certified=radii[:done], refuted=refuted)
+                both: dict[str, Any] = {"ids": ids[:done], "certified": radii[:done], "refuted": refuted}
+                if truth is not None:
+                    seen = looked_at[: int(ids[done - 1]) + 1]
+                    farthest = max(float(refuted[np.isfinite(refuted)].max(initial=0.0)), float(radii[:done].max()))
+                    run = Certified("run", tuple(seen), truth[: len(seen)])
+                    curve = bracket_curve(run, made, np.linspace(0.0, 1.05 * farthest, 200))
+                    both |= {"curve": np.stack([curve.radii, curve.certified, curve.refuted]), "images": len(seen)}
+                np.savez(options.out, **both, sigma=options.sigma)
 
 
 def told(text: str, made: list[Refutation], ratios: FloatArray, spent: tuple[int, float, float]) -> None:
