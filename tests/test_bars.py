@@ -23,7 +23,8 @@ DOORS = {
     ("runs/decide.py", "decide"),
     ("runs/plan.py", "plan"),
     ("paper/discrete.py", "published_margin_lower"),  # the parameters of the paper's algorithms
-    ("sampling/kernels.py", "convolve"),  # a Triton kernel, which takes numbers and pointers alone
+    ("sampling/kernels.py", "convolve"),  # Triton kernels, which take numbers and pointers alone
+    ("sampling/kernels.py", "grid_copies"),
 }
 """Functions that users call by many named options; the commands are such doors too."""
 

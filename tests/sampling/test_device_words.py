@@ -8,19 +8,16 @@ import subprocess
 import sys
 from importlib.util import find_spec
 
-import numpy as np
 import pytest
 import torch
 
 from buckler.laws import GridGaussian
-from buckler.sampling.copies import GridForm
 from buckler.sampling.device_words import device_words
 from buckler.sampling.noise import Address, words
-from buckler.types import AnyArray
 
 KERNEL = """
 import numpy as np, torch
-from buckler.sampling.device_words import words_of
+from buckler.sampling.copies import RowWords
 from buckler.sampling.noise import Address, words
 blocks = [Address(5, "a", "estimation", 3), Address(6, "b", "selection", 0)]
 for count in (1, 7, 3072):
@@ -28,7 +25,7 @@ for count in (1, 7, 3072):
     low, high = (torch.from_numpy(np.array([key >> shift & 2**64 - 1 for key in keys], np.uint64).view(np.int64))
                  for shift in (0, 64))
     first = torch.tensor([2, 3, 4, 125, 126, 127]) * count
-    found = words_of(low, high, first, count).numpy().view(np.uint64)
+    found = RowWords(low, high, first, count).words().numpy().view(np.uint64)
     assert (found[:3] == words(blocks[0], 3, count, 2)).all(), count
     assert (found[3:] == words(blocks[1], 3, count, 125)).all(), count
 from buckler import laws
@@ -37,28 +34,67 @@ from buckler.sampling.backend import NoisyCopies
 from buckler.sampling.batches import Piece
 device_words.MOST = 1000  # several pieces of a batch
 part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
-x = (np.random.default_rng(0).integers(0, 256, size=(2, 3, 6, 6)) / 255.0).astype(np.float32)
-for law in (laws.GridGaussian(0.25), laws.Uniform(0.5), laws.Splitting(0.5), laws.DerandomizedSplitting(0.5),
-            laws.Ablation(5, 36)):
+levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
+sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
+for law in (laws.GridGaussian(0.25), laws.GridGaussian(0.25, clip=255), laws.GridGaussian(0.03, 1 / 16),
+            laws.Uniform(0.5), laws.Splitting(0.5), laws.DerandomizedSplitting(0.5), laws.Ablation(5, 36)):
     drawn, out, host = device_words.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6)), np.empty((10, 3, 6, 6), "f4")
-    drawn.load(x)
+    inputs = sixteenths if law.parameters.get("step") == 1 / 16 else x
+    drawn.load(inputs)
     drawn.write(out, part, blocks)
-    NoisyCopies(law, 1).write(host, part, x, blocks)
+    NoisyCopies(law, 1).write(host, part, inputs, blocks)
     assert (out.numpy() == host).all(), law
+# Thresholds at words that are drawn, before and after them, several to a cell of the guide: none is missed by one.
+drawn = words(blocks[0], 128, 108)
+some = np.concatenate([drawn[3, :40] + np.uint64(k) for k in (0, 1, 2)] + [drawn[4, :40] - np.uint64(1)])
+edges = np.unique(np.concatenate([some, np.array([0, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)]))
+assert len(edges) % 2 == 0
+class Planted(laws.GridGaussian):
+    thresholds = property(lambda self: edges)
+law = Planted(0.25)
+reader, out = device_words.DeviceWords(law, "cpu"), torch.empty((4, 3, 6, 6))
+reader.load(x)
+reader.write(out, (Piece(0, 3, 3, 5), Piece(1, 0, 0, 2)), [blocks[0], blocks[1]])
+noise = np.searchsorted(edges, np.concatenate([drawn[3:5], words(blocks[1], 2, 108)]), side="right") - len(edges) // 2
+expected = law.values(law.indices(x).reshape(2, -1)[[0, 0, 1, 1]] + noise).reshape(4, 3, 6, 6)
+assert len(set(noise[0])) > 30 and (out.numpy() == expected).all()
 print("the same words")
 """
 
 
+def ran(text: str, **environment: str) -> str:
+    """Return what a program prints."""
+    command = [sys.executable, "-c", text]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)  # noqa: S603
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which comes with torch for CUDA")
 def test_the_kernel_makes_the_words_of_the_host() -> None:
-    done = subprocess.run(  # noqa: S603  (this Python, and a text of ours)
-        [sys.executable, "-c", KERNEL],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == "the same words\n", done.stderr
+    assert ran(KERNEL, TRITON_INTERPRET="1") == "the same words\n"
+
+
+COMPILED = """
+from triton import compile
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from buckler.sampling.kernels import grid_copies, philox_words
+rows = {"low_keys": "*i64", "high_keys": "*i64", "first": "*i64"}
+grid = rows | {"inputs": "*i64", "at": "*i32", "guide": "*i32", "edges": "*i64", "table": "*fp32", "out": "*fp32",
+               "count": "i32", "clip": "i32", "BITS": "constexpr", "CLIPPED": "constexpr", "TILE": "constexpr"}
+words = rows | {"out": "*i64", "count": "i32", "TILE": "constexpr"}
+for kernel, signature, chosen in ((grid_copies, grid, {"BITS": 15, "CLIPPED": True, "TILE": 256}),
+                                  (philox_words, words, {"TILE": 256})):
+    source = ASTSource(fn=kernel, signature=signature, constexprs=chosen)
+    assert "st.global" in compile(source, target=GPUTarget("cuda", 90, 32)).asm["ptx"]
+print("compiled")
+"""
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which comes with torch for CUDA")
+def test_the_kernels_compile_where_there_is_no_device() -> None:
+    assert ran(COMPILED) == "compiled\n"
 
 
 def philox(key: int, counter: int) -> list[int]:
@@ -76,24 +112,6 @@ def test_words_are_philox_by_its_definition() -> None:
     address = Address(9, "z", "estimation", 1)
     expected = [word for counter in range(1, 6) for word in philox(address.key(), counter)]
     assert words(address, 1, 20)[0].tolist() == expected
-
-
-def signed(drawn: AnyArray) -> torch.Tensor:
-    return torch.from_numpy(drawn.view(np.int64))
-
-
-@pytest.mark.parametrize("law", [GridGaussian(0.25), GridGaussian(0.25, clip=255), GridGaussian(0.03, 1 / 16)])
-def test_the_form_of_the_grid_makes_the_copies_of_the_host(law: GridGaussian) -> None:
-    top = round(1 / law.step)
-    x = law.values(np.random.default_rng(0).integers(0, top + 1, size=(3, 2, 5)))
-    drawn = words(Address(1, "q", "estimation"), 40, 10)
-    # Words at the ends, where a signed comparison would go wrong, and at thresholds themselves.
-    drawn[0] = [0, 1, (1 << 63) - 1, 1 << 63, (1 << 64) - 1, *(int(t) for t in law.thresholds[:5])]
-    form = GridForm(law, "cpu")
-    form.load(x)
-    for which in range(3):
-        found = form.noisy(torch.full((40,), which), signed(drawn)).numpy()
-        assert np.array_equal(found.reshape(40, 2, 5), law.noisy(x[which], drawn))
 
 
 def test_without_a_device_the_host_draws() -> None:

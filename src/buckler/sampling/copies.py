@@ -2,9 +2,11 @@
 
 A form is made of a law and a device. ``load`` takes the inputs; ``noisy(inputs, words)`` returns the copies ``[rows,
 values]``, given the position of each row's input and its words ``[rows, words]``, int64 with the bits of the unsigned
-ones. Floats are looked up, never computed: a device may divide otherwise.
+ones. The form of the grid, the law for which most is drawn, writes the copies itself. Floats are looked up, never
+computed: a device may divide otherwise.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,41 @@ LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
 """With its highest bit flipped, a word compares as a signed integer, which is all that torch has."""
 
 
+GUIDE_BITS = 15
+"""Highest bits of a word that narrow its search down. With more the guide leaves the fastest memory, with fewer more
+words have to be searched for; heuristic: affects speed alone."""
+
+TILE = 256
+"""Counters of a program, each of four words; heuristic: affects speed alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """What makes the words of rows: the halves of each row's key and the number of its first word, on the device."""
+
+    low: Tensor
+    high: Tensor
+    first: Tensor
+    count: int
+
+    def part(self, some: slice) -> "RowWords":
+        """Return some of the rows."""
+        return RowWords(self.low[some], self.high[some], self.first[some], self.count)
+
+    @property
+    def programs(self) -> tuple[int, int]:
+        """Rows, and programs for each: words before the first one of a counter are made too, and left out."""
+        return len(self.first), -(-(self.count // 4 + 2) // TILE)
+
+    def words(self) -> Tensor:
+        """Return words ``[rows, count]`` as signed integers."""
+        from buckler.sampling.kernels import philox_words
+
+        out = torch.empty((len(self.first), self.count), dtype=torch.int64, device=self.first.device)
+        philox_words[self.programs](self.low, self.high, self.first, out, self.count, TILE)
+        return out
+
+
 def uniform_below(words: Tensor, count: int) -> Tensor:
     """Return ``word * count // 2^64`` for unsigned words, in halves that fit signed numbers; ``count`` below 2^31."""
     low = ((words & LOW_HALF) * count) >> 32
@@ -28,12 +65,14 @@ def uniform_below(words: Tensor, count: int) -> Tensor:
 
 
 class GridForm:
-    """``GridGaussian.noisy`` in torch: thresholds are counted, whole numbers added, and the sum looked up."""
+    """``GridGaussian.noisy`` in one kernel: words are made, thresholds counted, whole numbers added and looked up."""
 
     def __init__(self, law: GridGaussian, device: str) -> None:
         edges = law.thresholds
         self._law, self._device, self._half = law, device, len(edges) // 2
-        self._edges = torch.from_numpy((edges ^ np.uint64(1 << 63)).view(np.int64)).to(device)
+        cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
+        guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
+        self._edges, self._guide = (torch.from_numpy(a).to(device) for a in (edges.view(np.int64), guide))
 
     def load(self, x: Float32Array) -> None:
         """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
@@ -46,13 +85,14 @@ class GridForm:
         # What is counted is the noise and half of the thresholds; places in the table begin at its first number.
         self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
 
-    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
-        """Return the noisy copies."""
-        total = torch.searchsorted(self._edges, words ^ SIGN, right=True, out_int32=True)
-        total += self._at[inputs]
-        if self._law.clip is not None:
-            total.clamp_(0, self._law.clip)
-        return self._table.index_select(0, total.view(-1)).view(total.shape)
+    def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
+        """Write the noisy copies, one for each row."""
+        from buckler.sampling.kernels import grid_copies
+
+        grid_copies[rows.programs](
+            rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._table, out, rows.count,
+            self._law.clip or 0, GUIDE_BITS, self._law.clip is not None, TILE,
+        )  # fmt: skip
 
 
 class UniformForm:

@@ -97,7 +97,7 @@ class TorchBackend:
         rows = size(part)
         total = max(rows, self.rows) if self._one_shape else rows
         if self._words is not None:
-            noisy = torch.zeros((total, *self._host_x.shape[1:]), device=self._device)
+            noisy = self._room(rows, total)
             self._words.write(noisy, part, self._addresses)
         elif self._on_device is None:
             host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
@@ -121,10 +121,13 @@ class TorchBackend:
         """Wait for the device, and return how many rows were run again elsewhere, and how many gave other bits."""
         return (0, 0) if self._replay is None else self._replay.counts()
 
-    def _noisy_on_device(self, noise: CudaNoise, part: Batch, rows: int, total: int) -> torch.Tensor:
+    def _room(self, rows: int, total: int) -> torch.Tensor:
         noisy = torch.empty((total, *self._host_x.shape[1:]), device=self._device)
-        if total > rows:
-            noisy[rows:].zero_()
+        noisy[rows:].zero_()
+        return noisy
+
+    def _noisy_on_device(self, noise: CudaNoise, part: Batch, rows: int, total: int) -> torch.Tensor:
+        noisy = self._room(rows, total)
         row = 0
         for piece in part:
             address = self._addresses[piece.input].at(piece.block)

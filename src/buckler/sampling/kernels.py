@@ -1,4 +1,4 @@
-"""The kernel of ``narrow``, in Triton, which comes with torch for CUDA: imported only where it runs."""
+"""The kernels of ``narrow`` and ``copies``, in Triton, which comes with torch for CUDA: imported where they run."""
 
 import triton
 import triton.language as tl
@@ -53,16 +53,49 @@ def philox_words(  # type: ignore[no-untyped-def]
     A program makes four words of each of ``TILE`` counters of one row; torch holds them as signed integers.
     """
     row = tl.program_id(0).to(tl.int64)
+    place, words = _words(low_keys, high_keys, first, row, TILE)
+    tl.store(out + row * count + place, words.to(tl.int64, bitcast=True), mask=(place >= 0) & (place < count))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _words(low_keys, high_keys, first, row, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return this program's words of a row, and the place of each among those that the row wants, from 0 on."""
     start = tl.load(first + row)
-    counter = start // 4 + tl.program_id(1).to(tl.int64) * TILE + tl.arange(0, TILE)
+    counters = start // 4 + tl.program_id(1).to(tl.int64) * TILE
     zero = tl.zeros((TILE,), dtype=tl.uint64)
     low = tl.load(low_keys + row).to(tl.uint64, bitcast=True) + zero
     high = tl.load(high_keys + row).to(tl.uint64, bitcast=True) + zero
     # NumPy adds one to the counter before each four words.
-    a, b, c, d = tl.philox_impl((counter + 1).to(tl.uint64), zero, zero, zero, low, high, 10)
-    at = 4 * counter - start
-    here = out + row * count + at
-    tl.store(here, a.to(tl.int64, bitcast=True), mask=(at >= 0) & (at < count))
-    tl.store(here + 1, b.to(tl.int64, bitcast=True), mask=(at >= -1) & (at < count - 1))
-    tl.store(here + 2, c.to(tl.int64, bitcast=True), mask=(at >= -2) & (at < count - 2))
-    tl.store(here + 3, d.to(tl.int64, bitcast=True), mask=(at >= -3) & (at < count - 3))
+    counter = (counters + 1 + tl.arange(0, TILE)).to(tl.uint64)
+    a, b, c, d = tl.philox_impl(counter, zero, zero, zero, low, high, 10)
+    words = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (4 * TILE,))  # a, b, c, d of each counter in turn
+    return (4 * counters - start).to(tl.int32) + tl.arange(0, 4 * TILE), words
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def grid_copies(  # type: ignore[no-untyped-def]
+    low_keys, high_keys, first, inputs, at, guide, edges, table, out, count, clip,
+    BITS: tl.constexpr, CLIPPED: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Write ``table[at[input] + thresholds reached by the word]`` for ``count`` words of each row, as ``philox_words``.
+
+    Words whose highest ``BITS`` bits are c reach ``guide[c]`` to ``guide[c + 1]`` of the ``edges``, which are sorted
+    unsigned numbers; which of these is searched by bisection, and mostly there is nothing to search.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    place, words = _words(low_keys, high_keys, first, row, TILE)
+    cell = (words >> (64 - BITS)).to(tl.int32)
+    reached = tl.load(guide + cell)
+    beyond = tl.load(guide + cell + 1)
+    while tl.max(beyond - reached) > 0:
+        middle = (reached + beyond) // 2
+        searched = reached < beyond
+        edge = tl.load(edges + middle, mask=searched, other=0).to(tl.uint64, bitcast=True)
+        over = words >= edge
+        reached = tl.where(searched & over, middle + 1, reached)
+        beyond = tl.where(searched & ~over, middle, beyond)
+    here = (place >= 0) & (place < count)
+    total = reached + tl.load(at + tl.load(inputs + row) * count + place, mask=here, other=0)
+    if CLIPPED:
+        total = tl.minimum(tl.maximum(total, 0), clip)
+    tl.store(out + row * count + place, tl.load(table + total, mask=here, other=0.0), mask=here)
