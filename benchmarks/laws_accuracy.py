@@ -7,8 +7,9 @@ For each sigma, ``buckler sample`` draws from the same network under both laws (
 cuda), and ``buckler certify`` at alpha .001 counts the images that are right and certified to each radius, the class by
 selection. The table has both counts of a cell, gaussian first, then the share of all draws whose answer was right: of n
 draws for each image, it is known far better than how many of them pass a radius, which chance moves by a few. Runs are
-kept in ``--out`` and gone on with. With ``--kept FOLDER`` the gaussian votes are those of the runs of at least ``--n``
-draws on the same images that lie there, ``cifar10-sigma0.50-counts`` and so on.
+kept in ``--out`` and gone on with. With ``--kept FOLDER`` the gaussian votes are those of the runs of at least ``2 n``
+draws on the same images that lie there, ``cifar10-sigma0.50-counts`` and so on; and a third count of each cell shows
+what chance alone does: the gaussian's next n draws, the class chosen by its first 100.
 """
 
 import argparse
@@ -16,15 +17,17 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.runs.certify import certify_evidence
+from buckler.certify.counts import certify_counts
+from buckler.records import Certificate
 from buckler.runs.opening import open_run
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.types import IntArray
 
 SIGMAS = ("0.12", "0.25", "0.50", "1.00")
 STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 """Radii of the table, in units of sigma."""
+
+DIMENSION = 3072
 
 
 def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
@@ -42,15 +45,22 @@ def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
     return open_evidence(folder)
 
 
-def right(evidence: Evidence, sigma: float, n: int) -> tuple[IntArray, float, int]:
-    """Return how many images are right and certified to each radius, the share of right draws, and all images."""
-    certificates, labels = certify_evidence(evidence, alpha=1e-3, n=n)
-    if labels is None:
-        raise SystemExit("the data must have labels")
-    radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(certificates, labels, strict=True)])
+def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> tuple[list[int], float, int]:
+    """Return how many images are right and certified to each radius, the share of right draws, and all images.
+
+    ``later`` takes draws n to 2 n in the place of the first n, and the first 100 in the place of the selection.
+    """
+    votes, selection, labels = evidence.counts(n)
+    if labels is None or selection is None:
+        raise SystemExit("the data must have labels, and the run draws for a selection")
+    counts, chosen = votes.values, selection.values
+    if later:
+        counts, chosen = evidence.counts(2 * n)[0].values - counts, evidence.counts(100)[0].values
+    made = certify_counts(counts, selection=chosen, law=evidence.spec.noise_law, dimension=DIMENSION, alpha=1e-3)
+    assert not isinstance(made, Certificate)
+    radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(made, labels, strict=True)])
     reached = [int((radii >= max(step * sigma, 1e-12)).sum()) for step in STEPS]
-    votes = evidence.counts(n)[0].values
-    return np.array(reached), float(votes[np.arange(len(labels)), labels].sum() / (n * len(labels))), len(labels)
+    return reached, float(counts[np.arange(len(labels)), labels].sum() / (n * len(labels))), len(labels)
 
 
 def main() -> None:
@@ -70,13 +80,18 @@ def main() -> None:
     print("|---|" + "---|" * (len(STEPS) + 2), flush=True)
     for sigma in options.sigma or SIGMAS:
         evidence = [drawn(sigma, law, options) for law in ("gaussian", "grid")]
-        (before, p, of), (after, q, images) = (right(one, float(sigma), options.n) for one in evidence)
+        found = [right(one, float(sigma), options.n) for one in evidence]
+        of, images = (count for _, _, count in found)
         if of != images:
             raise SystemExit(f"--kept has votes of {of} images, and {images} were drawn for")
-        cells = [f"{a} / {b}" for a, b in zip(before, after, strict=True)]
+        if options.kept is not None:
+            found.append(right(evidence[0], float(sigma), options.n, later=True))
+        cells = [" / ".join(map(str, counts)) for counts in zip(*(reached for reached, _, _ in found), strict=True)]
+        shares = " / ".join(f"{share:.2%}" for _, share, _ in found)
         again = "{:,}, {:,}".format(*evidence[1].replayed)
-        print(f"| {sigma} | {' | '.join(cells)} | {p:.2%} / {q:.2%} | {again} |", flush=True)
-    print(f"Of {images} images, gaussian / grid; n {options.n:,}, alpha 0.001.")
+        print(f"| {sigma} | {' | '.join(cells)} | {shares} | {again} |", flush=True)
+    third = " / gaussian again" if options.kept is not None else ""
+    print(f"Of {images} images, gaussian / grid{third}; n {options.n:,}, alpha 0.001.")
 
 
 if __name__ == "__main__":
