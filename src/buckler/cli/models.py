@@ -37,4 +37,5 @@ def models(
         print(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
         for table in card.certified:
             shares = ", ".join(f"{share:.1%} at {radius}" for radius, share in table["accuracy"].items())
-            print(f"    certified at sigma {table['sigma']:g}: {shares}")
+            size = f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
+            print(f"    certified at {size}: {shares}")

@@ -86,15 +86,16 @@ class Card:
     device: str
     versions: dict[str, str]
     certified: tuple[Mapping[str, Any], ...] = ()
-    """Tables of certified accuracy: sigma, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
+    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
 
     def certified_rows(self) -> str:
         """Return the tables as rows of the page."""
         rows = []
         for table in self.certified:
             shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
+            size = f"sigma = {table['sigma']}" if "sigma" in table else f"lam = {table['lam']}, l1"
             rows.append(
-                f"| certified at sigma = {table['sigma']} | {shares}; of {table['inputs']} test images, "
+                f"| certified at {size} | {shares}; of {table['inputs']} test images, "
                 f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
             )
         return "\n".join(rows) or "| certified | not measured |"
