@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from buckler.errors import BucklerError
 from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.laws.grid import values_of
 from buckler.sampling.batches import Piece
@@ -43,6 +44,25 @@ def test_whole_numbers_from_signed_words() -> None:
     for count in (1, 3, 1275, 2**31 - 1):
         found = uniform_below(torch.from_numpy(words.view(np.int64)), count).tolist()
         assert found == [int(w) * count // 2**64 for w in words]
+
+
+def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    from buckler.sampling import copies
+    from buckler.sampling.device_words import DeviceWords
+
+    x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
+    for lam in (2.5, 1 / 510):  # with many copies, and with one
+        DeviceWords(DerandomizedSplitting(lam), "cpu").load(x)
+    right = copies.DerandomizedForm.noisy
+
+    def wrong(self: Any, inputs: Any, words: Any) -> Any:
+        found = right(self, inputs, words)
+        found[-1, -1] += 2.0**-20
+        return found
+
+    monkeypatch.setattr(copies.DerandomizedForm, "noisy", wrong)
+    with pytest.raises(BucklerError, match="cpu draws other noise than the host"):
+        DeviceWords(DerandomizedSplitting(2.5), "cpu").load(x)
 
 
 def test_numbered_copies_are_made_whatever_the_batch() -> None:

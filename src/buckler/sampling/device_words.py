@@ -2,16 +2,19 @@
 
 A Triton kernel makes the words of a whole batch, each row from the key and the counter of its own block, and the form
 of the law (``copies.FORMS``, by its name) turns them into noisy copies. A law without a form is drawn on the host and
-sent. Nothing here waits for the device, which is still busy with the batch before.
+sent. The first copies are compared with the host's; after that nothing here waits for the device, which is still busy
+with the batch before.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from buckler.sampling.batches import Batch, draws_of, inputs_of, size
+from buckler.errors import BucklerError
+from buckler.sampling.backend import NoisyCopies
+from buckler.sampling.batches import Batch, Piece, draws_of, inputs_of, size
 from buckler.sampling.copies import FORMS, GridForm, RowWords
 from buckler.sampling.narrow import AVAILABLE
 from buckler.sampling.noise import Address
@@ -20,47 +23,70 @@ from buckler.types import AnyArray, Float32Array, Law
 MOST = 1 << 26
 """Words, or values of noisy copies, that are held at a time, half a gigabyte, unless those of one row are more."""
 
-HALF = (1 << 64) - 1
+COMPARED = 3
+"""Copies of the first input that are compared with the host's before any is counted."""
+
+WORD = (1 << 64) - 1
+"""Every bit of a word."""
+
+
+class Form(Protocol):
+    """A law's drawing in torch."""
+
+    def load(self, x: Float32Array) -> None:
+        """Take the inputs ``x[inputs, ...]``."""
+
+    def noisy(self, inputs: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        """Return float32 ``[rows, values]``: a noisy copy of the input of each row from its words, as integers."""
 
 
 class DeviceWords:
     """Noisy copies of batches from words, on a device."""
 
     def __init__(self, law: Law, device: str) -> None:
-        self._law, self._device = law, device
-        self._form: Any = FORMS[law.name](law, device)
+        self._law, self._device, self._compared = law, device, False
+        self._form: Form | GridForm = FORMS[law.name](law, device)
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs."""
+        """Take the inputs; the first time, make sure that the device draws what the host does."""
         self._shape = x.shape[1:]
         self._form.load(x)
+        if not self._compared:
+            self._compare(x)
+            self._compared = True
+
+    def _compare(self, x: Float32Array) -> None:
+        # Devices and compilers that were never seen here may compute otherwise, and what they draw is certified.
+        part, addresses = (Piece(0, 0, 0, COMPARED),), [Address(0, "0", "estimation")]
+        host = np.empty((COMPARED, *self._shape), dtype=np.float32)
+        NoisyCopies(self._law, 1).write(host, part, x, addresses)
+        out = torch.empty(host.shape, device=self._device)
+        self.write(out, part, addresses)
+        if out.cpu().numpy().tobytes() != host.tobytes():
+            raise BucklerError(f"{self._device} draws other noise than the host: {self._law.describe()} needs the same")
 
     def write(self, out: torch.Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
-        inputs = self._send(inputs_of(part))
-        if self._law.draws == "numbers":  # in the place of words, a copy has its number
-            numbers = self._send(draws_of(part)[:, None])
-            for some in self._slices(out, size(part), 1):
-                self._put(out, some, inputs, numbers[some])
-            return
-        rows = self._words(part, addresses)
+        inputs, total = self._send(inputs_of(part)), size(part)
         if isinstance(self._form, GridForm):
-            self._form.write(out, inputs, rows)
+            self._form.write(out, inputs, self._words(part, addresses))
             return
-        for some in self._slices(out, size(part), rows.count):
-            self._put(out, some, inputs, rows.part(some).words())
+        drawn, count = self._drawn(part, addresses)
+        rows = max(1, MOST // max(count, out[0].numel()))
+        for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
+            out[some] = self._form.noisy(inputs[some], drawn(some)).view(-1, *self._shape)
 
-    def _put(self, out: torch.Tensor, some: slice, inputs: torch.Tensor, words: torch.Tensor) -> None:
-        out[some] = self._form.noisy(inputs[some], words).view(-1, *self._shape)
-
-    def _slices(self, out: torch.Tensor, rows: int, count: int) -> list[slice]:
-        some = max(1, MOST // max(count, out[0].numel()))
-        return [slice(a, min(a + some, rows)) for a in range(0, rows, some)]
+    def _drawn(self, part: Batch, addresses: Sequence[Address]) -> tuple[Callable[[slice], torch.Tensor], int]:
+        """Return what gives the words of some rows, and how many each has."""
+        if self._law.draws == "numbers":  # in the place of words, a copy has its number
+            return self._send(draws_of(part)[:, None]).__getitem__, 1
+        rows = self._words(part, addresses)
+        return lambda some: rows.part(some).words(), rows.count
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
         count: int = self._law.words(self._shape)  # type: ignore[attr-defined]  # a law that is drawn from words
         keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
-        halves = (np.array([key >> shift & HALF for key in keys], dtype=np.uint64) for shift in (0, 64))
+        halves = (np.array([key >> shift & WORD for key in keys], dtype=np.uint64) for shift in (0, 64))
         low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
         first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part])
         return RowWords(low, high, self._send(first * count), count)

@@ -54,7 +54,7 @@ def train_denoiser(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         unet = UNet()
-    # Half of the work of a step is the classifier's: without its own graph, it is bound by the time of launching.
+    # Compiled as the network is: its layers are many and small, and without a graph each waits to be launched.
     seen = torch.compile(judge, mode="reduce-overhead") if may_compile(device, config.compile) else judge
     task = Denoise(smallest, config.sigma, seen, recognition, config.consistency)
     descent = fit(config, task, unet, images, out, resume=resume, progress=progress)
