@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from buckler.cli.options import option
+from buckler.sampling.cards import certified_at
 from buckler.sampling.shelf import cards_in, shelf, weights_of
 
 
@@ -37,5 +38,4 @@ def models(
         print(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
         for table in card.certified:
             shares = ", ".join(f"{share:.1%} at {radius}" for radius, share in table["accuracy"].items())
-            size = f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
-            print(f"    certified at {size}: {shares}")
+            print(f"    certified at {certified_at(table)}: {shares}")

@@ -93,9 +93,8 @@ class Card:
         rows = []
         for table in self.certified:
             shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
-            size = f"sigma = {table['sigma']}" if "sigma" in table else f"lam = {table['lam']}, l1"
             rows.append(
-                f"| certified at {size} | {shares}; of {table['inputs']} test images, "
+                f"| certified at {certified_at(table)} | {shares}; of {table['inputs']} test images, "
                 f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
             )
         return "\n".join(rows) or "| certified | not measured |"
@@ -180,6 +179,11 @@ class DenoiserCard(Card):
             "classes": "",
             "method": DENOISING + (CONSISTENCY if "consistency" in self.recipe else ""),
         }
+
+
+def certified_at(table: Mapping[str, Any]) -> str:
+    """Return the noise under which a table was certified, and the norm where it is not the usual one."""
+    return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
 
 
 def page(card: ClassifierCard | DenoiserCard) -> str:
