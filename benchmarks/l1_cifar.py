@@ -14,6 +14,8 @@ With votes (``--n`` draws, 0 for none): the same draws certified by the exact li
 """
 
 import argparse
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,13 +69,12 @@ def accuracies(name: str, certificates: list[Certificate], labels: Any) -> list[
     return found
 
 
-def write_table(weights: Path, law: DerandomizedSplitting, shares: Sequence[float], inputs: int, every: int) -> None:
-    """Put the table into the card, in the place of an older one."""
+def write_table(weights: Path, law: DerandomizedSplitting, shares: Sequence[float], inputs: int) -> None:
+    """Put the table, of radii that this lambda can reach, into the card in the place of an older one."""
     table = {
         "lam": law.lam, "alpha": 0, "inputs": inputs, "draws": f"each of the {law.total:,} copies once",
         "accuracy": {f"{radius:g}": share for radius, share in zip(RADII, shares, strict=True) if radius < law.lam},
-        "command": f"python benchmarks/l1_cifar.py --data cifar10.npz --device cuda --dtype bfloat16 --compile "
-        f"--every {every} --n 2000 --lam {law.lam:g} --weights models/{weights.name}",
+        "command": shlex.join(["python", *(word for word in sys.argv if word != "--cards")]),
     }  # fmt: skip
     write_card(weights.parent, replace(read_card(weights.with_suffix(".json")), certified=(table,)))
 
@@ -93,7 +94,7 @@ def main() -> None:
     parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--batch-size", type=int, default=2048)
-    parser.add_argument("--cards", action="store_true")
+    parser.add_argument("--cards", action="store_true", help="write into the card beside the weights")
     options = parser.parse_args()
     cuda = options.device.startswith("cuda")
     classifier = resolve_model(
@@ -109,7 +110,7 @@ def main() -> None:
     row("published, best lambda", [PUBLISHED.get(radius, np.nan) for radius in RADII])
     shares = accuracies("without chance, alpha 0", list(certify_counts(counts, law=law)), labels)
     if options.cards:
-        write_table(Path(options.weights), law, shares, len(data), options.every)
+        write_table(Path(options.weights), law, shares, len(data))
     if options.n:
         chance, d = Splitting(options.lam), int(data.load(0, 1)[0].size)
         first = votes(classifier, data, chance, "selection", 100, options.batch_size)

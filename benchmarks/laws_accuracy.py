@@ -28,6 +28,7 @@ STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 """Radii of the table, in units of sigma."""
 
 DIMENSION = 3072
+"""Values of an image of CIFAR-10."""
 
 
 def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
@@ -45,8 +46,8 @@ def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
     return open_evidence(folder)
 
 
-def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> tuple[list[int], float, int]:
-    """Return how many images are right and certified to each radius, the share of right draws, and all images.
+def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> tuple[list[int], float, tuple[str, ...]]:
+    """Return how many images are right and certified to each radius, the share of right draws, and all images' names.
 
     ``later`` takes draws n to 2 n in the place of the first n, and the first 100 in the place of the selection.
     """
@@ -60,7 +61,7 @@ def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> t
     assert not isinstance(made, Certificate)
     radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(made, labels, strict=True)])
     reached = [int((radii >= max(step * sigma, 1e-12)).sum()) for step in STEPS]
-    return reached, float(counts[np.arange(len(labels)), labels].sum() / (n * len(labels))), len(labels)
+    return reached, float(counts[np.arange(len(labels)), labels].sum() / (n * len(labels))), votes.ids
 
 
 def main() -> None:
@@ -75,23 +76,25 @@ def main() -> None:
     parser.add_argument("--out", default="accuracy")
     parser.add_argument("--kept", help="folder with runs under gaussian noise; else they are drawn too")
     options = parser.parse_args()
+    if options.kept is not None and options.limit is not None:
+        parser.error("--limit is for runs that are drawn now: --kept has all of its images")
     steps = " | ".join(f"r = {step:g} sigma" for step in STEPS)
     print(f"| sigma | {steps} | draws that are right | run again, other bits |")
     print("|---|" + "---|" * (len(STEPS) + 2), flush=True)
     for sigma in options.sigma or SIGMAS:
-        evidence = [drawn(sigma, law, options) for law in ("gaussian", "grid")]
-        found = [right(one, float(sigma), options.n) for one in evidence]
-        of, images = (count for _, _, count in found)
-        if of != images:
-            raise SystemExit(f"--kept has votes of {of} images, and {images} were drawn for")
-        if options.kept is not None:
-            found.append(right(evidence[0], float(sigma), options.n, later=True))
+        before = drawn(sigma, "gaussian", options)
+        found = [right(before, float(sigma), options.n)]
+        chance = [] if options.kept is None else [right(before, float(sigma), options.n, later=True)]
+        grid = drawn(sigma, "grid", options)
+        found = [*found, right(grid, float(sigma), options.n), *chance]
+        if found[0][2] != found[1][2]:
+            raise SystemExit(f"--kept has other images than {options.data}")
         cells = [" / ".join(map(str, counts)) for counts in zip(*(reached for reached, _, _ in found), strict=True)]
         shares = " / ".join(f"{share:.2%}" for _, share, _ in found)
-        again = "{:,}, {:,}".format(*evidence[1].replayed)
+        again = "{:,}, {:,}".format(*grid.replayed)
         print(f"| {sigma} | {' | '.join(cells)} | {shares} | {again} |", flush=True)
     third = " / gaussian again" if options.kept is not None else ""
-    print(f"Of {images} images, gaussian / grid{third}; n {options.n:,}, alpha 0.001.")
+    print(f"Of {len(found[0][2])} images, gaussian / grid{third}; n {options.n:,}, alpha 0.001.")
 
 
 if __name__ == "__main__":

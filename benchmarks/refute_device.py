@@ -72,6 +72,8 @@ def main() -> None:
     options = parser.parse_args()
     if (options.draw is None) != (options.figure is None):
         parser.error("--draw and --figure belong together")
+    if options.draw is not None and (options.model or options.out or options.attack):
+        parser.error("--draw attacks nothing: --model, --attack and --out do not apply")
     if options.draw is not None:
         draw(options.draw, options.figure)
         return
