@@ -116,11 +116,11 @@ def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 32, 1)):
         conv = nn.Conv2d(inputs, outputs, 3, stride, 1).cuda()
         x = torch.randn(65, inputs, 13, 13, device="cuda").to(memory_format=torch.channels_last)
-        rest = torch.randn_like(conv(x))
-        expected = torch.relu(conv(x) + rest)
         layer = NarrowConvolution(conv, relu=True)
         layer.lower(torch.float16)
         with torch.no_grad():  # as the engine does
+            rest = torch.randn_like(conv(x))
+            expected = torch.relu(conv(x) + rest)
             found, again = (layer(x.half(), rest.half()) for _ in range(2))
         assert float((found - expected).abs().max()) < 0.02
         assert torch.equal(found, again)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from buckler.sampling.architectures import build
-from buckler.sampling.fusion import fuse
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.fusion import fold, fuse
 from buckler.sampling.narrow import NarrowConvolution
 
 
@@ -58,6 +59,33 @@ def test_the_module_given_stays_as_it_was() -> None:
     assert fuse(net, torch.bfloat16, torch.empty(1, 3, 32, 32)) is not None
     assert all(part.training for part in net.modules())
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+
+
+def test_gradients_are_taken_of_the_module_with_normalisations_folded_where_weights_are_constants() -> None:
+    net = shaken(build("resnet20", 10)).eval()
+    folded = fold(net, torch.empty(1, 3, 32, 32))
+    assert folded is not None
+    assert not any(isinstance(part, nn.BatchNorm2d) for part in folded.modules())
+    constant, plain = (as_classifier(net, compile=compiled) for compiled in (True, False))
+
+    def gradient(classifier: Any) -> Tensor:
+        torch.manual_seed(0)
+        x = torch.rand(4, 3, 32, 32).requires_grad_()
+        with classifier.session():
+            return torch.autograd.grad(classifier.with_gradients(x)[:, 3].sum(), x)[0]
+
+    before = gradient(constant)
+    assert torch.allclose(before, gradient(plain), atol=1e-4 * float(before.abs().max()))
+    with torch.no_grad():
+        next(part for part in net.modules() if isinstance(part, nn.BatchNorm2d)).weight.mul_(0.5)
+    assert torch.equal(gradient(constant), before)
+    assert not torch.allclose(gradient(plain), before, atol=1e-2 * float(before.abs().max()))
+
+
+def test_where_nothing_can_be_folded_gradients_are_the_modules_own() -> None:
+    assert fold(nn.Linear(3, 2), torch.empty(1, 3)) is None
+    classifier: Any = as_classifier(nn.Linear(3, 2), compile=True)
+    assert torch.equal(classifier.with_gradients(torch.ones(1, 3)), classifier.module(torch.ones(1, 3)))
 
 
 class Twisted(nn.Module):

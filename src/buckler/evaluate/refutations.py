@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 Points = npt.NDArray[np.float32]
 
 COARSE, FINE = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
-COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 4096, 2
+COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
 """Where votes are counted along a direction, in sigmas from the distance found: heuristic, as all of the search."""
 
-MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.048, 0.035, 0.025, 0.0)
-"""Candidates: where the quantile margin of the rival over the class seems to be this much."""
+MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
+"""Candidates: where the quantile margin of the rival over the class seems to be this much. The last but one is about
+what ``MAX_DRAWS`` can tell from none; the last is for classes that lose at the input itself."""
 
 FLATTEST = 0.35
 """The least share of the steepest slope, ``2 / sigma``, that the margin is taken to have."""
@@ -42,14 +43,15 @@ SEARCHED = frozenset({"gaussian", "grid"})
 REACH = 8.0
 """Distance up to which points are searched for, in sigmas, unless told."""
 
-MAX_DRAWS = 100_000
+MAX_DRAWS = 200_000
 """Draws at a candidate, at most, unless told."""
 
 FIRST_BATCH, GROWTH = 64, 4
 """Draws before the first look, and one more batch for each so many draws made."""
 
-HOPEFUL = 2.5
-"""A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end."""
+HOPEFUL = 3.0
+"""A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end; the
+number falls to 0 with the draws that are left."""
 
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
@@ -102,8 +104,9 @@ class PairTests:
         last = self.n[rows] >= self._max_n
         self.passed[rows] |= pairs_refuted(wins, losses, last, self._alpha)
         votes = np.maximum(wins + losses, 1)
-        share = wins / votes + HOPEFUL * 0.5 / np.sqrt(votes)
-        hopeless = (2.0 * share - 1.0) * np.sqrt(votes * (self._max_n / self.n[rows])) < -ndtri(0.5 * self._alpha)
+        made = self.n[rows] / self._max_n
+        share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
+        hopeless = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(0.5 * self._alpha)
         self._given_up[rows] = ~self.passed[rows] & (hopeless | last)
 
 
@@ -196,7 +199,7 @@ class Refuting:
         alive = np.ones(len(ids), dtype=np.bool_)
         for margin in MARGINS:
             norms = tie + margin / steepness
-            rows = np.flatnonzero(alive & (norms <= self.reach))
+            rows = np.flatnonzero(alive & (norms <= self.reach) & ((margin > 0.0) | (tie == 0.0)))
             points = self.placed(search.points(rows, norms[rows]))
             near = (radii := self.distances(points, x[rows])) <= self.reach
             rows, points, radii = rows[near], points[near], radii[near]

@@ -9,7 +9,7 @@ is used only where it agrees with the module, in float32, on a batch of noise.
 
 import operator
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
 
@@ -37,14 +37,35 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
     ``batch`` tells the shape of an input, and where the module is. Parts that did not change are shared with the module
     given, which itself stays as it was.
     """
+    layers: list[NarrowConvolution] = []
+
+    def narrowed(traced: fx.GraphModule) -> bool:
+        _fold(traced)
+        layers.extend(_replace(traced))
+        return bool(layers)
+
+    traced = _rewritten(module, batch, narrowed)
+    if traced is not None:
+        for layer in layers:
+            layer.lower(dtype)
+    return traced
+
+
+def fold(module: nn.Module, batch: torch.Tensor) -> nn.Module | None:
+    """Return the module for eval mode with normalisations folded alone, as ``fuse``: it still has gradients."""
+    return _rewritten(module, batch, _fold)
+
+
+def _rewritten(
+    module: nn.Module, batch: torch.Tensor, change: Callable[[fx.GraphModule], bool]
+) -> fx.GraphModule | None:
+    """Return the module as changed, or None where nothing was, or where it does not agree with the one given."""
     with evaluating(module), torch.no_grad():
         try:
             traced = fx.symbolic_trace(module)
         except Exception:  # whatever a foreign forward raises when it is given symbols
             return None
-        _fold(traced)
-        layers = _replace(traced)
-        if not layers:
+        if not change(traced):
             return None
         traced.graph.lint()
         traced.recompile()
@@ -60,8 +81,6 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
     # Written so that a NaN is a disagreement.
     if not (found - expected).abs().max() <= AGREEMENT * expected.abs().max():
         return None
-    for layer in layers:
-        layer.lower(dtype)
     return traced
 
 
@@ -92,9 +111,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
                     part.training = mode
 
 
-def _fold(traced: fx.GraphModule) -> None:
-    """Fold each normalisation into the convolution whose only reader it is."""
-    calls = _called_once(traced)
+def _fold(traced: fx.GraphModule) -> bool:
+    """Fold each normalisation into the convolution whose only reader it is; return whether there was one."""
+    calls, folded = _called_once(traced), False
     for node in calls:
         norm, before = traced.get_submodule(str(node.target)), node.args[0]
         if type(norm) is not nn.BatchNorm2d or norm.running_var is None or not isinstance(before, fx.Node):
@@ -105,6 +124,8 @@ def _fold(traced: fx.GraphModule) -> None:
                 traced.set_submodule(str(before.target), fuse_conv_bn_eval(convolution, norm))
                 node.replace_all_uses_with(before)
                 traced.graph.erase_node(node)
+                folded = True
+    return folded
 
 
 def _replace(traced: fx.GraphModule) -> list[NarrowConvolution]:

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
-from buckler.sampling.fusion import evaluating, fuse
+from buckler.sampling.fusion import evaluating, fold, fuse
 from buckler.sampling.narrow import AVAILABLE
 from buckler.types import AnyArray
 
@@ -84,6 +84,7 @@ class TorchClassifier:
         weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
         self._input = weights.pop() if len(weights) == 1 else torch.float32
         self._call: Any = None if compile else module
+        self._history: Any = None
         self.files: Mapping[str, str] = {}
         # What parts of it are told of the noise (``denoised``), which must be the noise that is drawn.
         self.told_sigmas = {part.told_sigma for part in module.modules() if hasattr(part, "told_sigma")}
@@ -97,8 +98,14 @@ class TorchClassifier:
             return self._logits(self._call, batch)
 
     def with_gradients(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return the logits with their history, for gradients with respect to the batch; never compiled."""
-        return self._logits(self.module, batch)
+        """Return the logits with their history, for gradients with respect to the batch.
+
+        Never compiled; where the module is, and its weights are thus constants, normalisations are folded.
+        """
+        if self._history is None:
+            folded = fold(self.module, self._laid_out(batch)) if self.compiled else None
+            self._history = folded or self.module
+        return self._logits(self._history, batch)
 
     def _laid_out(self, batch: torch.Tensor) -> torch.Tensor:
         return batch.contiguous(memory_format=self._format) if batch.dim() == 4 else batch
