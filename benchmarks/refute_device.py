@@ -29,7 +29,7 @@ from torch import nn
 from buckler.certify.counts import certify_counts
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
-from buckler.evaluate.refutations import Refuting
+from buckler.evaluate.refutations import MAX_DRAWS, Refuting
 from buckler.laws.gaussian import Gaussian
 from buckler.records import Certificate
 from buckler.refutations import Refutation
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--n", type=int, default=10_000)
-    parser.add_argument("--max-n", type=int, default=100_000, help="draws that judge a candidate, at most")
+    parser.add_argument("--max-n", type=int, default=MAX_DRAWS, help="draws that judge a candidate, at most")
     parser.add_argument("--alpha", type=float, default=1e-3)
     parser.add_argument("--batch-size", type=int, help="rows of a batch")
     parser.add_argument("--attack", action="append", help="NAME:SEARCHES:STEPS:DRAWS, NAME decoupled or pgd")
