@@ -151,7 +151,7 @@ def test_a_log_without_labels_is_refused_before_anything_is_drawn(
 @pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("keep", [True, False])
 def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: str, keep: bool) -> None:
-    command = [sys.executable, "-m", "buckler.cli", *DECIDE, "--quiet", *(["--out", "t.parquet"] if keep else [])]
+    command = [sys.executable, "-m", "buckler", *DECIDE, "--quiet", *(["--out", "t.parquet"] if keep else [])]
     # The model is asked three batches to be known by; some inputs are decided by the fifth round, and none of the
     # rounds has more than four batches.
     stopped = subprocess.run(  # noqa: S603

@@ -36,7 +36,7 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(("typed", "expected"), [("buckler sw", "sweep"), ("buckler audit --pow", "--power")])
 def test_completion(typed: str, expected: str) -> None:
     asked = {"_BUCKLER_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
-    command = [sys.executable, "-m", "buckler.cli"]
+    command = [sys.executable, "-m", "buckler"]
     answer = subprocess.run(command, env={**ENVIRONMENT, **asked}, capture_output=True, text=True, check=True)  # noqa: S603
     assert answer.stdout.split() == [expected]
 
@@ -176,7 +176,7 @@ def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
     for command in (["--version"], ["certify", str(votes), "--method", "top_class", "--json"]):
         with Path("/dev/full").open("w") as full:
             answer = subprocess.run(  # noqa: S603
-                [sys.executable, "-m", "buckler.cli", *command],
+                [sys.executable, "-m", "buckler", *command],
                 env=ENVIRONMENT, stdout=full, stderr=subprocess.PIPE, text=True, check=False,
             )  # fmt: skip
         assert answer.returncode == 2
@@ -184,7 +184,7 @@ def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:
-    command = f"{sys.executable} -m buckler.cli certify {votes} --method top_class --json | head -c 1"
+    command = f"{sys.executable} -m buckler certify {votes} --method top_class --json | head -c 1"
     shell = ["bash", "-o", "pipefail", "-c", command]
     answer = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, check=False)  # noqa: S603
     assert answer.stderr == ""

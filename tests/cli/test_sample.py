@@ -91,7 +91,7 @@ def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> None:
     command = [
-        sys.executable, "-m", "buckler.cli", "sample", "run", "--model", "test_models_for_sample:slow", *SAMPLE,
+        sys.executable, "-m", "buckler", "sample", "run", "--model", "test_models_for_sample:slow", *SAMPLE,
         "--limit", "200", "--shard-inputs", "4", "--quiet",
     ]  # fmt: skip
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

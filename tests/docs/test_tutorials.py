@@ -82,7 +82,7 @@ def run_command(line: str, where: str) -> str:
     if "ray" in arguments:  # a cluster takes over signals and loggers: not in the process of the tests
         paths = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
         done = subprocess.run(  # noqa: S603
-            [sys.executable, "-m", "buckler.cli", *arguments],
+            [sys.executable, "-m", "buckler", *arguments],
             env={**os.environ, "PYTHONPATH": paths},
             capture_output=True,
             text=True,

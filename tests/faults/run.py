@@ -120,7 +120,7 @@ def start(
     """Start the real command, to be killed or to hold in a place (``tests/killing.py``), or to run through."""
     _set_place(home, place)
     return subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "buckler.cli", *command],
+        [sys.executable, "-m", "buckler", *command],
         cwd=home, env=environment(**(variables or {})), stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 

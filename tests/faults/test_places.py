@@ -38,7 +38,7 @@ def test_kept_machine_code_is_damaged(home: Path, undisturbed: Path, ledger: Led
     shutil.copytree(undisturbed, home / "run")
 
     def certify(out: str, **variables: str) -> bytes:
-        command = [sys.executable, "-m", "buckler.cli", "certify", "run", "--out", out]
+        command = [sys.executable, "-m", "buckler", "certify", "run", "--out", out]
         done = subprocess.run(  # noqa: S603
             command, cwd=home, env=environment(**variables), capture_output=True, text=True, check=True
         )

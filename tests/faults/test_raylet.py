@@ -55,7 +55,7 @@ def test_a_killed_raylet_ends_the_run(home: Path, ledger: Ledger) -> None:
     assert call(home, arguments("whole", model="slow_models:slow"))[0] == 0
     (home / "hold").touch()  # every worker holds once the first shard is there
     process = subprocess.Popen(  # noqa: S603
-        [sys.executable, "-m", "buckler.cli", *command, "--executor", "ray", "--workers", "1"],
+        [sys.executable, "-m", "buckler", *command, "--executor", "ray", "--workers", "1"],
         cwd=home, env=environment(**REFUSING), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     while not (home / "run" / "shards" / "000000.json").exists():
