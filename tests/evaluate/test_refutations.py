@@ -11,7 +11,7 @@ from torch import nn
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, Search
-from buckler.evaluate.refutations import PairTests, Refuting, distances_between, votes_refute
+from buckler.evaluate.refutations import Refuting, distances_between
 from buckler.laws.gaussian import Gaussian
 from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
@@ -151,16 +151,6 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
         Attacked(engine, ["a"])
 
 
-def test_pairs_are_decided_apart() -> None:
-    tests = PairTests(np.array([0, 0, 0]), np.array([1, 2, 1]), 1e-3, 500)
-    tests.update(np.array([0, 1]), np.array([[10, 90, 0], [90, 5, 5]]))
-    assert tests.undecided.tolist() == [2]
-    assert tests.passed.tolist() == [True, False, False]
-    tests.update(np.array([2]), np.array([[250, 250, 0]]))
-    assert tests.undecided.tolist() == []
-    assert not tests.passed[2]
-
-
 def test_distances_are_rounded_up() -> None:
     x, far = np.zeros((1, 2), dtype=np.float32), np.array([[3.0, 4.0]], dtype=np.float32)
     assert 5.0 <= distances_between(far, x)[0] < 5.0 + 1e-10
@@ -170,15 +160,6 @@ def test_distances_are_rounded_up() -> None:
 def test_a_candidate_has_votes(wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         PairTest(**{"radius": 2.0, "rival": 1, "n": 100, "wins": 90, "losses": 10, "refuted": True, **wrong})
-
-
-def test_votes_bear_out_a_refutation_or_not() -> None:
-    assert votes_refute(PairTest(2.0, 1, 100, 90, 10, refuted=True), 1e-3)
-    assert not votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=True), 1e-3)
-    assert votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=False), 1e-3)
-    # P(Bin(100, 1/2) >= 66) = 8.9e-4, less than alpha but not than the exam's half; of 67, 4.4e-4.
-    assert not votes_refute(PairTest(2.0, 1, 100, 66, 34, refuted=True), 1e-3)
-    assert votes_refute(PairTest(2.0, 1, 100, 67, 33, refuted=True), 1e-3)
 
 
 WON, LOST = PairTest(2.0, 1, 100, 90, 10, refuted=True), PairTest(1.5, 1, 100, 50, 50, refuted=False)

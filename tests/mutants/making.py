@@ -12,6 +12,7 @@ MUTATED = (
     "src/buckler/certify",
     "src/buckler/laws",
     "src/buckler/evaluate/curves.py",
+    "src/buckler/evaluate/pairs.py",
     "src/buckler/runs/store",
     "src/buckler/runs/admission.py",
     "src/buckler/runs/identity.py",

@@ -18,6 +18,12 @@ ROOMS = {
     "src/buckler/bounds/": ["tests/test_frozen.py", "tests/bounds", "tests/certify"],
     "src/buckler/certify/": ["tests/test_frozen.py", "tests/certify", "tests/bounds/test_allowances.py"],
     "src/buckler/laws/": ["tests/test_frozen.py", "tests/laws", "tests/certify", "tests/bounds/test_allowances.py"],
+    "src/buckler/evaluate/pairs.py": [
+        "tests/test_frozen.py",
+        "tests/evaluate/test_pairs.py",
+        "tests/evaluate/test_refutations.py",
+        "tests/audit/test_refutation_audit.py",
+    ],
     "src/buckler/evaluate/": ["tests/test_frozen.py", "tests/evaluate/test_curves.py"],
     "src/buckler/runs/store/refutations.py": [
         "tests/test_frozen.py",

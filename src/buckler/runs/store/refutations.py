@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import votes_refute
+from buckler.evaluate.pairs import votes_refute
 from buckler.files import parse_json
 from buckler.laws import named
 from buckler.refutations import Bracket, PairTest, Refutation
