@@ -1,5 +1,7 @@
 """Refutations against radii known in closed form: never below, close above; and the usual mistake made on purpose."""
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ from torch import nn
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, Search
-from buckler.evaluate.refutations import Refuting, distances_between
+from buckler.evaluate.refutations import MARGINS, Refuting, distances_between
 from buckler.laws.gaussian import Gaussian
+from buckler.laws.grid import GridGaussian
 from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
@@ -151,9 +154,62 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
         Attacked(engine, ["a"])
 
 
+class Scripted(Attacked):
+    """Judged by verdicts told beforehand, the same for every input."""
+
+    verdicts: list[bool]
+
+    def judge(self, points: AnyArray, ids: Sequence[str], decider: Any) -> None:
+        """Give every vote to the rival of class 0, or as many to either."""
+        assert len(points) == len(ids)
+        votes = [0, 200] if self.verdicts.pop(0) else [100, 100]
+        while (rows := decider.undecided).size:
+            decider.update(rows, np.tile(votes, (len(rows), 1)))
+
+
+def test_no_candidate_is_tried_after_one_that_failed() -> None:
+    x = at_distances(np.array([-0.8, -1.2])).astype(np.float32)
+    model = Scripted(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, seed=5), ["a", "b"])
+    model.verdicts = [True, True, False, True, True, True, True]
+    with model.session():
+        refuting = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=1000, attack=QUICK)
+        made = refuting.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05))
+    assert len(model.verdicts) == 4
+    for r, point in zip(made, x, strict=True):
+        assert [t.refuted for t in r.tried] == [True, True, False]
+        assert r.point is not None
+        assert r.radius == r.tried[1].radius == distances_between(r.point[None], point[None])[0]
+
+
+def test_the_price_is_that_of_all_candidates() -> None:
+    law, x = GridGaussian(0.5), np.zeros((1, 12), dtype=np.float32)
+    one = law.price(12, 1000)
+    model = Attacked(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), law=law), ["a"])
+    quick = Attack(searches=1, steps=3, draws=4)
+
+    def refute(alpha: float) -> list[Refutation]:
+        with model.session():
+            return Refuting(law, alpha, 1000, 0.5, attack=quick).refute(model, ["a"], x, np.array([0]), np.array([0.1]))
+
+    with pytest.raises(InvalidInput, match="spent by the drawing"):
+        refute(0.99 * len(MARGINS) * one)
+    assert len(refute(1.01 * len(MARGINS) * one)) == 1
+
+
 def test_distances_are_rounded_up() -> None:
-    x, far = np.zeros((1, 2), dtype=np.float32), np.array([[3.0, 4.0]], dtype=np.float32)
-    assert 5.0 <= distances_between(far, x)[0] < 5.0 + 1e-10
+    rng = np.random.default_rng(0)
+    x, far = rng.normal(size=(2, 100, 30)).astype(np.float32)
+    for d, a, b in zip(distances_between(far, x).tolist(), far.tolist(), x.tolist(), strict=True):
+        squared = sum((Fraction(p) - Fraction(q)) ** 2 for p, q in zip(a, b, strict=True))
+        assert squared <= Fraction(d) ** 2 <= squared * (1 + Fraction(1, 10**10))
+
+
+def test_distances_on_a_grid_are_those_of_what_floats_stand_for() -> None:
+    how, steps = Refuting(GridGaussian(0.5)), np.random.default_rng(0).integers(0, 256, size=(2, 100, 30))
+    far, x = (how.placed((s / 255.0).astype(np.float32)) for s in steps)
+    for d, a, b in zip(how.distances(far, x).tolist(), *steps.tolist(), strict=True):
+        squared = Fraction(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)), 255**2)
+        assert squared <= Fraction(d) ** 2 <= squared * (1 + Fraction(1, 10**10))
 
 
 @pytest.mark.parametrize("wrong", [{"n": 0}, {"wins": -1}, {"losses": 11}, {"radius": -1.0}, {"rival": None}])

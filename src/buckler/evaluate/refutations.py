@@ -101,7 +101,7 @@ class Refuting:
     def distances(self, points: Points, x: Points) -> FloatArray:
         """Return the l2 distances of points and inputs, rounded up; on a grid, of what the floats stand for."""
         if isinstance(self.law, GridGaussian):
-            return distances_between(self.law.indices(points), self.law.indices(x)) * self.law.step * (1.0 + 1e-15)
+            return distances_between(self.law.indices(points), self.law.indices(x)) * self.law.step
         return distances_between(points, x)
 
     def refute(
