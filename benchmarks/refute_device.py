@@ -146,12 +146,13 @@ def measure(
         for first in range(0, len(x), options.group):
             some = slice(first, first + options.group)
             model, start = Attacked(engine, ids[some]), time.perf_counter()
-            before = searching
+            before, goal = searching, looked + how.attack.looks * len(ids[some])
 
             def tick(draws: int) -> None:
                 nonlocal looked, searching
-                looked += draws
-                searching = before + time.perf_counter() - start  # noqa: B023  (called before the next group)
+                if looked < goal:  # noqa: B023  (called before the next group)
+                    looked += draws
+                    searching = before + time.perf_counter() - start  # noqa: B023
 
             with model.session():
                 made += how.refute(model, ids[some], x[some], labels[some], radii[some], tick)

@@ -60,8 +60,8 @@ def refute_each(
 
             def tick(draws: int) -> None:
                 nonlocal seen
-                seen += draws / attack.looks
-                tell(min(seen, total), total)
+                seen += draws / how.draws
+                tell(min(seen, part.stop), total)  # noqa: B023  (called before the next group)
 
             model = Attacked(engine, group.ids)
             with model.session():

@@ -13,7 +13,15 @@ from torch import nn
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, Search
-from buckler.evaluate.refutations import MARGINS, Refuting, distances_between
+from buckler.evaluate.refutations import (
+    COARSE_DRAWS,
+    COARSE_ROUNDS,
+    FINE_DRAWS,
+    JUDGED,
+    MARGINS,
+    Refuting,
+    distances_between,
+)
 from buckler.laws.gaussian import Gaussian
 from buckler.laws.grid import GridGaussian
 from buckler.refutations import PairTest, Refutation
@@ -154,13 +162,27 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
         Attacked(engine, ["a"])
 
 
+def test_all_draws_are_told_as_they_are_made() -> None:
+    x, quick = POINTS[:2].astype(np.float32), Attack(searches=2, steps=9, draws=4)
+    model = Attacked(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, batch_size=512), ["a", "b"])
+    how = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
+    ticks: list[int] = []
+    with model.session():
+        made = how.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05), ticks.append)
+    along = 5 * (COARSE_ROUNDS * COARSE_DRAWS + FINE_DRAWS)
+    assert sum(ticks) == 2 * (quick.looks + along) + sum(r.n for r in made)
+    assert len(ticks) > 1 + quick.steps + COARSE_ROUNDS + 1  # while candidates are judged, too
+    assert how.draws == quick.looks + along + JUDGED * 4000
+
+
 class Scripted(Attacked):
     """Judged by verdicts told beforehand, the same for every input."""
 
     verdicts: list[bool]
 
-    def judge(self, points: AnyArray, ids: Sequence[str], decider: Any) -> None:
+    def judge(self, points: AnyArray, ids: Sequence[str], decider: Any, tick: Any) -> None:
         """Give every vote to the rival of class 0, or as many to either."""
+        tick(0)
         assert len(points) == len(ids)
         votes = [0, 200] if self.verdicts.pop(0) else [100, 100]
         while (rows := decider.undecided).size:

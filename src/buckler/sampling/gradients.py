@@ -4,7 +4,7 @@ The noise is addressed, in the stream ``attack``: all points of one input share 
 here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -45,14 +45,14 @@ class Attacked:
         self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None
         self.rows = engine.rows
 
-    def count(self, points: Float32Array, names: Sequence[str], n: int) -> IntArray:
+    def count(self, points: Float32Array, names: Sequence[str], n: int, tick: Callable[[int], None]) -> IntArray:
         """Return the votes ``[points, m]`` of so many draws for the search, in the stream ``attack``."""
-        return self._engine.votes(points, names, "attack", n)
+        return self._engine.votes(points, names, "attack", n, progress=tick)
 
-    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider) -> None:
+    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider, tick: Callable[[int], None]) -> None:
         """Draw at points that are fixed now, in the stream ``refutation``, until the decider wants no more."""
-        for _ in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
-            pass
+        for made in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
+            tick(made.drawn)
 
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which to look and to draw; the module is given back as it was."""
