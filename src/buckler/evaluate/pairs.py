@@ -13,11 +13,11 @@ from buckler.refutations import PairTest
 from buckler.types import ArrayLike, BoolArray, IntArray
 
 FIRST_BATCH, GROWTH = 64, 4
-"""Draws before the first look, and one more batch for each so many draws made."""
+"""Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
 
 HOPEFUL = 3.0
 """A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end; the
-number falls to 0 with the draws that are left."""
+number falls to 0 with the draws that are left. Heuristic: giving up refutes nothing."""
 
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
@@ -72,5 +72,5 @@ class PairTests:
         votes = np.maximum(wins + losses, 1)
         made = self.n[rows] / self._max_n
         share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
-        hopeless = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(0.5 * self._alpha)
+        hopeless = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split(self._alpha, 2))
         self._given_up[rows] = ~self.passed[rows] & (hopeless | last)

@@ -52,7 +52,7 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
 
 
 def fold(module: nn.Module, batch: torch.Tensor) -> nn.Module | None:
-    """Return the module for eval mode with normalisations folded alone, as ``fuse``: it still has gradients."""
+    """Return the module for eval mode with normalisations folded, or None as ``fuse``; it has gradients."""
     return _rewritten(module, batch, _fold)
 
 

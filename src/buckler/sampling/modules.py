@@ -100,10 +100,11 @@ class TorchClassifier:
     def with_gradients(self, batch: torch.Tensor) -> torch.Tensor:
         """Return the logits with their history, for gradients with respect to the batch.
 
-        Never compiled; where the module is, and its weights are thus constants, normalisations are folded.
+        The program for this is not compiled. If the classifier is, its weights are constants, and normalisations are
+        folded here too.
         """
         if self._history is None:
-            folded = fold(self.module, self._laid_out(batch)) if self.compiled else None
+            folded = fold(self.module, self._laid_out(batch).to(self._input)) if self.compiled else None
             self._history = folded or self.module
         return self._logits(self._history, batch)
 
