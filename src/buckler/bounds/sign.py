@@ -18,6 +18,9 @@ STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
 ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""
 
+SMALLEST = 1e-200
+"""No tail is called smaller: SciPy's is 0 once ``2^-n`` is, where the true one may still be 4e-254 (n = 1,075)."""
+
 
 def _log_factors(y: float) -> FloatArray:
     logs = np.log1p(STAKES * y)
@@ -60,6 +63,5 @@ def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     [2.01e-04 1.00e+00]
     """
     x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
-    # Never 0, which no tail is: SciPy's may underflow.
     tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + SLACK)
-    return np.asarray(np.where(x > 0, np.clip(tail, 1e-300, 1.0), 1.0), dtype=np.float64)
+    return np.asarray(np.where(x > 0, np.clip(tail, SMALLEST, 1.0), 1.0), dtype=np.float64)
