@@ -20,7 +20,7 @@ from torch import nn
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder
-from buckler.runs.opening import open_run
+from buckler.runs.open_run import open_run
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine

@@ -32,7 +32,7 @@ from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
 from buckler.sampling.networks import load_denoiser, load_network
-from buckler.sampling.shelf import take
+from buckler.sampling.zoo import take
 from buckler.types import AnyArray
 
 CLEAN, DENOISER = "cifar10-resnet20x3-clean", "cifar10-denoiser"

@@ -26,7 +26,7 @@ import numpy as np
 
 from buckler.certify.counts import certify_counts
 from buckler.evaluate.curves import certified_accuracy
-from buckler.laws import DerandomizedSplitting, Splitting
+from buckler.noise import DerandomizedSplitting, Splitting
 from buckler.records import Certificate
 from buckler.sampling.cards import read_card, write_card
 from buckler.sampling.classifiers import Classifier

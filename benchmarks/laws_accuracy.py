@@ -19,7 +19,7 @@ import numpy as np
 
 from buckler.certify.counts import certify_counts
 from buckler.records import Certificate
-from buckler.runs.opening import open_run
+from buckler.runs.open_run import open_run
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import Evidence, open_evidence
 

@@ -20,10 +20,10 @@ from scipy.special import chdtrc
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.law_speed import in_turn, parser
-from buckler.laws import Gaussian, GridGaussian
+from buckler.noise import Gaussian, GridGaussian
 from buckler.sampling.batches import Batch, Piece
 from buckler.sampling.device_words import device_words
-from buckler.sampling.noise import NOISE_BLOCK, Address, words
+from buckler.sampling.streams import NOISE_BLOCK, Address, words
 from buckler.types import AnyArray, IntArray
 
 VALUES = 3072

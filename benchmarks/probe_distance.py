@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.models import resolve_model
 from buckler.sampling.probe import INPUTS, Answers, Probe

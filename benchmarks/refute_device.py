@@ -30,11 +30,11 @@ from buckler.certify.counts import certify_counts
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting
-from buckler.laws.gaussian import Gaussian
+from buckler.noise.gaussian import Gaussian
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.results import Certified
-from buckler.runs.opening import open_run
+from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine
 from buckler.sampling.gradients import Attacked

@@ -4,8 +4,8 @@ import numpy as np
 
 from buckler.bounds.bets import NO_EARLIER, Pair
 from buckler.bounds.betting import wealth_goal
-from buckler.bounds.cells import Bets, lowest_cell
 from buckler.bounds.mean_limit import NODES, search
+from buckler.bounds.partition import Bets, lowest_cell
 from buckler.bounds.stakes import HAZARDS
 from buckler.types import FloatArray
 

@@ -19,7 +19,7 @@ ROOMS = (
     "runs/admission.py",
     "runs/identity.py",
     "runs/executors/protocol.py",
-    "sampling/noise.py",
+    "sampling/streams.py",
     "sampling/probe.py",
     "records.py",
 )

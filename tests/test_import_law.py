@@ -17,33 +17,33 @@ ROOT = {
     "soundness",
     "files",
     "certificates",
-    "wording",
+    "text",
 }
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "rounding": set[str](),
     "soundness": {"types", "errors"},
-    "wording": {"rounding", "soundness"},
-    "records": {"types", "errors", "soundness", "wording"},
+    "text": {"rounding", "soundness"},
+    "records": {"types", "errors", "soundness", "text"},
     "refutations": {"types", "errors", "rounding"},
     "results": {"types", "errors", "records", "refutations"},
     "certificates": {"types", "errors", "records", "rounding"},
     "files": {"types", "errors"},
-    "laws": ROOT,
+    "noise": ROOT,
     "bounds": ROOT,
-    "certify": ROOT | {"laws", "bounds"},
-    "evaluate": ROOT | {"laws", "bounds", "certify"},
-    "report": ROOT | {"laws", "bounds", "certify", "evaluate"},
-    "sampling": ROOT | {"laws"},
-    "training": ROOT | {"laws", "sampling"},
-    "runs": ROOT | {"laws", "sampling", "certify", "evaluate"},
-    "waiting": set[str](),
-    "plans": ROOT | {"laws", "certify"},
-    "many": ROOT | {"laws", "sampling", "certify", "plans", "waiting"},
-    "refuting": ROOT | {"laws", "sampling", "evaluate", "many", "waiting"},
-    "predicting": ROOT | {"laws", "sampling", "certify", "plans", "many", "waiting"},
-    "smoothed": ROOT | {"certify", "plans", "many", "waiting", "predicting", "refuting"},
+    "certify": ROOT | {"noise", "bounds"},
+    "evaluate": ROOT | {"noise", "bounds", "certify"},
+    "report": ROOT | {"noise", "bounds", "certify", "evaluate"},
+    "sampling": ROOT | {"noise"},
+    "training": ROOT | {"noise", "sampling"},
+    "runs": ROOT | {"noise", "sampling", "certify", "evaluate"},
+    "progress": set[str](),
+    "plans": ROOT | {"noise", "certify"},
+    "many": ROOT | {"noise", "sampling", "certify", "plans", "progress"},
+    "refuting": ROOT | {"noise", "sampling", "evaluate", "many", "progress"},
+    "predicting": ROOT | {"noise", "sampling", "certify", "plans", "many", "progress"},
+    "smoothed": ROOT | {"certify", "plans", "many", "progress", "predicting", "refuting"},
 }
 MAY_SEE["compat"] = ROOT | {"sampling", "smoothed"}
 WHEN_CALLED = {"certificates": {"evaluate", "report", "runs"}}
@@ -128,8 +128,8 @@ def test_law_holds(path: str) -> None:
     ("path", "source"),
     [
         ("bounds/binomial.py", "from buckler.certify import budget"),
-        ("laws/gaussian.py", "from buckler.certify import margins"),
-        ("bounds/binomial.py", "from buckler.laws import Gaussian"),
+        ("noise/gaussian.py", "from buckler.certify import margins"),
+        ("bounds/binomial.py", "from buckler.noise import Gaussian"),
         ("sampling/engine.py", "import buckler.certify.registry"),
         ("certify/registry.py", "from buckler.runs.store import evidence"),
         ("certify/registry.py", "from buckler.paper import methods"),
@@ -143,10 +143,10 @@ def test_law_holds(path: str) -> None:
         ("runs/decide.py", "from buckler.smoothed import Smoothed"),
         ("runs/spec.py", "import pyarrow as pa"),
         ("runs/executors.py", "import pickle"),
-        ("laws/gaussian.py", "from scipy.stats import norm"),
+        ("noise/gaussian.py", "from scipy.stats import norm"),
         ("runs/store/folder.py", "import fcntl"),
         ("runs/store/folder.py", "from filelock import FileLock"),
-        ("certify/issue.py", "from buckler.utils import helper"),
+        ("certify/make_certificates.py", "from buckler.utils import helper"),
         ("certificates.py", "from buckler.evaluate.curves import Curve"),
         ("certificates.py", "def plot():\n    from buckler.sampling.engine import Engine"),
     ],
@@ -156,7 +156,7 @@ def test_breach_is_found(path: str, source: str) -> None:
 
 
 def test_every_room_opens_with_a_page() -> None:
-    inside = {"__main__", "smoothed", "plans", "many", "waiting", "compat", "predicting", "refuting"}
+    inside = {"__main__", "smoothed", "plans", "many", "progress", "compat", "predicting", "refuting"}
     for room in sorted(MAY_SEE.keys() - ROOT - inside):
         page = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8")))
         assert page is not None, room

@@ -304,7 +304,7 @@ def test_a_prediction_until_decided_takes_few_draws() -> None:
 
 
 def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
-    law = buckler.laws.GridGaussian(0.5)
+    law = buckler.noise.GridGaussian(0.5)
     x = np.array([204 / 255, 0.0], dtype=np.float32)
     grid = buckler.Smoothed(Counting(), law=law, num_classes=2)
     price = law.price(2, 100)
@@ -315,7 +315,7 @@ def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
 
 
 def test_a_law_whose_copies_are_all_run_is_not_drawn_from() -> None:
-    derandomized = buckler.Smoothed(Counting(), law=buckler.laws.DerandomizedSplitting(9 / 510), num_classes=2)
+    derandomized = buckler.Smoothed(Counting(), law=buckler.noise.DerandomizedSplitting(9 / 510), num_classes=2)
     with pytest.raises(buckler.InvalidInput, match="law must be one that is drawn"):
         derandomized.predict([0.5, 0.5])
     with pytest.raises(buckler.InvalidInput, match="law must be one that is drawn"):

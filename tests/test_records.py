@@ -8,8 +8,8 @@ import pytest
 from flint import arb
 
 import buckler
-from buckler.certify.issue import issue_target
-from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
+from buckler.certify.make_certificates import issue_target
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
 from buckler.records import REST, Claim, Counts, MarginBound, Scores
 from buckler.types import MarginKind, RadiusKind
 from tests.balls import normal_cdf

@@ -11,7 +11,7 @@ from torch import nn
 from buckler import Smoothed
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack
-from buckler.laws import GridGaussian
+from buckler.noise import GridGaussian
 
 QUICK = Attack(searches=2, steps=30, draws=16)
 

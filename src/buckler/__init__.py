@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from buckler import compat as compat
-    from buckler import laws as laws
+    from buckler import noise as noise
     from buckler.certificates import Certificates as Certificates
     from buckler.certify.counts import certify_counts as certify_counts
     from buckler.certify.scores import certify_scores as certify_scores
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_ROOMS = ("compat", "laws")
+_ROOMS = ("compat", "noise")
 _HOME = {
     "Averaged": "sampling.denoised",
     "BucklerError": "errors",

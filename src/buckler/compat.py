@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
-from buckler.sampling.noise import seed_of
-from buckler.sampling.values import on_host
+from buckler.sampling.preprocess import on_host
+from buckler.sampling.streams import seed_of
 from buckler.smoothed import Smoothed
 from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray
 

@@ -11,20 +11,20 @@ import numpy as np
 from buckler.certify import budget
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import limits_of_counts
-from buckler.certify.decided import Decided
-from buckler.certify.issue import MarginLimits, issue, with_replay
+from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
+from buckler.certify.make_certificates import MarginLimits, issue, with_replay
 from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
 from buckler.certify.scores import limits_of_scores, top_class
 from buckler.errors import ClassifierError, InvalidInput, check_whole, show
 from buckler.plans import FixedDraws
+from buckler.progress import Show
 from buckler.records import Certificate
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.engine import Engine, ScoreMap, score_map
-from buckler.sampling.noise import Stream, content_id
+from buckler.sampling.streams import Stream, content_id
 from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArray
-from buckler.waiting import Show
 
 BATCHES = 64
 """Batches whose inputs are drawn together: only the last of them may not be full."""

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
-from buckler.certify.issue import Terms, terms_of
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
+from buckler.certify.make_certificates import Terms, terms_of
 from buckler.certify.registry import sound_method
 from buckler.certify.score_stopping import SEQUENCE, ScorePlan
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
-from buckler.laws import default_margin
+from buckler.noise import default_margin
 from buckler.types import ArrayLike, Law, MarginKind, RadiusKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000

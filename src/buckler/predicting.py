@@ -6,16 +6,16 @@ from typing import Any
 
 from buckler.certify.predictions import ABSTAINED
 from buckler.errors import InvalidInput, check_label
-from buckler.laws import law_of
 from buckler.many import Inputs, axes_explained, names_of, predict_each
+from buckler.noise import law_of
 from buckler.plans import DRAWS, check_drawn
+from buckler.progress import Show, shown
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
-from buckler.sampling.noise import seed_of
-from buckler.sampling.values import as_floats, check_value_range
+from buckler.sampling.preprocess import as_floats, check_value_range
+from buckler.sampling.streams import seed_of
 from buckler.types import ArrayLike, Float32Array, IntArray, Law
-from buckler.waiting import Show, shown
 
 
 class Predictor:

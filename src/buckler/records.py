@@ -28,8 +28,8 @@ from buckler.errors import (
     show,
 )
 from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
+from buckler.text import sentence
 from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
-from buckler.wording import sentence
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)

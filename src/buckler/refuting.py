@@ -7,11 +7,11 @@ import numpy as np
 
 from buckler.errors import InvalidInput, show
 from buckler.many import Inputs
+from buckler.progress import Show
 from buckler.records import Certificate
 from buckler.refutations import Refutation
-from buckler.sampling.noise import content_id
+from buckler.sampling.streams import content_id
 from buckler.types import FloatArray, IntArray, Law
-from buckler.waiting import Show
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from buckler.certificates import Certificates
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput
 from buckler.many import Inputs, axes_explained, certify_each, certify_scores_each, decide_each
 from buckler.plans import (
@@ -18,17 +18,17 @@ from buckler.plans import (
     to_decide,
 )
 from buckler.predicting import Predictor
+from buckler.progress import Show, shown
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.refuting import RefuteOptions, refute_each
 from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
-from buckler.waiting import Show, shown
 
 
 class Smoothed(Predictor):
     """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
 
-    Sigma and radii are in the units of the input. A law is one of ``buckler.laws``, or its name as for the commands,
+    Sigma and radii are in the units of the input. A law is one of ``buckler.noise``, or its name as for the commands,
     ``"splitting:lam=2.5"``.
 
     ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the

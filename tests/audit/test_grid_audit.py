@@ -7,7 +7,7 @@ import pytest
 from scipy.special import bdtrc, ndtri
 
 from buckler.certify.counts import certify_counts
-from buckler.laws import Gaussian, GridGaussian
+from buckler.noise import Gaussian, GridGaussian
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
 

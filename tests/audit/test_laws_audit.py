@@ -14,8 +14,8 @@ import pytest
 
 import buckler
 from buckler.evaluate.law_audit import covers, distance
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.grid import values_of
+from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.noise.grid import values_of
 from tests.simulation import judge
 
 ALPHA, N, COPIES = 0.1, 60, 400

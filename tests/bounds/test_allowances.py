@@ -25,8 +25,8 @@ from buckler.bounds.sequences import sequence_lower
 from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.tangents import heights
-from buckler.laws import Gaussian
-from buckler.laws.gaussian import lipschitz_radius
+from buckler.noise import Gaussian
+from buckler.noise.gaussian import lipschitz_radius
 from buckler.types import FloatArray
 from tests.balls import normal_cdf, normal_quantile, tail_at_least, tail_at_most
 from tests.bounds.test_sequences import reference as plain_sequence

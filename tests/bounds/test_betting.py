@@ -12,8 +12,8 @@ from hypothesis.extra.numpy import arrays
 from buckler.bounds.bets import CAP, NO_EARLIER, PACE, PRIOR, Pair, Plan, deviation, earlier_moments, plan, plan_below
 from buckler.bounds.betting import betting_lower, rejects, smallest_lower, star_lower, wealth_goal
 from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.cells import follow
 from buckler.bounds.mean_limit import search
+from buckler.bounds.partition import follow
 from buckler.types import FloatArray
 
 SLOPES = np.array([1.0, 2.0, 4.0])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from buckler.bounds.bets import COARSE_PACE, NO_EARLIER, PACE
-from buckler.bounds.cells import most_blocks
+from buckler.bounds.partition import most_blocks
 from buckler.certify.tangents import MOST_CHANGES, cells_limit
 from buckler.errors import InvalidInput
 from tests.bounds import corners

@@ -11,7 +11,7 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting
+from buckler.noise import Ablation, DerandomizedSplitting, Splitting
 from buckler.records import Certificate
 from buckler.types import Law
 

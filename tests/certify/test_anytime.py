@@ -17,7 +17,7 @@ from scipy.special import ndtr
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, tangent_mixture
 from buckler.certify.anytime import AnytimeTest
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import InvalidInput
 from buckler.records import Certificate

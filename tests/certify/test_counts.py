@@ -11,7 +11,7 @@ import buckler
 from buckler.certify.counts import tie_breaker
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.records import Certificate, Counts
 from tests.balls import normal_cdf
 

@@ -10,11 +10,11 @@ from flint import arb
 
 from buckler import certify_counts
 from buckler.certify.anytime import AnytimeTest
-from buckler.certify.issue import MarginLimits, issue, terms_of
 from buckler.certify.ladder import Ladder
+from buckler.certify.make_certificates import MarginLimits, issue, terms_of
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput
-from buckler.laws import DerandomizedSplitting, Gaussian
+from buckler.noise import DerandomizedSplitting, Gaussian
 from buckler.types import RadiusKind
 from tests.balls import normal_cdf, tail_at_least
 

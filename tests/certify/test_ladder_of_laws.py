@@ -10,7 +10,7 @@ import pytest
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder, radii_for
 from buckler.errors import InvalidInput
-from buckler.laws import Ablation, Splitting, Uniform
+from buckler.noise import Ablation, Splitting, Uniform
 from tests.stopping import ever_certified
 
 

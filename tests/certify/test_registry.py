@@ -123,7 +123,7 @@ def test_a_users_function_is_checked() -> None:
 def test_the_record_knows_the_names_before_any_method_is_loaded() -> None:
     probe = (
         "import sys\n"
-        "from buckler.laws import Gaussian\n"
+        "from buckler.noise import Gaussian\n"
         "from buckler.records import Certificate\n"
         "radius = Gaussian(1.0).radius(2.0, 'R2')\n"
         "Certificate('a', 0, radius, 'R2', 'quantile', 2.0, 0.1, 9, 0, Gaussian(1.0), 'hardmax', None, 'exact')\n"

@@ -9,7 +9,7 @@ from scipy.special import betainc, ndtri
 import buckler
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify import score_stopping
-from buckler.certify.issue import terms_of
+from buckler.certify.make_certificates import terms_of
 from buckler.certify.registry import sound_method, sound_methods
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
 from buckler.certify.tangents import margin_from_height
@@ -134,7 +134,7 @@ def test_many_are_what_each_is_alone_and_an_interrupt_leaves_the_first() -> None
 
 
 def test_the_price_of_drawing_is_that_of_all_draws_there_may_be() -> None:
-    law = buckler.laws.GridGaussian(0.5)
+    law = buckler.noise.GridGaussian(0.5)
     price = law.price(1, 4000)
     smoothed = buckler.Smoothed(half_space, law=law, num_classes=2)
     x = np.array([1.0], dtype=np.float32)

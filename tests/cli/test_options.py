@@ -88,7 +88,7 @@ BASE = {
 
 
 CALLS = {
-    "call:model": "buckler.runs.opening.resolve_model",
+    "call:model": "buckler.runs.open_run.resolve_model",
     "call:ray": "buckler.runs.executors.OnRay",
     "call:sample": "buckler.runs.sample.sample",
     "call:decide": "buckler.runs.decide.decide",

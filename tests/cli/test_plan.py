@@ -9,7 +9,7 @@ import pytest
 from buckler.certify.counts import certify_counts
 from buckler.certify.forecast import typical_top
 from buckler.cli.app import run
-from buckler.laws import law_of
+from buckler.noise import law_of
 from buckler.runs.identity import Identity
 from buckler.runs.plan import evidence_size
 from buckler.runs.spec import RunSpec

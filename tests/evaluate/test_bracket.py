@@ -8,7 +8,7 @@ import pytest
 from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
-from buckler.laws.gaussian import Gaussian
+from buckler.noise.gaussian import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.results import Certified
 

@@ -11,7 +11,7 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import Distribution, audit_law, distance, distribution, tying_margin
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
 
 OURS = [
     Uniform(2.5 / 255), Uniform(0.5), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(0.5),

@@ -22,8 +22,8 @@ from buckler.evaluate.refutations import (
     Refuting,
     distances_between,
 )
-from buckler.laws.gaussian import Gaussian
-from buckler.laws.grid import GridGaussian
+from buckler.noise.gaussian import Gaussian
+from buckler.noise.grid import GridGaussian
 from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine

@@ -18,7 +18,7 @@ import numpy as np
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.admission import Allowed
 from buckler.runs.identity import Identity

@@ -17,7 +17,7 @@ MUTATED = (
     "src/buckler/runs/admission.py",
     "src/buckler/runs/identity.py",
     "src/buckler/runs/executors",
-    "src/buckler/sampling/noise.py",
+    "src/buckler/sampling/streams.py",
     "src/buckler/sampling/probe.py",
 )
 """What certificates and their evidence rest on."""

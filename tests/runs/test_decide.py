@@ -12,13 +12,13 @@ import pytest
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import certify_counts
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
 from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.records import Certificate
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
-from buckler.runs import decided
+from buckler.runs import resume
 from buckler.runs.decide import decide
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
@@ -173,9 +173,9 @@ def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -
 def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out, sign, signed = tmp_path / "decided.parquet", decided.DecidedFile.sign, 0
+    out, sign, signed = tmp_path / "decided.parquet", resume.DecidedFile.sign, 0
 
-    def interrupted(self: decided.DecidedFile, name: str) -> None:
+    def interrupted(self: resume.DecidedFile, name: str) -> None:
         nonlocal signed
         signed += 1
         if signed == 5:
@@ -184,7 +184,7 @@ def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
 
     whole = call()
     with monkeypatch.context() as patch:
-        patch.setattr(decided.DecidedFile, "sign", interrupted)
+        patch.setattr(resume.DecidedFile, "sign", interrupted)
         with pytest.raises(KeyboardInterrupt):
             call(out)
     assert len(read_decisions(out)) >= 4
@@ -222,13 +222,13 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
 
 def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes: list[int] = []
-    real = decided.DecidedFile.sign
+    real = resume.DecidedFile.sign
 
-    def spy(self: decided.DecidedFile, name: str) -> None:
+    def spy(self: resume.DecidedFile, name: str) -> None:
         sizes.append(1)
         real(self, name)
 
-    monkeypatch.setattr(decided.DecidedFile, "sign", spy)
+    monkeypatch.setattr(resume.DecidedFile, "sign", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(sizes)
     monkeypatch.setattr(module, "SEND_EVERY", 0.0)
@@ -290,9 +290,9 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         sizes.append(len(decisions))
         real(path, decisions, *rest)
 
-    monkeypatch.setattr(decided, "write_decisions", spy)
-    monkeypatch.setattr(decided, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(decided, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr(resume, "write_decisions", spy)
+    monkeypatch.setattr(resume, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(resume, "SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)
     assert len(sizes) > 20
@@ -418,7 +418,7 @@ import sys
 import tomllib
 from buckler.runs.decide import decide
 from buckler.runs.target import Target, settings_to_decide
-from buckler.runs.opening import open_run, read_settings
+from buckler.runs.open_run import open_run, read_settings
 target = Target((0.05, 0.1))
 with open_run(settings_to_decide(read_settings("run.toml"), target)) as run:
     first = decide(run.spec, target, run.executor, run.dataset, "out.parquet")

@@ -9,7 +9,7 @@ import pytest
 
 import buckler
 from buckler.runs.decide import decide
-from buckler.runs.opening import open_run
+from buckler.runs.open_run import open_run
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence

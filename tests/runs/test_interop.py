@@ -10,7 +10,7 @@ import pytest
 
 from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.imported import import_log
 from buckler.runs.interop import Log, Origin, read_log, write_log

@@ -10,7 +10,7 @@ import pytest
 import buckler
 from buckler.cli.app import run
 from buckler.errors import InvalidInput
-from buckler.laws import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, law_of
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, law_of
 from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.evidence import open_evidence

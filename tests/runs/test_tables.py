@@ -10,7 +10,7 @@ import pytest
 
 import buckler
 from buckler.errors import DamagedEvidence, InvalidInput
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store import scores as store
 from buckler.runs.store import sweeps, tables

@@ -7,7 +7,7 @@ import numpy as np
 
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Stream
+from buckler.sampling.streams import Stream
 from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
 
 

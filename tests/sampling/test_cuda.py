@@ -8,13 +8,13 @@ import torch
 from torch import nn
 
 import buckler
-from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.sampling.architectures import build
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
-from buckler.sampling.noise import NOISE_BLOCK, Address
+from buckler.sampling.streams import NOISE_BLOCK, Address
 from buckler.sampling.unet import UNet
 from buckler.types import AnyArray, IntArray, Law
 
@@ -110,7 +110,7 @@ def test_lower_precision_compiled_and_channels_last() -> None:
 
 @needs_cuda
 def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
-    from buckler.sampling.narrow import NarrowConvolution
+    from buckler.sampling.conv_kernel import NarrowConvolution
 
     torch.manual_seed(0)
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 32, 1)):

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from buckler.laws import GridGaussian
+from buckler.noise import GridGaussian
 from buckler.sampling.device_words import device_words
-from buckler.sampling.noise import Address, words
+from buckler.sampling.streams import Address, words
 
 KERNEL = """
 import numpy as np, torch
-from buckler.sampling.copies import RowWords
-from buckler.sampling.noise import Address, words
+from buckler.sampling.device_noise import RowWords
+from buckler.sampling.streams import Address, words
 blocks = [Address(5, "a", "estimation", 3), Address(6, "b", "selection", 0)]
 for count in (1, 7, 3072):
     keys = [block.key() for block in blocks for _ in range(3)]
@@ -29,7 +29,7 @@ for count in (1, 7, 3072):
     found = RowWords(low, high, first, count).words().numpy().view(np.uint64)
     assert (found[:3] == words(blocks[0], 3, count, 2)).all(), count
     assert (found[3:] == words(blocks[1], 3, count, 125)).all(), count
-from buckler import laws
+from buckler import noise
 from buckler.sampling import device_words
 from buckler.sampling.backend import NoisyCopies
 from buckler.sampling.batches import Piece
@@ -37,8 +37,8 @@ device_words.MOST = 1000  # several pieces of a batch
 part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
 levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
 sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
-for law in (laws.GridGaussian(0.25), laws.GridGaussian(0.25, clip=255), laws.GridGaussian(0.03, 1 / 16),
-            laws.Uniform(0.5), laws.Splitting(0.5), laws.DerandomizedSplitting(0.5), laws.Ablation(5, 36)):
+for law in (noise.GridGaussian(0.25), noise.GridGaussian(0.25, clip=255), noise.GridGaussian(0.03, 1 / 16),
+            noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36)):
     drawn, out, host = device_words.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6)), np.empty((10, 3, 6, 6), "f4")
     inputs = sixteenths if law.parameters.get("step") == 1 / 16 else x
     drawn.load(inputs)
@@ -50,7 +50,7 @@ drawn = words(blocks[0], 128, 108)
 some = np.concatenate([drawn[3, :40] + np.uint64(k) for k in (0, 1, 2)] + [drawn[4, :40] - np.uint64(1)])
 edges = np.unique(np.concatenate([some, np.array([0, 2**63 - 1, 2**63, 2**64 - 1], np.uint64)]))
 assert len(edges) % 2 == 0
-class Planted(laws.GridGaussian):
+class Planted(noise.GridGaussian):
     thresholds = property(lambda self: edges)
     def noise(self, words):
         return (np.searchsorted(edges, words, side="right") - len(edges) // 2).astype(np.int32)

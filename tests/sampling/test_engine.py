@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from buckler.errors import ClassifierError, InvalidInput
-from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian
+from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian
 from buckler.records import REST
 from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
@@ -16,7 +16,7 @@ from buckler.sampling.batches import Piece, Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import NOISE_BLOCK, Address, gaussian
+from buckler.sampling.streams import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
 

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.conv_kernel import NarrowConvolution
 from buckler.sampling.fusion import fold, fuse
-from buckler.sampling.narrow import NarrowConvolution
 
 
 def shaken(net: nn.Module) -> nn.Module:
@@ -183,7 +183,7 @@ INTERPRETED = """
 import torch
 from torch import nn
 torch.set_num_threads(1)
-from buckler.sampling import narrow
+from buckler.sampling import conv_kernel
 torch.library.wrap_triton = lambda kernel: kernel
 torch.manual_seed(0)
 for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from buckler.bounds.bets import CAP, LOST, Pair
-from buckler.bounds.cells import Bets, lowest_cell
 from buckler.bounds.compiled import compiled
+from buckler.bounds.partition import Bets, lowest_cell
 from buckler.types import FloatArray, IntArray
 
 TOLERANCE = 1e-10

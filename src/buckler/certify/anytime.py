@@ -11,9 +11,9 @@ from threading import Lock
 
 import numpy as np
 
-from buckler.certify.decided import Decided
-from buckler.certify.issue import issue_target
+from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
+from buckler.certify.make_certificates import issue_target
 from buckler.errors import InvalidInput, check_label, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray
 

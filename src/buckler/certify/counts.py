@@ -8,7 +8,7 @@ import numpy as np
 
 from buckler.certificates import Certificates
 from buckler.certify.discrete import limits_by
-from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
+from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_of
 from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_counts, check_label, check_whole

@@ -10,7 +10,7 @@ from buckler.certify import budget
 from buckler.certify.anytime import FIRST_BATCH
 from buckler.certify.ladder import NULLS, SHARES, Ladder, patience
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, show
-from buckler.laws import law_of
+from buckler.noise import law_of
 from buckler.types import ArrayLike, FloatArray, Law
 
 OVER_LIMIT = 1.3

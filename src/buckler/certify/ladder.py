@@ -23,7 +23,7 @@ from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mi
 from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
-from buckler.laws import default_margin, law_of
+from buckler.noise import default_margin, law_of
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5

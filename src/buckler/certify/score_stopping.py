@@ -12,8 +12,8 @@ from buckler.bounds.bets import earlier_moments
 from buckler.bounds.bounded import SLACK
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify import budget
-from buckler.certify.issue import MarginLimits, Terms
 from buckler.certify.ladder import patience
+from buckler.certify.make_certificates import MarginLimits, Terms
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height
 from buckler.errors import InvalidInput, check_label, check_whole_array
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray

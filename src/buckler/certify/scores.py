@@ -7,7 +7,7 @@ import numpy as np
 from buckler.certificates import Certificates
 from buckler.certify.continuous import Slope, limits_by, options_of
 from buckler.certify.draws import check_scores
-from buckler.certify.issue import MarginLimits, Terms, issue, terms_of
+from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_of
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_label
 from buckler.records import REST, Certificate, Scores

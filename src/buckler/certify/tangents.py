@@ -15,7 +15,7 @@ from scipy.special import ndtr, ndtri
 
 from buckler.bounds.bets import Pair, Plan
 from buckler.bounds.betting import rejects, wealth_goal
-from buckler.bounds.cells import Bets, lowest_cell
+from buckler.bounds.partition import Bets, lowest_cell
 from buckler.bounds.stakes import HAZARDS
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray

@@ -19,10 +19,10 @@ from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.law_audit import audit_law
 from buckler.evaluate.power import Power, compare_power, default_truths
+from buckler.progress import bar
 from buckler.report.tables import TextTable, print_whole
-from buckler.runs.own import law_named, method_named
+from buckler.runs.plugins import law_named, method_named
 from buckler.types import FloatArray, IntArray, MarginKind
-from buckler.waiting import bar
 
 LARGEST_ENUMERATION = 200_000
 """Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""

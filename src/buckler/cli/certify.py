@@ -13,6 +13,7 @@ from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
+from buckler.progress import bar
 from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, print_whole
 from buckler.rounding import rounded_down
@@ -24,7 +25,6 @@ from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import Law, MarginKind, SimplexMap
-from buckler.waiting import bar
 
 
 def certify(

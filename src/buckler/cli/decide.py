@@ -18,7 +18,7 @@ from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
 from buckler.runs.interop import write_log
-from buckler.runs.opening import Where, open_run, settings_from
+from buckler.runs.open_run import Where, open_run, settings_from
 from buckler.runs.target import MAX_N, ClassRule, Target, margin_for, settings_to_decide
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from buckler.cli.options import option
 from buckler.sampling.cards import certified_at
-from buckler.sampling.shelf import cards_in, shelf, weights_of
+from buckler.sampling.zoo import cards_in, shelf, weights_of
 
 
 def models(

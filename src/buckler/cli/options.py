@@ -9,7 +9,7 @@ import typer
 
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.files import check_plain
-from buckler.runs.opening import read_settings
+from buckler.runs.open_run import read_settings
 
 
 def option(text: str, default: str | None = None, *, name: str | None = None) -> Any:

@@ -12,7 +12,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import Console
 from buckler.errors import check_whole
-from buckler.laws import settled
+from buckler.noise import settled
 from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
 

@@ -15,14 +15,14 @@ from buckler.cli.terminal import interruptible, kept_in, stop
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
+from buckler.progress import bar
 from buckler.refutations import Bracket
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.results import Result
 from buckler.rounding import rounded_down, rounded_up
 from buckler.runs import refute as runs
-from buckler.runs.opening import Where, open_run
+from buckler.runs.open_run import Where, open_run
 from buckler.runs.results import CertifyOptions, read_result
-from buckler.waiting import bar
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack

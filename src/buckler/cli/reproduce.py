@@ -15,9 +15,9 @@ from buckler.paper.page import PARTS
 from buckler.paper.page import reproduce as reproduce_paper
 from buckler.paper.peers import log_files
 from buckler.paper.tables import text_table
+from buckler.progress import bar
 from buckler.report.tables import to_markdown
 from buckler.runs.certify import CertifiedClass
-from buckler.waiting import bar
 
 CLASSES: dict[str, tuple[CertifiedClass, ...]]
 CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "selection")}

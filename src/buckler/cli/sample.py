@@ -10,11 +10,11 @@ import typer
 from buckler.cli import options
 from buckler.cli.options import IN_SPEC, option
 from buckler.cli.terminal import interruptible, stop
+from buckler.progress import bar
 from buckler.runs import sample as runs
-from buckler.runs.opening import Where, open_run, settings_from
+from buckler.runs.open_run import Where, open_run, settings_from
 from buckler.runs.spec import values, with_draws
 from buckler.sampling.environment import peak_memory
-from buckler.waiting import bar
 
 
 def sample(

@@ -13,14 +13,14 @@ from buckler.cli.options import option
 from buckler.cli.terminal import Console, interruptible, stop
 from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
+from buckler.progress import bar
 from buckler.report import tables
 from buckler.report.plots import FORMATS
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.grid import Grid
-from buckler.runs.opening import settings_from
+from buckler.runs.open_run import settings_from
 from buckler.runs.spec import distinct
 from buckler.runs.sweep import sweep_runs
-from buckler.waiting import bar
 
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 

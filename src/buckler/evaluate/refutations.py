@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from buckler.certify.budget import after_price, price_of
 from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.evaluate.pairs import PairTests
-from buckler.laws.grid import GridGaussian
+from buckler.noise.grid import GridGaussian
 from buckler.records import Claim
 from buckler.refutations import PairTest, Refutation
 from buckler.types import AnyArray, FloatArray, IntArray, Law

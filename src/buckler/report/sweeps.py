@@ -11,7 +11,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
-from buckler.laws import Gaussian, text_of
+from buckler.noise import Gaussian, text_of
 from buckler.records import Claim
 from buckler.report.plots import FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain

@@ -7,12 +7,12 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import numpy as np
 
 from buckler.certify.counts import limits_of_counts
-from buckler.certify.issue import MarginLimits, Terms, claim, issue, terms_of
+from buckler.certify.make_certificates import MarginLimits, Terms, claim, issue, terms_of
 from buckler.certify.method import Method
 from buckler.certify.scores import limits_of_scores
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
 from buckler.records import Certificate, Claim, Counts
-from buckler.runs.own import method_named
+from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from buckler.certify.anytime import AnytimeTest
-from buckler.certify.decided import Decided
-from buckler.certify.issue import with_replay
+from buckler.certify.decision import Decided
+from buckler.certify.make_certificates import with_replay
 from buckler.errors import InvalidInput, check_label, check_positive
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
-from buckler.runs.decided import DecidedFile
 from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor
 from buckler.runs.identity import Expected, expected_of, identify
+from buckler.runs.resume import DecidedFile
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
 from buckler.runs.target import Target

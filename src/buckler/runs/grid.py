@@ -9,9 +9,9 @@ from typing import Any, get_args
 
 from buckler.certify.method import Method
 from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
-from buckler.laws import default_margin
+from buckler.noise import default_margin
 from buckler.runs.certify import CertifiedClass, certified_class_of
-from buckler.runs.own import method_named
+from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec, distinct
 from buckler.types import MarginKind, SimplexMap
 

@@ -17,8 +17,8 @@ from buckler.runs.executors import Description, Executor, Job, Step, describe
 from buckler.runs.spec import RunSpec
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import content_id
 from buckler.sampling.probe import Answers, Probe, probed
+from buckler.sampling.streams import content_id
 from buckler.types import Float32Array
 
 TIMES = 2

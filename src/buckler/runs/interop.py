@@ -15,7 +15,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_choice, first_repeated, show
 from buckler.files import atomic_write, read_text
-from buckler.laws import Gaussian, text_of
+from buckler.noise import Gaussian, text_of
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 from buckler.certify.forecast import expected_draws, typical_top
 from buckler.certify.ladder import Ladder
 from buckler.errors import check_positive, check_whole
-from buckler.laws import Gaussian
+from buckler.noise import Gaussian
 from buckler.runs.blocks import SECONDS
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates

@@ -20,7 +20,7 @@ import numpy as np
 from buckler.certify.discrete import margin_lower
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
-from buckler.laws import Gaussian, GridGaussian
+from buckler.noise import Gaussian, GridGaussian
 from buckler.runs.identity import Identity
 from buckler.runs.interop import Log
 from buckler.runs.spec import RunSpec

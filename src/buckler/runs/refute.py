@@ -20,7 +20,7 @@ from buckler.results import Result
 from buckler.runs.admission import NAMES
 from buckler.runs.executors import Job, Step, StepContext
 from buckler.runs.identity import found_again, identify
-from buckler.runs.opening import Opened
+from buckler.runs.open_run import Opened
 from buckler.runs.results import inputs_of
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec

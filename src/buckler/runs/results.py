@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
@@ -16,7 +16,7 @@ from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes
 from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import contents_hash, found_again
-from buckler.runs.own import method_named
+from buckler.runs.plugins import method_named
 from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
@@ -24,7 +24,7 @@ from buckler.runs.store.decisions import read_decisions, read_drawings
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
-from buckler.sampling.noise import content_id
+from buckler.sampling.streams import content_id
 from buckler.types import Float32Array, MarginKind, SimplexMap
 
 

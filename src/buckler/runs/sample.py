@@ -30,7 +30,7 @@ from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, score_map
-from buckler.sampling.noise import Stream, content_id
+from buckler.sampling.streams import Stream, content_id
 from buckler.types import FloatArray, IntArray
 
 ScoreMap = Callable[[Any], Any]

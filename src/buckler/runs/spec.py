@@ -14,10 +14,10 @@ from typing import Any, Literal, get_args
 import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
-from buckler.laws import Gaussian, settled
+from buckler.noise import Gaussian, settled
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import LARGEST_SEED, NoiseKind
+from buckler.sampling.streams import LARGEST_SEED, NoiseKind
 from buckler.types import Law
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]

@@ -16,7 +16,7 @@ from buckler.records import Claim
 from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
-from buckler.runs.own import method_named
+from buckler.runs.plugins import method_named
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.sweeps import SweepTable

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast, get_args
 
 from buckler.certify.ladder import Ladder, check_precision, radii_for
 from buckler.errors import InvalidInput, check_choice
-from buckler.laws import LAWS, default_margin, parse, settled
+from buckler.noise import LAWS, default_margin, parse, settled
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.types import Law, MarginKind
 

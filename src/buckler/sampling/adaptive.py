@@ -20,7 +20,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_whole, check_whole_array
 from buckler.sampling.batches import Request
 from buckler.sampling.engine import Engine, check_inputs
-from buckler.sampling.noise import Stream
+from buckler.sampling.streams import Stream
 from buckler.types import ArrayLike, BoolArray, IntArray
 
 

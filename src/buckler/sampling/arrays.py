@@ -11,7 +11,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import check_plain
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.values import from_bytes
+from buckler.sampling.preprocess import from_bytes
 from buckler.types import AnyArray, Float32Array, IntArray
 
 _UNREADABLE = (

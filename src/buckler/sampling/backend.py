@@ -16,8 +16,8 @@ from buckler.errors import ClassifierError
 from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NOISE_BLOCK, Address, PhiloxNoise
-from buckler.sampling.replay import Replay
+from buckler.sampling.determinism import Replay
+from buckler.sampling.streams import NOISE_BLOCK, Address, PhiloxNoise
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
 
 

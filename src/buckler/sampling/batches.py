@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckler.sampling.noise import NOISE_BLOCK
+from buckler.sampling.streams import NOISE_BLOCK
 from buckler.types import IntArray
 
 

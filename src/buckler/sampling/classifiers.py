@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_whole, show
-from buckler.sampling.values import on_host
+from buckler.sampling.preprocess import on_host
 from buckler.types import AnyArray
 
 Dtype = Literal["float32", "bfloat16", "float16"]

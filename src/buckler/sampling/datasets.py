@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, show
-from buckler.sampling.values import check_value_range
+from buckler.sampling.preprocess import check_value_range
 from buckler.types import Float32Array, FloatArray, IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]

@@ -18,9 +18,9 @@ from buckler.errors import InvalidInput
 from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
+from buckler.sampling.determinism import Replay
 from buckler.sampling.device_words import device_words
-from buckler.sampling.noise import NOISE_BLOCK, Address, NoiseKind
-from buckler.sampling.replay import Replay
+from buckler.sampling.streams import NOISE_BLOCK, Address, NoiseKind
 from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
 
 

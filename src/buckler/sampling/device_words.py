@@ -15,9 +15,9 @@ import torch
 from buckler.errors import BucklerError
 from buckler.sampling.backend import NoisyCopies
 from buckler.sampling.batches import Batch, Piece, draws_of, inputs_of, size
-from buckler.sampling.copies import FORMS, GridForm, RowWords
-from buckler.sampling.narrow import AVAILABLE
-from buckler.sampling.noise import Address
+from buckler.sampling.conv_kernel import AVAILABLE
+from buckler.sampling.device_noise import FORMS, GridForm, RowWords
+from buckler.sampling.streams import Address
 from buckler.types import AnyArray, Float32Array, Law
 
 MOST = 1 << 26

@@ -24,11 +24,11 @@ from buckler.errors import (
     check_whole,
     show,
 )
-from buckler.laws import law_of
+from buckler.noise import law_of
 from buckler.sampling.backend import Backend, HostBackend, KeptScores
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.noise import NoiseKind, Stream, check_address
+from buckler.sampling.streams import NoiseKind, Stream, check_address
 from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Law, SimplexMap
 
 BATCH_SIZE = 512

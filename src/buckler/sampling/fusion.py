@@ -18,7 +18,7 @@ from torch import fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from buckler.sampling.narrow import NarrowConvolution, fits
+from buckler.sampling.conv_kernel import NarrowConvolution, fits
 
 ROWS = 8
 """Rows of noise on which the fused module must agree with the one given."""

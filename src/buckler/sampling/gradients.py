@@ -16,7 +16,7 @@ from buckler.sampling.adaptive import Decider, draw_until_decided
 from buckler.sampling.device import CudaNoise
 from buckler.sampling.engine import Engine
 from buckler.sampling.modules import TorchClassifier
-from buckler.sampling.noise import NOISE_BLOCK, check_address, gaussian
+from buckler.sampling.streams import NOISE_BLOCK, check_address, gaussian
 from buckler.types import Float32Array, IntArray
 
 BLOCKS = 64

@@ -23,8 +23,8 @@ from typing import Any, TypedDict, Unpack, cast
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.sampling.cards import DenoiserCard
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier, is_module
-from buckler.sampling.shelf import take
 from buckler.sampling.weights import named_architecture, weight_files
+from buckler.sampling.zoo import take
 
 ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
 """The names in ``sampling.architectures``, which loads torch."""

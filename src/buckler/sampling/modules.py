@@ -15,8 +15,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
+from buckler.sampling.conv_kernel import AVAILABLE
 from buckler.sampling.fusion import evaluating, fold, fuse
-from buckler.sampling.narrow import AVAILABLE
 from buckler.types import AnyArray
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.engine import Engine
-from buckler.sampling.noise import content_id
+from buckler.sampling.streams import content_id
 from buckler.types import Float32Array, Law
 
 INPUTS = 8

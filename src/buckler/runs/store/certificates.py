@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import parse_json
-from buckler.laws import named, settled
+from buckler.noise import named, settled
 from buckler.records import Certificate, Claim
 from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
 from buckler.types import IntArray, Law

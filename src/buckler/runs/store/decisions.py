@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
 from buckler.runs.store.tables import likely_rows, open_table, schema

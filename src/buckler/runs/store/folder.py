@@ -19,7 +19,7 @@ from typing import Any
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, show
 from buckler.files import checksum, sync_folder
-from buckler.laws import LAWS
+from buckler.noise import LAWS
 from buckler.runs.spec import FIELDS, RunSpec, from_dict, hash_of
 from buckler.runs.store.sealed import TEMPORARY, newer, read_sealed, writing
 

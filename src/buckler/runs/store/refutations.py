@@ -11,7 +11,7 @@ import pyarrow as pa
 from buckler.errors import InvalidInput
 from buckler.evaluate.pairs import votes_refute
 from buckler.files import parse_json
-from buckler.laws import named
+from buckler.noise import named
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
 

@@ -24,13 +24,13 @@ from fractions import Fraction
 from typing import Any
 
 from buckler.errors import InvalidInput, check_choice, show
-from buckler.laws.ablation import Ablation as Ablation
-from buckler.laws.first_margin import FirstMarginLaw as FirstMarginLaw
-from buckler.laws.gaussian import Gaussian as Gaussian
-from buckler.laws.grid import GridGaussian as GridGaussian
-from buckler.laws.splitting import DerandomizedSplitting as DerandomizedSplitting
-from buckler.laws.splitting import Splitting as Splitting
-from buckler.laws.uniform import Uniform as Uniform
+from buckler.noise.ablation import Ablation as Ablation
+from buckler.noise.first_margin import FirstMarginLaw as FirstMarginLaw
+from buckler.noise.gaussian import Gaussian as Gaussian
+from buckler.noise.grid import GridGaussian as GridGaussian
+from buckler.noise.splitting import DerandomizedSplitting as DerandomizedSplitting
+from buckler.noise.splitting import Splitting as Splitting
+from buckler.noise.uniform import Uniform as Uniform
 from buckler.types import Law, MarginKind
 
 LAWS: dict[str, type[Any]] = {
@@ -132,7 +132,7 @@ def law_of(sigma: float | None, law: Law | str | None) -> Law:
     if isinstance(law, str):
         return settled(sigma, law)
     if law is not None and (isinstance(law, type) or not hasattr(law, "describe")):
-        raise InvalidInput(f"law must be a law of noise, such as laws.Splitting(2.5), or its name; got {show(law)}")
+        raise InvalidInput(f"law must be a law of noise, such as noise.Splitting(2.5), or its name; got {show(law)}")
     if (sigma is None) == (law is None):
         raise InvalidInput(f"exactly one of sigma and law must be given; got {'neither' if law is None else 'both'}")
     return Gaussian(sigma) if law is None else law  # type: ignore[arg-type]

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from buckler.laws import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.laws.exact import LEVELS, whole_steps
-from buckler.laws.grid import values_of
-from buckler.laws.splitting import STEP, seen_table
+from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.noise.exact import LEVELS, whole_steps
+from buckler.noise.grid import values_of
+from buckler.noise.splitting import STEP, seen_table
 from buckler.types import Float32Array
 
 LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)

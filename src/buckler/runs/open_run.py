@@ -20,7 +20,7 @@ from buckler.runs.store.folder import MANIFEST, read_manifest
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import resolve_model
-from buckler.sampling.noise import seed_of
+from buckler.sampling.streams import seed_of
 
 LARGEST_TOML = 16 << 20
 """Bytes of a file of settings, at most: the names of a million inputs."""

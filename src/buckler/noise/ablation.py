@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
-from buckler.laws.exact import WORDS, float_above, float_below
-from buckler.laws.first_margin import FirstMarginLaw
+from buckler.noise.exact import WORDS, float_above, float_below
+from buckler.noise.first_margin import FirstMarginLaw
 from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_PIXELS = 2**31

@@ -8,7 +8,7 @@ import pytest
 import buckler
 from buckler.errors import InvalidInput
 from buckler.sampling.datasets import open_dataset
-from buckler.sampling.values import as_floats, check_value_range, from_bytes
+from buckler.sampling.preprocess import as_floats, check_value_range, from_bytes
 from buckler.types import AnyArray
 
 PIXELS = np.random.default_rng(0).integers(0, 256, size=(5, 6), dtype=np.uint8)

@@ -10,8 +10,8 @@ import pytest
 import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
-from buckler.laws import Ablation, named
-from buckler.laws.exact import WORDS, float_below
+from buckler.noise import Ablation, named
+from buckler.noise.exact import WORDS, float_below
 from tests.evaluate.test_law_audit import worst_margin
 
 IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255

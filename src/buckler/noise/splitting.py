@@ -21,9 +21,9 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.laws.exact import LEVELS, float_above, uniform_below, whole_steps
-from buckler.laws.grid import looked_up
-from buckler.laws.uniform import L1Law
+from buckler.noise.exact import LEVELS, float_above, uniform_below, whole_steps
+from buckler.noise.grid import looked_up
+from buckler.noise.uniform import L1Law
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, RadiusKind, WordArray
 
 STEP = Fraction(1, LEVELS)

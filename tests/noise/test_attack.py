@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import ndtri
 
 import buckler
-from buckler.laws import GridGaussian
+from buckler.noise import GridGaussian
 from buckler.types import FloatArray
 
 SIGMA = 1.0

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.laws.gaussian import Gaussian
-from buckler.laws.thresholds import thresholds
+from buckler.noise.gaussian import Gaussian
+from buckler.noise.thresholds import thresholds
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, RadiusKind, WordArray
 
 Steps = npt.NDArray[np.int32]

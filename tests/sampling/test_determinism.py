@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import buckler
-from buckler.laws import Gaussian, GridGaussian
+from buckler.noise import Gaussian, GridGaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
 from buckler.runs.provenance import drawn_from, who_drew
@@ -22,9 +22,9 @@ from buckler.runs.store.folder import replayed_of
 from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
+from buckler.sampling.determinism import EVERY
 from buckler.sampling.device import repeatable
 from buckler.sampling.engine import Engine
-from buckler.sampling.replay import EVERY
 
 LAW = GridGaussian(0.25)
 X = LAW.values(np.array([[200, 210], [60, 50]]))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.laws import GridGaussian, Splitting, Uniform
+from buckler.noise import GridGaussian, Splitting, Uniform
 from buckler.types import AnyArray, ArrayLike, Float32Array, Law
 
 ValueRange = tuple[float, float]

@@ -16,8 +16,8 @@ from scipy.special import erf
 import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.refutations import Refuting
-from buckler.laws import Gaussian, law_of, named
-from buckler.laws.gaussian import lipschitz_radius
+from buckler.noise import Gaussian, law_of, named
+from buckler.noise.gaussian import lipschitz_radius
 from buckler.types import Law, RadiusKind
 from tests.balls import normal_cdf
 
@@ -101,7 +101,7 @@ def test_a_law_says_what_it_is() -> None:
     assert named(law.name, law.parameters) == law
     assert (law.norm, law.closed, law.describe()) == ("l2", False, "Gaussian noise with sigma 0.25")
     assert dict(law.kinds) == {"R2": "quantile", "R1+": "probability", "R1": "probability"}
-    assert buckler.laws.Gaussian is Gaussian
+    assert buckler.noise.Gaussian is Gaussian
     assert law_of(0.25, None) == law_of(None, law) == law
 
 

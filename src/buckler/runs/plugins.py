@@ -10,7 +10,7 @@ from typing import Any
 from buckler.certify.method import Method, Reads, own_method
 from buckler.certify.registry import find, register
 from buckler.errors import InvalidInput
-from buckler.laws import LAWS, named, parse
+from buckler.noise import LAWS, named, parse
 from buckler.sampling.models import find_function, modules_here, told_in_a_line
 from buckler.soundness import OWN
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from buckler.errors import InvalidInput
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
-from buckler.sampling.noise import (
+from buckler.sampling.streams import (
     LARGEST_SEED,
     NOISE_BLOCK,
     Address,

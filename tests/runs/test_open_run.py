@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.runs.opening import Where, open_run, read_settings
+from buckler.runs.open_run import Where, open_run, read_settings
 
 MODEL = """
 from sklearn.datasets import load_digits
@@ -21,7 +21,7 @@ def silent():
 SETTINGS = {"model": "model_to_open:make", "data": "digits", "sigma": 0.25, "n": 20, "every": 300}
 PROGRAM = """
 import sys
-from buckler.runs.opening import open_run, read_settings
+from buckler.runs.open_run import open_run, read_settings
 from buckler.runs.sample import sample
 with open_run(read_settings("run.toml")) as run:
     assert sample(run.spec, run.executor, run.dataset, "folder").complete

@@ -11,8 +11,8 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.laws import GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
-from buckler.laws.grid import values_of
+from buckler.noise import GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
+from buckler.noise.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
 from buckler.runs.sample import sample
@@ -24,7 +24,7 @@ from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.sampling.engine import Engine
-from buckler.sampling.noise import Address, words
+from buckler.sampling.streams import Address, words
 
 LAW = GridGaussian(0.25)
 

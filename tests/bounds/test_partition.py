@@ -12,8 +12,8 @@ from scipy.special import ndtri_exp
 
 from buckler.bounds.bets import CAP, COARSE_PACE, NO_EARLIER, PACE, PRIOR, Pair, earlier_moments
 from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
-from buckler.bounds.cells import COARSE, DOUBT, FINE, HOPELESS, MOST, OPENING, Bets, cut, lowest_cell, node_below
 from buckler.bounds.mean_limit import NODES, TOLERANCE
+from buckler.bounds.partition import COARSE, DOUBT, FINE, HOPELESS, MOST, OPENING, Bets, cut, lowest_cell, node_below
 from buckler.bounds.stakes import HAZARDS, hazard
 from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
 from buckler.certify.tangents import NODES as MARGIN_NODES

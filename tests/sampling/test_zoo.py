@@ -10,7 +10,7 @@ pytest.importorskip("safetensors")
 
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
-from buckler.sampling import shelf  # noqa: E402
+from buckler.sampling import zoo  # noqa: E402
 from buckler.sampling.models import load_denoiser, resolve_model  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
@@ -21,12 +21,12 @@ NAME = "cifar10-resnet110-sigma0.25"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for path in MODELS.glob(f"{NAME}.*"):
         shutil.copy(path, tmp_path)
-    monkeypatch.setenv(shelf.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(zoo.VARIABLE, str(tmp_path))
     return tmp_path
 
 
 def test_a_name_is_the_network_of_its_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(shelf.VARIABLE, raising=False)
+    monkeypatch.delenv(zoo.VARIABLE, raising=False)
     by_name, by_path = resolve_model(f"buckler:{NAME}"), resolve_model(f"resnet110:{MODELS / NAME}.safetensors")
     assert by_name.num_classes == 10
     assert by_name.files == by_path.files == {f"{NAME}.safetensors": checksum(MODELS / f"{NAME}.safetensors")}
@@ -36,8 +36,8 @@ def test_a_name_is_the_network_of_its_card(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_variable_and_a_path_name_other_folders(folder: Path) -> None:
-    assert shelf.shelf() == folder
-    assert list(shelf.cards_in(folder)) == [NAME]
+    assert zoo.shelf() == folder
+    assert list(zoo.cards_in(folder)) == [NAME]
     assert resolve_model(f"buckler:{NAME}").num_classes == 10
     with pytest.raises(InvalidInput, match=f"got 'cifar10-denoiser', and there are {NAME}"):
         load_denoiser("buckler:cifar10-denoiser")
@@ -71,10 +71,10 @@ def test_a_name_is_of_the_kind_that_is_asked_for() -> None:
 
 
 def test_without_a_folder_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(shelf.VARIABLE, str(tmp_path / "nowhere"))
+    monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(InvalidInput, match="nothing is fetched"):
         resolve_model(f"buckler:{NAME}")
-    monkeypatch.delenv(shelf.VARIABLE)
-    monkeypatch.setattr(shelf, "__file__", str(tmp_path / "a" / "b" / "c" / "shelf.py"))
+    monkeypatch.delenv(zoo.VARIABLE)
+    monkeypatch.setattr(zoo, "__file__", str(tmp_path / "a" / "b" / "c" / "zoo.py"))
     with pytest.raises(InvalidInput, match="BUCKLER_MODELS is not set"):
         resolve_model(f"buckler:{NAME}")

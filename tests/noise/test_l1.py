@@ -10,10 +10,10 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
-from buckler.laws import DerandomizedSplitting, FirstMarginLaw, Splitting, Uniform, named
-from buckler.laws.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
-from buckler.laws.grid import values_of
-from buckler.laws.splitting import MOST_OFFSETS, offsets_of, split
+from buckler.noise import DerandomizedSplitting, FirstMarginLaw, Splitting, Uniform, named
+from buckler.noise.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
+from buckler.noise.grid import values_of
+from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split
 from buckler.types import RadiusKind
 from tests.evaluate.test_law_audit import worst_margin
 

@@ -16,9 +16,9 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
-from buckler.laws import exact
-from buckler.laws.first_margin import FirstMarginLaw
-from buckler.laws.grid import looked_up, table_around, values_of
+from buckler.noise import exact
+from buckler.noise.first_margin import FirstMarginLaw
+from buckler.noise.grid import looked_up, table_around, values_of
 from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
 
 MOST_STEPS = 2**22

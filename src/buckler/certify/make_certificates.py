@@ -14,7 +14,7 @@ from buckler.certify import budget
 from buckler.certify.method import Method
 from buckler.certify.vote_limits import WITHOUT_CHANCE
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
-from buckler.laws import default_margin, law_of
+from buckler.noise import default_margin, law_of
 from buckler.records import MAPS, Certificate, Claim, MarginBound
 from buckler.soundness import ANYTIME
 from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap

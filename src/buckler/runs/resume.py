@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.decided import Decided
+from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries
 from buckler.runs.identity import Identity, found_again
@@ -20,7 +20,7 @@ from buckler.runs.spec import difference
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.noise import content_id
+from buckler.sampling.streams import content_id
 from buckler.types import Float32Array
 
 SAVE_EVERY = 10.0

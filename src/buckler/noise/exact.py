@@ -11,7 +11,7 @@ from math import inf, nextafter
 import numpy as np
 
 from buckler.errors import InvalidInput
-from buckler.laws.grid import indices_of
+from buckler.noise.grid import indices_of
 from buckler.types import AnyArray, IntArray, WordArray
 
 WORDS = 1 << 64

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from buckler.errors import BucklerError
-from buckler.laws import Ablation, DerandomizedSplitting, Splitting, Uniform
-from buckler.laws.grid import values_of
+from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.noise.grid import values_of
 from buckler.sampling.batches import Piece
 
 torch = pytest.importorskip("torch")
 
-from buckler.sampling.copies import FORMS, uniform_below  # noqa: E402
+from buckler.sampling.device_noise import FORMS, uniform_below  # noqa: E402
 
 LAWS = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
@@ -47,20 +47,20 @@ def test_whole_numbers_from_signed_words() -> None:
 
 
 def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from buckler.sampling import copies
+    from buckler.sampling import device_noise
     from buckler.sampling.device_words import DeviceWords
 
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
     for lam in (2.5, 1 / 510):  # with many copies, and with one
         DeviceWords(DerandomizedSplitting(lam), "cpu").load(x)
-    right = copies.DerandomizedForm.noisy
+    right = device_noise.DerandomizedForm.noisy
 
     def wrong(self: Any, inputs: Any, words: Any) -> Any:
         found = right(self, inputs, words)
         found[-1, -1] += 2.0**-20
         return found
 
-    monkeypatch.setattr(copies.DerandomizedForm, "noisy", wrong)
+    monkeypatch.setattr(device_noise.DerandomizedForm, "noisy", wrong)
     with pytest.raises(BucklerError, match="cpu draws other noise than the host"):
         DeviceWords(DerandomizedSplitting(2.5), "cpu").load(x)
 
