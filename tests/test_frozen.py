@@ -13,7 +13,7 @@ SOURCES = Path(__file__).parents[1] / "src" / "buckler"
 ROOMS = (
     "bounds",
     "certify",
-    "laws",
+    "noise",
     "evaluate/curves.py",
     "runs/store",
     "runs/admission.py",

@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 STATED = re.compile(r"^\*\*([TF]\d+a?) \(", re.MULTILINE)
 CITED = re.compile(r"\b([TF]\d+a?)\b")
-CITING = ("src/buckler/bounds", "src/buckler/certify", "src/buckler/laws", "src/buckler/evaluate", "benchmarks")
+CITING = ("src/buckler/bounds", "src/buckler/certify", "src/buckler/noise", "src/buckler/evaluate", "benchmarks")
 
 
 def stated(text: str) -> list[str]:

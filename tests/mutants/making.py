@@ -10,7 +10,7 @@ from pathlib import Path
 MUTATED = (
     "src/buckler/bounds",
     "src/buckler/certify",
-    "src/buckler/laws",
+    "src/buckler/noise",
     "src/buckler/evaluate/curves.py",
     "src/buckler/evaluate/pairs.py",
     "src/buckler/runs/store",

@@ -17,7 +17,7 @@ from tests.mutants.making import Mutant
 ROOMS = {
     "src/buckler/bounds/": ["tests/test_frozen.py", "tests/bounds", "tests/certify"],
     "src/buckler/certify/": ["tests/test_frozen.py", "tests/certify", "tests/bounds/test_allowances.py"],
-    "src/buckler/laws/": ["tests/test_frozen.py", "tests/laws", "tests/certify", "tests/bounds/test_allowances.py"],
+    "src/buckler/noise/": ["tests/test_frozen.py", "tests/noise", "tests/certify", "tests/bounds/test_allowances.py"],
     "src/buckler/evaluate/pairs.py": [
         "tests/test_frozen.py",
         "tests/evaluate/test_pairs.py",
@@ -59,7 +59,7 @@ SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "test
 NEVER = ("tests/faults/test_ray",)
 """A cluster is started and killed: long, and no mutant of these rooms waits for it."""
 
-AUDITED = ("src/buckler/bounds/", "src/buckler/certify/", "src/buckler/laws/")
+AUDITED = ("src/buckler/bounds/", "src/buckler/certify/", "src/buckler/noise/")
 AUDITS = "tests/audit"
 AUDITS_OF = {
     "discrete_audit": "binomial buehler compiled counts curve discrete distinct likelihood_ratio margin_curve margins "

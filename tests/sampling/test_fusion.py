@@ -190,14 +190,14 @@ for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):
     conv = nn.Conv2d(inputs, outputs, 3, stride, 1)
     x = torch.randn(2, inputs, side, side)
     for shortcut, relu in ((False, True), (True, True), (False, False)):
-        layer = narrow.NarrowConvolution(conv, relu=relu)
+        layer = conv_kernel.NarrowConvolution(conv, relu=relu)
         rest = torch.randn_like(conv(x)) if shortcut else None
         expected = layer(x, rest)  # on this device by torch
-        got = narrow._launch(x, layer.weight, layer.bias, rest, stride, relu)
+        got = conv_kernel._launch(x, layer.weight, layer.bias, rest, stride, relu)
         assert (got - expected).abs().max() < 1e-4, (inputs, outputs, stride, shortcut, relu)
 bad = torch.full((1, 16, 4, 4), float("nan"))
-layer = narrow.NarrowConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
-assert narrow._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
+layer = conv_kernel.NarrowConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
+assert conv_kernel._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
 print("agrees")
 """
 
