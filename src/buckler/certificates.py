@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra
+from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
-from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, Label
 
 if TYPE_CHECKING:
     from buckler.evaluate.curves import Curve
@@ -25,11 +25,19 @@ STEPS = 200
 """Radii of a curve where none were asked for."""
 
 
+def as_labels(labels: Sequence[Label | None]) -> AnyArray:
+    """Return classes as an array: whole numbers with -1 for None, or texts with None, of dtype object."""
+    if any(isinstance(label, str) for label in labels):
+        return np.array(labels, dtype=object)
+    return np.array([-1 if label is None else label for label in labels], dtype=np.int64)
+
+
 class Certificates(list[Certificate]):
     """The certificates of many inputs, in their order; each holds by itself, with its own error probability.
 
     ``asked`` is the number of inputs that were to be certified: more than there are certificates where drawing was
-    interrupted, and then these are of the first inputs.
+    interrupted, and then these are of the first inputs. ``classes`` are the model's classes, where they are known:
+    ``accuracy`` and ``curve`` refuse a label that is none of them.
 
     >>> from buckler import certify_counts
     >>> made = certify_counts([[99, 1], [60, 40]], sigma=0.5, label=[0, 0])
@@ -41,8 +49,15 @@ class Certificates(list[Certificate]):
     array([0.5, 0.5, 0. ])
     """
 
-    def __init__(self, certificates: Iterable[Certificate] = (), *, asked: int | None = None) -> None:
+    def __init__(
+        self,
+        certificates: Iterable[Certificate] = (),
+        *,
+        asked: int | None = None,
+        classes: Iterable[Label] | None = None,
+    ) -> None:
         super().__init__(certificates)
+        self.classes = None if classes is None else tuple(classes)
         self.asked = len(self) if asked is None else asked
 
     @overload
@@ -52,11 +67,12 @@ class Certificates(list[Certificate]):
     def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> "Certificate | Certificates":
         # A slice, positions or a mask choose several.
         if isinstance(where, slice):
-            return Certificates(super().__getitem__(where))
+            return Certificates(super().__getitem__(where), classes=self.classes)
         if np.ndim(cast(Any, where)):
             chosen: AnyArray = np.asarray(where)
             # An empty list is of no type, and chooses nothing.
-            return Certificates(self[int(i)] for i in np.arange(len(self))[chosen if chosen.size else []])
+            rows = np.arange(len(self))[chosen if chosen.size else []]
+            return Certificates((self[int(i)] for i in rows), classes=self.classes)
         return super().__getitem__(cast(SupportsIndex, where))
 
     @property
@@ -70,9 +86,9 @@ class Certificates(list[Certificate]):
         return np.array([c.radius for c in self], dtype=np.float64)
 
     @property
-    def predicted(self) -> IntArray:
-        """The certified classes, -1 for an abstention."""
-        return np.array([-1 if c.predicted is None else c.predicted for c in self], dtype=np.int64)
+    def predicted(self) -> AnyArray:
+        """The certified classes, -1 for an abstention; where classes are texts, None."""
+        return as_labels([c.predicted for c in self])
 
     @property
     def abstained(self) -> BoolArray:
@@ -88,6 +104,13 @@ class Certificates(list[Certificate]):
         grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), STEPS) if radii is None else radii
         if labels is None:
             return certified_share(self, grid, delta=delta)
+        if self.classes is not None:
+            known = set(self.classes)
+            strange = [label for label in np.asarray(labels).ravel().tolist() if label not in known]
+            if strange:
+                raise InvalidInput(
+                    f"labels must be among the model's classes {show(self.classes)}; got {show(strange[0])}"
+                )
         return certified_accuracy(self, labels, grid, delta=delta)
 
     def accuracy(self, labels: ArrayLike, radii: ArrayLike = 0.0) -> FloatArray:

@@ -9,7 +9,7 @@ from the operating system unless told, and different inputs never share it. What
 "Coming from elsewhere".
 """
 
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -61,7 +61,7 @@ class Smooth:
             batch_size=batch_size,
             progress=False,
         )[0]
-        return (self.ABSTAIN if made.predicted is None else made.predicted), made.radius
+        return (self.ABSTAIN if made.predicted is None else cast(int, made.predicted)), made.radius
 
     def predict(self, x: ArrayLike, n: int, alpha: float, batch_size: int) -> int:
         """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""

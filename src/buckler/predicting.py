@@ -1,21 +1,24 @@
 """The smoothed classifier in use: a model and a law of noise -> the class that is predicted, or an abstention."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from buckler.certificates import as_labels
 from buckler.certify.predictions import ABSTAINED
-from buckler.errors import InvalidInput, check_label
+from buckler.errors import InvalidInput
 from buckler.many import Inputs, axes_explained, names_of, predict_each
 from buckler.noise import law_of
 from buckler.plans import DRAWS, check_drawn
 from buckler.progress import Show, shown
-from buckler.sampling.classifiers import as_classifier
+from buckler.records import Certificate
+from buckler.sampling.classifiers import as_classifier, to_indices, to_label
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import seed_of
-from buckler.types import ArrayLike, Float32Array, IntArray, Law
+from buckler.types import AnyArray, ArrayLike, Float32Array, Label, Law
 
 
 class Predictor:
@@ -51,7 +54,7 @@ class Predictor:
         alpha: float = 1e-3,
         seed: int | None = 0,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
-    ) -> int | None:
+    ) -> Label | None:
         """Return the class that the smoothed classifier predicts at one input ``x``, or None for an abstention.
 
         **Guarantee.** Over the noise, another class is returned with probability at most ``alpha``.
@@ -64,7 +67,7 @@ class Predictor:
         found = self.predict_many(
             self._point(x)[None], n=n, max_n=max_n, alpha=alpha, seed=seed, ids=ids, progress=False
         )
-        return None if found[0] == ABSTAINED else int(found[0])
+        return None if found[0] is None or found[0] == ABSTAINED else found.tolist()[0]
 
     def predict_many(
         self,
@@ -77,14 +80,18 @@ class Predictor:
         ids: Sequence[str] | None = None,
         batch_size: int | None = None,
         progress: bool | Show | None = None,
-    ) -> IntArray:
-        """Return ``predict`` of each of the inputs ``x[inputs, ...]`` as an array of classes, -1 for an abstention."""
+    ) -> AnyArray:
+        """Return ``predict`` of each of the inputs ``x[inputs, ...]``: an array of classes, -1 for an abstention.
+
+        Where the model's classes are texts, an abstention is None.
+        """
         if n is not None and max_n is not None:
             raise InvalidInput("max_n is for drawing until decided; with n it does not apply")
         check_drawn(self.law)
         inputs = self._inputs(x, None, ids, seed, batch_size)
         with shown("predicting", progress) as show, axes_explained(inputs):
-            return predict_each(inputs, DRAWS if n is None else n, max_n, alpha, show)
+            found = predict_each(inputs, DRAWS if n is None else n, max_n, alpha, show)
+        return as_labels([None if k == ABSTAINED else self._label(k) for k in found.tolist()])
 
     def _inputs(
         self,
@@ -99,8 +106,17 @@ class Predictor:
             raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {points.shape}")
         rows = BATCH_SIZE if batch_size is None else batch_size
         engine = Engine(self.classifier, law=self.law, seed=seed_of(seed), batch_size=rows)
-        classes = None if labels is None else check_label(labels, engine.num_classes, len(points))
+        classes = None if labels is None else to_indices(self.classifier, labels, len(points), "label")
         return Inputs(points, names_of(ids, points), classes, engine)
+
+    def _label(self, index: int) -> Label:
+        return to_label(self.classifier, index)
+
+    def _renamed(self, certificate: Certificate) -> Certificate:
+        """Return a certificate whose class is the model's own label."""
+        if self.classifier.classes is None or certificate.predicted is None:
+            return certificate
+        return replace(certificate, predicted=self._label(cast(int, certificate.predicted)))
 
     def _point(self, x: ArrayLike) -> Float32Array:
         point = as_floats("x", x, self.value_range, self.law)

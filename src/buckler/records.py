@@ -29,7 +29,7 @@ from buckler.errors import (
 )
 from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
 from buckler.text import sentence
-from buckler.types import FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, RadiusKind, SimplexMap
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
 MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
@@ -167,7 +167,7 @@ class Claim:
     """
 
     id: str
-    predicted: int | None
+    predicted: Label | None
     radius: float
     radius_kind: RadiusKind
     margin_kind: MarginKind
@@ -223,7 +223,7 @@ class Claim:
             raise InvalidInput(f"a probability margin is at most 1; got {self.margin}")
         if (self.predicted is None) != (self.radius == 0.0):
             raise InvalidInput("an abstention has no prediction and radius 0; nothing else has either")
-        if self.predicted is not None:
+        if self.predicted is not None and not isinstance(self.predicted, str):
             check_whole("predicted", self.predicted, 0)
         self._check_tie()
 

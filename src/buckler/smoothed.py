@@ -1,7 +1,8 @@
 """A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
 
 from collections.abc import Sequence
-from typing import Unpack
+from dataclasses import replace
+from typing import Unpack, cast
 
 from buckler.certificates import Certificates
 from buckler.certify.decision import Decided
@@ -22,7 +23,7 @@ from buckler.progress import Show, shown
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.refuting import RefuteOptions, refute_each
-from buckler.types import ArrayLike, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Label, MarginKind, RadiusKind, SimplexMap
 
 
 class Smoothed(Predictor):
@@ -33,7 +34,10 @@ class Smoothed(Predictor):
 
     ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
     commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
-    ``package.module:factory``. Noise is added to the input as given, so any normalisation belongs inside of the model.
+    ``package.module:factory``. Classes are the columns of the logits, 0 to m - 1; those of a scikit-learn classifier
+    are its ``classes_``, in ``label``, ``labels``, ``predicted`` and ``accuracy`` alike.
+
+    Noise is added to the input as given, so any normalisation belongs inside of the model.
 
     ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
     bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
@@ -56,7 +60,7 @@ class Smoothed(Predictor):
         n0: int | None = None,
         alpha: float = 1e-3,
         seed: int | None = 0,
-        label: int | None = None,
+        label: Label | None = None,
         margin: MarginKind | None = None,
         method: str | None = None,
         radius: RadiusKind | None = None,
@@ -130,14 +134,14 @@ class Smoothed(Predictor):
             until = scores_until(self.law, options, labelled=labels is not None, **terms)
             with shown("deciding", progress) as show, axes_explained(inputs):
                 made = certify_scores_each(inputs, until, show, ladder.get("max_seconds"))
-            return Certificates(made, asked=len(inputs.x))
+            return self._labelled(made, inputs)
         if ladder is not None:
             decided = self._decided(inputs, ladder, progress)
-            return Certificates((one.certificate for one in decided), asked=len(inputs.x))
+            return self._labelled([one.certificate for one in decided], inputs)
         plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
         with shown("certifying", progress) as show, axes_explained(inputs):
             made = certify_each(inputs, plan, show)
-        return Certificates(made, asked=len(inputs.x))
+        return self._labelled(made, inputs)
 
     def decide(
         self,
@@ -150,7 +154,7 @@ class Smoothed(Predictor):
         n0: int | None = None,
         alpha: float = 1e-3,
         seed: int | None = 0,
-        label: int | None = None,
+        label: Label | None = None,
         margin: MarginKind | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
     ) -> Decided:
@@ -191,14 +195,18 @@ class Smoothed(Predictor):
         ``options`` are those of ``decide``, the others as for ``certify_many``.
         """
         check_keywords(options, DecideOptions.__optional_keys__)
-        return self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
+        made = self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
+        return [
+            replace(one, certificate=self._renamed(one.certificate), label=self._label(cast(int, one.label)))
+            for one in made
+        ]
 
     def refute(
         self,
         x: ArrayLike,
         *,
         certificate: Certificate | None = None,
-        label: int | None = None,
+        label: Label | None = None,
         id: str | None = None,  # noqa: A002  (the record's own name for it)
         **options: Unpack[RefuteOptions],
     ) -> Refutation:
@@ -234,6 +242,10 @@ class Smoothed(Predictor):
         inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
         with shown("refuting", progress) as show, axes_explained(inputs):
             return refute_each(inputs, certificates, self.value_range, options, show)
+
+    def _labelled(self, made: Sequence[Certificate], inputs: Inputs) -> Certificates:
+        classes = self.classifier.classes or range(inputs.engine.num_classes)
+        return Certificates(map(self._renamed, made), asked=len(inputs.x), classes=classes)
 
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
         ladder = ladder_of(self.law, options, inputs.x[0].size)

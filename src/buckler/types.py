@@ -12,6 +12,9 @@ BoolArray = npt.NDArray[np.bool_]
 ArrayLike = npt.ArrayLike
 AnyArray = npt.NDArray[Any]
 
+Label = int | str
+"""A class: the index of its column, or the label that a model of named classes has for it."""
+
 MarginKind = Literal["probability", "quantile"]
 RadiusKind = Literal["R1", "R1+", "R2", "l1", "l0"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]

@@ -66,7 +66,8 @@ def misses(law: Any, model: Any, points: list[Any]) -> int:
     )  # fmt: skip
     assert sum(c.predicted == 0 for c in made) > COPIES / 2
     return sum(
-        c.predicted is not None and any(covers(law, law.norm, c.margin, d) for d in away[c.predicted]) for c in made
+        c.predicted is not None and any(covers(law, law.norm, c.margin, d) for d in away[int(c.predicted)])
+        for c in made
     )
 
 

@@ -5,7 +5,7 @@ from typing import get_args
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
 from buckler.records import Certificate
-from buckler.types import Decision
+from buckler.types import Decision, Label
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Decided:
     """
 
     certificate: Certificate
-    label: int
+    label: Label
     decision: Decision
     votes: tuple[tuple[int, int], ...]
     certified_at: tuple[int, ...]
@@ -31,7 +31,9 @@ class Decided:
     def __post_init__(self) -> None:
         check_choice("decision", self.decision, get_args(Decision))
         n, looks = self.certificate.n, (0, *self.certified_at, self.certificate.n)
-        if self.certificate.predicted not in {None, check_whole("label", self.label, 0)}:
+        if not isinstance(self.label, str):
+            check_whole("label", self.label, 0)
+        if self.certificate.predicted not in {None, self.label}:
             raise InvalidInput(f"label must be the class predicted; got {self.label}")
         counts = [check_whole("votes", count, 1) for _, count in self.votes]
         if sum(counts) != n or len({check_whole("votes", k, 0) for k, _ in self.votes}) != len(counts):

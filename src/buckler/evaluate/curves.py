@@ -24,7 +24,7 @@ from buckler.errors import (
 )
 from buckler.records import Certificate, Claim
 from buckler.results import Certified
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +70,7 @@ def certified_accuracy(
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
-    truth = _labels(labels, len(certificates))
+    truth = _labels(labels, len(certificates)).tolist()
     right = [c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)]
     return _curve(certificates, np.array(right), radii, delta, name)
 
@@ -124,8 +124,9 @@ def margin_accuracy(
     return _reaching(np.where(counted, limits, -np.inf), grid, level, delta, name, float(np.mean(limits <= 0.0)))
 
 
-def _labels(labels: ArrayLike, inputs: int) -> IntArray:
-    truth = check_whole_array("labels", labels)
+def _labels(labels: ArrayLike, inputs: int) -> AnyArray:
+    texts = np.asarray(labels).dtype.kind == "U"
+    truth: AnyArray = np.asarray(labels) if texts else check_whole_array("labels", labels)
     if truth.shape != (inputs,):
         raise InvalidInput(f"labels must hold one class for each of {inputs} inputs; got shape {truth.shape}")
     return truth

@@ -217,7 +217,7 @@ def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
         raise InvalidInput(
             f"certificate {certificate.id!r} is for {certificate.law.describe()}, and this is {law.describe()}"
         )
-    return certificate.predicted, certificate.radius
+    return check_whole("predicted", certificate.predicted, 0), certificate.radius
 
 
 def distances_between(points: AnyArray, x: AnyArray) -> FloatArray:

@@ -58,7 +58,9 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
     if class_names is None:
         return
     groups = [group for result in results for group in result.groups]
-    largest = max((c.predicted for group in groups for c in group.certificates if c.predicted is not None), default=0)
+    largest = max(
+        (int(c.predicted) for group in groups for c in group.certificates if c.predicted is not None), default=0
+    )
     largest = max(largest, *(0 if group.labels is None else int(group.labels.max()) for group in groups))
     if len(class_names) <= largest:
         raise InvalidInput(f"names of classes must be at least {largest + 1}; got {len(class_names)}")

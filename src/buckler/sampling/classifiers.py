@@ -1,8 +1,12 @@
-"""What a classifier is, a callable ``batch -> logits``, and the adapters that make one of what people have.
+"""The Classifier protocol, a callable ``batch -> logits``, and adapters from models of other libraries.
 
-``as_classifier`` takes a ``torch.nn.Module``, a transformers model, a scikit-learn estimator, a path to an ONNX file or
-any callable. Inputs are float32 and noise has already been added to them: preprocessing belongs inside the classifier,
-and ``Normalized`` puts it there.
+``as_classifier`` takes a ``torch.nn.Module``, a transformers model, a fitted scikit-learn classifier, the path of an
+ONNX file or any callable. It is called with float32 inputs to which noise has been added, so preprocessing belongs
+inside the classifier; ``Normalized`` puts it there.
+
+Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-learn classifier may have other labels
+(1, 2, 3 or "cat", "dog"); then ``classifier.classes`` lists them in the order of the columns, ``to_indices`` turns the
+user's labels into columns and ``to_label`` a column into the user's label. Call both at the doors only.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,22 +17,32 @@ from typing import Any, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from buckler.errors import InvalidInput, check_choice, check_float_array, check_whole, show
+from buckler.errors import (
+    ClassifierError,
+    InvalidInput,
+    check_choice,
+    check_float_array,
+    check_label,
+    check_whole,
+    show,
+)
 from buckler.sampling.preprocess import on_host
-from buckler.types import AnyArray
+from buckler.types import AnyArray, IntArray, Label
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
 @runtime_checkable
 class Classifier(Protocol):
-    """A deterministic map from a batch of inputs to one row of logits each.
+    """A deterministic function from a batch of inputs to one row of logits per input.
 
-    ``backend`` says what a batch is: a float32 NumPy array, or a float32 torch tensor on ``device``. ``files`` are the
-    names and SHA-256 of the files that it was loaded from, where there are any.
+    ``backend`` is the type of a batch: a float32 NumPy array, or a float32 torch tensor on ``device``. ``classes`` are
+    the user's labels in the order of the columns, None where they are 0 to m - 1. ``files`` are the names and SHA-256
+    of the files that it was loaded from.
     """
 
     num_classes: int | None
+    classes: tuple[Label, ...] | None
     backend: Literal["numpy", "torch"]
     device: str
     files: Mapping[str, str]
@@ -37,12 +51,13 @@ class Classifier(Protocol):
         """Return logits ``[rows, num_classes]`` for ``batch[rows, ...]``."""
 
     def session(self) -> AbstractContextManager[None]:
-        """Return a context in which the classifier is ready to be called, and after which it is as it was."""
+        """Return a context in which to call the classifier; it restores the model's mode at the end."""
 
 
 class OnHost:
-    """What classifiers of NumPy arrays have in common."""
+    """Base of the classifiers that are called with NumPy arrays."""
 
+    classes: tuple[Label, ...] | None = None
     backend: Literal["numpy", "torch"] = "numpy"
     device = "cpu"
 
@@ -74,26 +89,85 @@ class CallableClassifier(OnHost):
 class EstimatorClassifier(OnHost):
     """A fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
 
-    Inputs of any shape are flattened to the rows that scikit-learn expects. Class k is the k-th of ``classes_``.
+    Inputs of any shape are flattened to the rows that scikit-learn expects. **Votes are those of ``predict``**: where
+    it names another class than the highest score (Platt scaling in ``SVC(probability=True)``, ties in ``SVC``, moved
+    thresholds), that class's logit is raised just above the others. This takes one more call for each batch.
     """
 
     def __init__(self, estimator: Any) -> None:
+        """Hold the estimator, and raise InvalidInput where it has no score for each class."""
         if not hasattr(estimator, "classes_"):
             raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
-        if not hasattr(estimator, "predict_proba") and not hasattr(estimator, "decision_function"):
-            raise InvalidInput(f"model must have predict_proba or decision_function; got {show(estimator)}")
-        super().__init__(len(estimator.classes_))
+        if not hasattr(estimator, "predict"):
+            raise InvalidInput(f"model must have predict, as scikit-learn classifiers do; got {show(estimator)}")
+        labels = estimator.classes_
+        if np.ndim(labels) != 1 or len(labels) < 2:
+            raise InvalidInput(f"model must have one output of at least two classes; got classes_ = {show(labels)}")
+        super().__init__(len(labels))
+        self._labels = np.asarray(labels)
+        self._order = np.argsort(self._labels)
+        self.classes = _own_labels(self._labels.tolist())
         self._estimator = estimator
 
     def __call__(self, batch: AnyArray, /) -> AnyArray:
-        """Return log probabilities, floored where the estimator says zero, or decision values."""
+        """Return log probabilities (zeros floored) or decision values, the class of ``predict`` highest."""
         rows = batch.reshape(len(batch), -1)
+        logits = self._scores(rows)
+        if logits.shape != (len(rows), len(self._labels)):
+            raise ClassifierError(
+                f"must return a score for each of {len(self._labels)} classes; got shape {logits.shape}: with "
+                'SVC, set decision_function_shape="ovr"'
+            )
+        voted = self._order[np.searchsorted(self._labels, self._estimator.predict(rows), sorter=self._order)]
+        moved = np.flatnonzero(logits.argmax(axis=1) != voted)
+        if moved.size:
+            logits[moved, voted[moved]] = np.nextafter(logits[moved].max(axis=1), np.inf)
+        return logits
+
+    def _scores(self, rows: AnyArray) -> AnyArray:
         if hasattr(self._estimator, "predict_proba"):
-            # NaN must pass the floor unharmed: it is an error to be named, not a small probability.
+            # np.maximum keeps NaN, which the engine reports as an error.
             floor = np.finfo(np.float32).tiny
-            return np.asarray(np.log(np.maximum(self._estimator.predict_proba(rows), floor)))
-        values = np.asarray(self._estimator.decision_function(rows))
-        return np.stack([-values, values], axis=1) if values.ndim == 1 else values
+            return np.asarray(np.log(np.maximum(self._estimator.predict_proba(rows), floor)), dtype=np.float64)
+        values = np.asarray(self._estimator.decision_function(rows), dtype=np.float64)
+        return np.stack([-values, values], axis=1) if values.ndim == 1 else values.copy()
+
+
+def _own_labels(labels: list[Any]) -> tuple[Label, ...] | None:
+    """Return an estimator's labels as int or str, None for 0, ..., m - 1."""
+    if all(isinstance(label, (int, float)) and label >= 0 and label == int(label) for label in labels):
+        whole = tuple(int(label) for label in labels)
+        return None if whole == tuple(range(len(whole))) else whole
+    if all(isinstance(label, str) for label in labels):
+        return tuple(labels)
+    raise InvalidInput(
+        f"model must have classes_ that are whole numbers from 0 or texts (-1 marks an abstention); got {show(labels)}"
+    )
+
+
+def to_indices(classifier: Classifier, labels: Any, inputs: int | None, name: str = "labels") -> IntArray:
+    """Return the columns of the user's labels: one for each of ``inputs``, or for one input (None) a scalar array.
+
+    A label that is none of the classifier's classes raises InvalidInput.
+    """
+    if classifier.classes is None:
+        if classifier.num_classes is None:
+            raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
+        return check_label(labels, classifier.num_classes, inputs, name)
+    given, shape = np.asarray(labels), () if inputs is None else (inputs,)
+    if given.shape != shape:
+        wanted = "one class" if inputs is None else f"one class for each of the {inputs} inputs"
+        raise InvalidInput(f"{name} must be {wanted}; got shape {given.shape}")
+    place = {label: k for k, label in enumerate(classifier.classes)}
+    for label in given.ravel().tolist():
+        if label not in place:
+            raise InvalidInput(f"{name} must be among the model's classes {show(classifier.classes)}; got {label!r}")
+    return np.array([place[label] for label in given.ravel().tolist()], dtype=np.int64).reshape(shape)
+
+
+def to_label(classifier: Classifier, index: int) -> Label:
+    """Return the user's label of a column of the logits."""
+    return index if classifier.classes is None else classifier.classes[index]
 
 
 class _NormalizedCallable:

@@ -74,6 +74,11 @@ def resolve_model(
         model = Denoised(cleaner, model, sigma=sigma)
         files = {**files, **{f"denoiser/{file}": content for file, content in its_files.items()}}
     made = as_classifier(model, **running)
+    if made.classes is not None:
+        raise InvalidInput(
+            f"model must have the classes 0 to {len(made.classes) - 1} here; got {show(made.classes)}: refit it with "
+            "these, or give the estimator itself to buckler.Smoothed"
+        )
     made.files = files or made.files
     return made
 

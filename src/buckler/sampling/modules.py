@@ -17,7 +17,7 @@ from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.conv_kernel import AVAILABLE
 from buckler.sampling.fusion import evaluating, fold, fuse
-from buckler.types import AnyArray
+from buckler.types import AnyArray, Label
 
 
 class NormalizedModule(nn.Module):
@@ -38,6 +38,7 @@ class NormalizedModule(nn.Module):
 class TorchClassifier:
     """A ``torch.nn.Module`` as a classifier; an output with ``.logits`` (transformers) is unwrapped."""
 
+    classes: tuple[Label, ...] | None = None
     backend: Literal["numpy", "torch"] = "torch"
 
     def __init__(

@@ -45,8 +45,10 @@ def table_of(certificates: Sequence[Claim]) -> pa.Table:
 
 
 def frame_of(certificates: Sequence[Claim]) -> pa.Table:
-    """Return the same for people: with the seeds of the noise, where there are any."""
-    seeds, table = [c.seed for c in certificates], table_of(certificates)
+    """Return the table for ``Certificates.to_arrow``: texts as classes are allowed, and seeds are a column."""
+    seeds, texts = [c.seed for c in certificates], any(isinstance(c.predicted, str) for c in certificates)
+    columns = SCHEMA.set(1, pa.field("predicted", pa.string())) if texts else SCHEMA
+    table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=columns)
     return table if set(seeds) <= {None} else table.append_column("seed", pa.array(seeds, pa.int64()))
 
 

@@ -1,0 +1,141 @@
+"""scikit-learn classifiers through ``buckler.Smoothed``: the user's labels in and out, votes by ``predict``."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import buckler
+from buckler.errors import ClassifierError, InvalidInput
+from buckler.types import AnyArray
+
+pytest.importorskip("sklearn")
+
+from sklearn.linear_model import LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
+
+CENTRES = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
+
+
+def blobs(classes: int, rows: int = 40) -> tuple[AnyArray, AnyArray]:
+    """Return points around the first centres and the number of each one's centre."""
+    generator = np.random.default_rng(0)
+    y = np.repeat(np.arange(classes), rows)
+    return CENTRES[y] + 0.4 * generator.standard_normal((len(y), 2)), y
+
+
+def fitted(names: list[Any], model: Any = None) -> Any:
+    x, y = blobs(len(names))
+    return (model or GaussianNB()).fit(x, np.array(names)[y])
+
+
+@pytest.mark.parametrize("names", [[1, 2, 3], [10, 20, 30], ["cat", "dog", "emu"], [1.0, 2.0, 3.0]])
+def test_labels_in_and_out_are_those_of_the_estimator(names: list[Any]) -> None:
+    smoothed = buckler.Smoothed(fitted(names), sigma=0.3)
+    x = CENTRES[:3]
+    made = smoothed.certify_many(x, n=200, progress=False)
+    assert made.predicted.tolist() == names
+    assert made.accuracy(names).tolist() == [1.0]
+    assert made.accuracy(names[::-1]).round(3).tolist() == [0.333]
+    assert smoothed.predict(x[1]) == names[1]
+    assert smoothed.predict_many(x, progress=False).tolist() == names
+    one = smoothed.certify(x[2], n=200, label=names[2])
+    assert one.predicted == names[2]
+    assert f"class {one.predicted}" in str(one)
+    assert smoothed.certify(x[2], n=200, label=names[0]).predicted is None  # another class than the one predicted
+    assert smoothed.certify_many(x, n=200, labels=names, progress=False).predicted.tolist() == names
+    decided = smoothed.decide(x[1], radii=[0.1], label=names[1])
+    assert decided.label == decided.certificate.predicted == names[1]
+    assert made.to_arrow()["predicted"].to_pylist() == names
+
+
+@pytest.mark.parametrize("names", [[1, 2, 3], ["cat", "dog", "emu"], [0, 1, 2]])
+def test_labels_that_the_model_does_not_have_are_refused(names: list[Any]) -> None:
+    smoothed, strange = buckler.Smoothed(fitted(names), sigma=0.3), "gnu" if names[0] == "cat" else 7
+    with pytest.raises(InvalidInput, match=r"label must .*(gnu|7)"):
+        smoothed.certify(CENTRES[0], label=strange)
+    made = smoothed.certify_many(CENTRES[:3], n=200, progress=False)
+    for labels in ([*names[:2], strange], [strange, *names[1:]]):
+        with pytest.raises(InvalidInput, match=r"labels must be among the model's classes .*(gnu|7)"):
+            made.accuracy(labels)
+
+
+def test_abstentions_among_texts_are_none() -> None:
+    smoothed = buckler.Smoothed(fitted(["a", "b"]), sigma=0.3)
+    made = smoothed.certify_many([[1.0, 0.0], [0.0, 0.0]], n=50, labels=["b", "a"], progress=False)
+    assert made.predicted.tolist() == [None, "a"]
+    assert made.accuracy(["b", "a"]).tolist() == [0.5]
+
+
+@pytest.mark.parametrize("names", [[-1, 1], [0.5, 1.5]])
+def test_classes_that_are_neither_counts_nor_texts_are_refused(names: list[Any]) -> None:
+    """-1 stands for an abstention in arrays of classes."""
+    with pytest.raises(InvalidInput, match="model must have classes_"):
+        buckler.Smoothed(fitted([str(name) for name in names], _Fixed(names)), sigma=0.3)
+
+
+class _Fixed:
+    """An estimator that says what its classes are."""
+
+    def __init__(self, names: list[Any]) -> None:
+        self.classes_ = np.array(names)
+
+    def fit(self, _x: AnyArray, _y: AnyArray) -> "_Fixed":
+        return self
+
+    def predict(self, x: AnyArray) -> AnyArray:
+        return np.repeat(self.classes_[:1], len(x))
+
+    def predict_proba(self, x: AnyArray) -> AnyArray:
+        return np.full((len(x), 2), 0.5)
+
+
+def test_pairwise_decision_values_are_refused() -> None:
+    model = fitted([0, 1, 2, 3], SVC(decision_function_shape="ovo"))
+    with pytest.raises(ClassifierError, match=r"score for each of 4 classes; got shape .*decision_function_shape"):
+        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[0], n=10)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        SVC(decision_function_shape="ovo"),  # three classes have three pairs: the columns are not those of the classes
+        SVC(),  # breaks ties of pairwise votes by position, and its decision function by confidence
+        LogisticRegression(),
+        KNeighborsClassifier(2),  # halves tie
+    ],
+)
+def test_votes_are_those_of_predict(model: Any) -> None:
+    x, _ = blobs(3)
+    model = fitted([1, 2, 3], model)
+    seen: list[AnyArray] = []
+
+    class Spied:
+        classes_ = model.classes_
+
+        def predict(self, rows: AnyArray) -> AnyArray:
+            seen.append(rows.copy())
+            return np.asarray(model.predict(rows))
+
+        def decision_function(self, rows: AnyArray) -> AnyArray:
+            known = getattr(model, "decision_function", None) or model.predict_proba
+            return np.asarray(known(rows))
+
+    votes = buckler.sampling.engine.Engine(
+        buckler.sampling.classifiers.as_classifier(Spied()), sigma=1.0, batch_size=500
+    ).votes(x[:1], ["a"], "estimation", 2000)
+    expected = [(model.predict(np.concatenate(seen)[:2000]) == label).sum() for label in (1, 2, 3)]
+    assert votes.tolist() == [expected]
+
+
+def test_commands_refuse_a_model_with_other_classes(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data of commands are labelled 0 to m - 1, and votes are stored by column."""
+    (tmp_path / "other_classes.py").write_text(
+        "from sklearn.naive_bayes import GaussianNB\n\n"
+        "ready = GaussianNB().fit([[0.0, 0.0], [1.0, 1.0], [2.0, 0.0]], [1, 2, 3])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match=r"model must have the classes 0 to 2 here; got \(1, 2, 3\)"):
+        buckler.Smoothed("other_classes:ready", sigma=0.5)
