@@ -180,7 +180,6 @@ class Claim:
     temperature: float | None
     method: str
     sound: bool = True
-    uniform: float | None = None
     price: float = 0.0
     replayed: int = 0
     differed: int = 0
@@ -209,8 +208,6 @@ class Claim:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
-        if self.uniform is not None and not 0.0 <= check_real("uniform", self.uniform) < 1.0:
-            raise InvalidInput(f"uniform must be in [0, 1); got {self.uniform}")
         if not check_real("price", self.price) >= 0.0 or (
             0.0 < self.alpha <= self.price and self.predicted is not None
         ):

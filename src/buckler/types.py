@@ -31,7 +31,7 @@ Draws = Literal["gaussian", "words", "numbers"]
 
 
 class Law(Protocol):
-    """How noise is drawn, and what a margin under that noise certifies: see the room ``laws``."""
+    """How noise is drawn, and what a margin under that noise certifies: see the room ``noise``."""
 
     @property
     def name(self) -> str:

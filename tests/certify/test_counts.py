@@ -5,12 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 from flint import arb
-from scipy.stats import kstest
 
 import buckler
-from buckler.certify.counts import tie_breaker
 from buckler.certify.registry import sound_methods
-from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
 from buckler.records import Certificate, Counts
 from tests.balls import normal_cdf
@@ -131,21 +128,6 @@ def test_a_certificate_refuses_an_unsound_method() -> None:
         Certificate(**values | {"method": "published"})
 
 
-def test_ties_broken_at_random_are_recorded_and_never_lower() -> None:
-    counts = np.array([[90, 5, 5], [70, 20, 10]])
-    plain = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"])
-    broken = buckler.certify_counts(counts, sigma=0.5, label=[0, 0], ids=["a", "b"], tie_seed=7)
-    assert isinstance(plain, list)
-    assert isinstance(broken, list)
-    for one, other in zip(plain, broken, strict=True):
-        assert one.uniform is None
-        assert other.uniform is not None
-        assert other.margin >= one.margin - 1e-6
-    assert broken[0].uniform != broken[1].uniform
-    with pytest.raises(buckler.InvalidInput, match="uniform serves the method 'exact'"):
-        buckler.certify_counts(counts, sigma=0.5, label=[0, 0], tie_seed=7, method="top_class")
-
-
 def test_two_classes_are_decided_by_clopper_pearson() -> None:
     exact = buckler.certify_counts([90, 10], sigma=0.5, label=0)
     assert exact.margin == buckler.certify_counts([90, 10], sigma=0.5, label=0, method="top_class").margin
@@ -166,29 +148,3 @@ def test_records_of_counts_are_certified_under_their_ids() -> None:
     assert [certificate.id for certificate in made] == ["a", "b"]
     with pytest.raises(buckler.InvalidInput, match="its ids differ"):
         buckler.certify_counts(counts, sigma=0.5, selection=Counts(("b", "a"), selection.values))
-
-
-def test_inputs_that_share_an_id_would_share_a_tie_breaker() -> None:
-    with pytest.raises(buckler.InvalidInput, match="ids must differ"):
-        buckler.certify_counts([[90, 5, 5], [70, 20, 10]], sigma=0.5, label=[0, 0], ids=["a", "a"], tie_seed=7)
-
-
-def test_numbers_are_uniform_on_the_unit_interval() -> None:
-    """4,000 of them, fixed by their names; a uniform law would fail this once in a million."""
-    found = np.array([tie_breaker(seed, f"input {i}") for seed in (0, 1) for i in range(2000)])
-    assert kstest(found, "uniform").pvalue > 1e-6
-    assert len(set(found.tolist())) == 4000
-    assert 0.0 <= found.min() < 0.01
-    assert 0.99 < found.max() < 1.0
-    assert ((found * 2.0**53) % 1.0 == 0.0).all()
-
-
-def test_a_certificate_can_be_made_again() -> None:
-    assert (tie_breaker(0, "a").hex(), tie_breaker(7, "é").hex()) == ("0x1.68e638fde6795p-1", "0x1.f8d8193589cfcp-2")
-
-
-def test_seeds_from_both_sides() -> None:
-    assert 0.0 <= tie_breaker(2**53, "a") < 1.0
-    for seed in (-1, 2**53 + 1):
-        with pytest.raises(InvalidInput, match="seed"):
-            tie_breaker(seed, "a")

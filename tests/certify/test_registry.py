@@ -38,7 +38,7 @@ def test_names_that_certificates_may_carry_are_those_of_sound_methods() -> None:
 
 def test_what_a_name_says() -> None:
     assert find("exact").reads == "votes"
-    assert find("exact").options == ("uniform",)
+    assert find("exact").options == ()
     assert find("pairwise/star").options == ("slope",)
     star = find("bonferroni/star")
     assert star.options == ()

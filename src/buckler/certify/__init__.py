@@ -17,7 +17,7 @@ makes the certificate.
 - ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
 - ``budget``: the only place where alpha is divided.
 
-May import: the root modules, ``laws`` and ``bounds``.
+May import: the root modules, ``noise`` and ``bounds``.
 """
 
 from importlib import import_module

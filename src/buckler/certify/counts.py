@@ -1,6 +1,5 @@
 """The door from counts to certificates: ``certify_counts``."""
 
-import hashlib
 from collections.abc import Sequence
 from typing import TypedDict, Unpack, overload
 
@@ -11,7 +10,7 @@ from buckler.certify.discrete import limits_by
 from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_of
 from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
-from buckler.errors import InvalidInput, check_counts, check_label, check_whole
+from buckler.errors import InvalidInput, check_counts, check_label
 from buckler.records import Certificate, Counts
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
 
@@ -29,7 +28,6 @@ class CountsOptions(TypedDict, total=False):
     method: str
     radius: RadiusKind | None
     ids: Sequence[str] | None
-    tie_seed: int | None
 
 
 @overload
@@ -53,7 +51,6 @@ def certify_counts(
     method: str = "exact",
     radius: RadiusKind | None = None,
     ids: Sequence[str] | None = None,
-    tie_seed: int | None = None,
 ) -> Certificate | Certificates:
     """Return the certificate of counts ``[m]``, or ``Certificates`` for counts ``[inputs, m]`` or a ``Counts`` record.
 
@@ -63,16 +60,14 @@ def certify_counts(
 
     The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
     number of values of an input, needed where the law's drawing has a price. ``radius`` is R2 for the quantile margin;
-    for the probability margin R1+ (the default) or R1. ``tie_seed`` asks for the randomised form of ``exact``: ties
-    between outcomes are broken by one uniform number for each input, made from the seed and the input's id (so give
-    ``ids``, all different) and recorded in the certificate. Fix it before looking at the counts.
+    for the probability margin R1+ (the default) or R1.
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
     0.3751187560301544
     """
     rule = sound_method(method, "votes")
     terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, dimension=dimension)
-    limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids, tie_seed=tie_seed)
+    limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids)
     made = issue(terms, limits)
     return Certificates(made) if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
 
@@ -84,7 +79,6 @@ def limits_of_counts(
     label: ArrayLike | None = None,
     selection: ArrayLike | Counts | None = None,
     ids: Sequence[str] | None = None,
-    tie_seed: int | None = None,
 ) -> MarginLimits:
     """Return the limit of each input's margin by a method that reads votes, and the class it is about.
 
@@ -107,30 +101,12 @@ def limits_of_counts(
     if terms.law.total is not None and drawn is not None:
         raise InvalidInput(f"selection must not be given for {terms.law.describe()}: its votes choose the class")
     names = _names(ids, len(batch))
-    if tie_seed is not None and len(set(names)) < len(names):
-        raise InvalidInput("ids must differ from one another where ties are broken at random: each id has its number")
-    uniforms = None if tie_seed is None else [tie_breaker(tie_seed, name) for name in names]
 
     def limits(level: float, rows: BoolArray) -> FloatArray:
-        mine = None if uniforms is None else np.asarray(uniforms)[rows]
-        return limits_by(terms.method, votes_of(batch[rows], chosen[rows]), level, terms.margin, mine)
+        return limits_by(terms.method, votes_of(batch[rows], chosen[rows]), level, terms.margin)
 
     low, prices = terms.limits(batch.sum(axis=1), limits)
-    return MarginLimits(names, chosen, low, batch.sum(axis=1), n0, prices, uniforms)
-
-
-def tie_breaker(seed: int, input_id: str) -> float:
-    """Return the input's uniform number on [0, 1), a multiple of 2^-53, to break ties between outcomes at random.
-
-    It must be independent of the draws and of every other input's: it is hashed from a seed of its own and the input's
-    id, under a name that no noise shares.
-
-    >>> tie_breaker(0, "a") == tie_breaker(0, "a") != tie_breaker(0, "b")
-    True
-    """
-    text = check_whole("seed", seed, 0, 2**53).to_bytes(8, "little") + input_id.encode("utf-8", "surrogatepass")
-    digest = hashlib.blake2b(text, digest_size=8, person=b"buckler-ties-1").digest()
-    return float(int.from_bytes(digest, "little") >> 11) / 2.0**53
+    return MarginLimits(names, chosen, low, batch.sum(axis=1), n0, prices)
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:

@@ -24,7 +24,6 @@ def margin_lower(
     margin: MarginKind = "quantile",
     method: str = "exact",
     num_classes: int | None = None,
-    uniform: ArrayLike | None = None,
 ) -> FloatArray:
     """Return lower limits of the margin; arrays broadcast, and a limit may be negative or -inf.
 
@@ -32,8 +31,7 @@ def margin_lower(
     ``P(margin_lower(X_A, max_j X_j, n) > margin) <= alpha``, one-sided, rounded down.
 
     - ``"exact"``: Buehler's limit under the likelihood-ratio ordering, the tightest here; nowhere found below
-      Bonferroni, and ``top_class`` itself when ``num_classes`` is 2. With ``uniform``, one independent draw on [0, 1)
-      for each entry, ties between outcomes are broken at random and the level alpha is met exactly.
+      Bonferroni, and ``top_class`` itself when ``num_classes`` is 2.
     - ``"bonferroni"``: Clopper-Pearson at alpha/2 below for A, at alpha/2 above for the runner-up.
     - ``"bonferroni_all"``: Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper); needs
       ``num_classes``.
@@ -49,18 +47,13 @@ def margin_lower(
     level = check_alpha(alpha)
     check_choice("margin", margin, get_args(MarginKind))
     rule = find(method, "votes")
-    return limits_by(rule, Votes(x1, x2, draws, num_classes), level, margin, uniform)
+    return limits_by(rule, Votes(x1, x2, draws, num_classes), level, margin)
 
 
-def limits_by(
-    method: Method, votes: Votes, alpha: float, margin: MarginKind, uniform: ArrayLike | None = None
-) -> FloatArray:
+def limits_by(method: Method, votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limits that a method which reads votes gives, one an entry; arguments are trusted."""
     method.check_margin(margin)
-    if uniform is not None and "uniform" not in method.options:
-        raise InvalidInput(f"uniform serves the method 'exact' alone; got method {method.name!r}")
-    options = {} if uniform is None else {"uniform": uniform}
-    return np.asarray(method.limit(votes, alpha, margin, **options), dtype=np.float64)
+    return np.asarray(method.limit(votes, alpha, margin), dtype=np.float64)
 
 
 def check_votes(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:

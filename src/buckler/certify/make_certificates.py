@@ -103,8 +103,7 @@ def terms_of(
 class MarginLimits(NamedTuple):
     """Lower limits ``low`` of the margins of classes ``chosen``, an entry an input, and what they rest on.
 
-    ``n0`` is 0 where the class was given; ``prices`` were taken from alpha for drawing; ``uniforms`` broke ties at
-    random, where they were asked for.
+    ``n0`` is 0 where the class was given; ``prices`` were taken from alpha for drawing.
     """
 
     ids: Sequence[str]
@@ -113,7 +112,6 @@ class MarginLimits(NamedTuple):
     n: IntArray
     n0: IntArray
     prices: FloatArray
-    uniforms: Sequence[float] | None = None
 
 
 def issue(terms: Terms, limits: MarginLimits) -> list[Certificate]:
@@ -139,7 +137,6 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
         radii[low] = terms.law.radius(bound.low, terms.radius)
     numbers = (limits.chosen, limits.n, limits.n0, limits.prices)
     each = zip(limits.ids, lows, *(of.tolist() for of in numbers), strict=True)
-    uniforms = limits.uniforms
     return [
         kind(
             id=name_,
@@ -156,13 +153,12 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             temperature=terms.temperature,
             method=name,
             sound=sound,
-            uniform=None if uniforms is None else uniforms[i],
             price=price,
             seed=terms.seed,
             replayed=terms.replayed[0],
             differed=terms.replayed[1],
         )
-        for i, (name_, low, chosen, n, n0, price) in enumerate(each)
+        for name_, low, chosen, n, n0, price in each
     ]
 
 

@@ -13,21 +13,17 @@ from buckler.certify.margins import margin_from_limits
 from buckler.certify.method import Method, Votes
 from buckler.errors import InvalidInput, check_whole
 from buckler.soundness import ALL_COPIES
-from buckler.types import ArrayLike, FloatArray, MarginKind
+from buckler.types import FloatArray, MarginKind
 
 
-def exact(votes: Votes, alpha: float, margin: MarginKind, *, uniform: ArrayLike | None = None) -> FloatArray:
-    """Return Buehler's limit under the likelihood-ratio ordering; the tightest here.
-
-    With ``uniform``, one independent draw on [0, 1) for each entry, ties between outcomes are broken at random and the
-    level alpha is met exactly.
-    """
+def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return Buehler's limit under the likelihood-ratio ordering; the tightest here."""
     from buckler.bounds.buehler import exact_margin_lower  # compiled code, loaded only where it is used
 
-    if votes.num_classes == 2 and uniform is None:
+    if votes.num_classes == 2:
         # With two classes the truth lies on the binary edge, where Clopper-Pearson at alpha is the best limit there is.
         return top_class(votes, alpha, margin)
-    return exact_margin_lower(votes.top, votes.runner_up, votes.n, alpha, margin, uniform)
+    return exact_margin_lower(votes.top, votes.runner_up, votes.n, alpha, margin)
 
 
 def bonferroni(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
@@ -65,10 +61,7 @@ _SUMMARIES = {
     bonferroni_all: "Clopper-Pearson at alpha/m for each of the m classes",
     top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
 }
-METHODS = tuple(
-    Method(limit.__name__, "votes", limit, summary, sound=True, options=("uniform",) if limit is exact else ())
-    for limit, summary in _SUMMARIES.items()
-)
+METHODS = tuple(Method(limit.__name__, "votes", limit, summary, sound=True) for limit, summary in _SUMMARIES.items())
 
 WITHOUT_CHANCE = Method(
     ALL_COPIES, "votes", all_copies, "the margin itself, from all copies", sound=True, margins=("probability",)

@@ -35,7 +35,7 @@ LawOption = Annotated[
     str | None,
     option(
         "NAME:KEY=VALUE,... as in splitting:lam=2.5; others are grid, uniform, derandomized-splitting and ablation, "
-        "see docs/laws.md.",
+        "see docs/noise.md.",
         "gaussian",
         name="--law",
     ),

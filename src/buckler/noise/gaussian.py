@@ -87,7 +87,7 @@ class Gaussian:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What ``laws.named`` needs beside the name to make this law again."""
+        """What ``noise.named`` needs beside the name to make this law again."""
         return {"sigma": self.sigma, **({} if self.scale is None else {"scale": self.scale})}
 
     @property

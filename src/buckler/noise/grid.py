@@ -87,7 +87,7 @@ class GridGaussian:
 
     @property
     def parameters(self) -> dict[str, float]:
-        """What ``laws.named`` needs beside the name to make this law again."""
+        """What ``noise.named`` needs beside the name to make this law again."""
         return {"sigma": self.sigma, "step": self.step, **({} if self.clip is None else {"clip": self.clip})}
 
     @property
@@ -115,7 +115,7 @@ class GridGaussian:
 
     @property
     def thresholds(self) -> WordArray:
-        """The words at which the noise rises by a step, exactly rounded up: see ``laws.thresholds``."""
+        """The words at which the noise rises by a step, exactly rounded up: see ``noise.thresholds``."""
         return thresholds(Fraction(self.sigma), self.fraction)
 
     def price(self, dimension: int, draws: int) -> float:

@@ -19,5 +19,5 @@
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
   ``results.with_data(result, data)``: with pictures and labels, compared with what was certified.
 
-May import: the root modules, ``laws``, ``sampling``, ``certify`` and, for ``refute``, ``evaluate``.
+May import: the root modules, ``noise``, ``sampling``, ``certify`` and, for ``refute``, ``evaluate``.
 """

@@ -21,7 +21,7 @@ SCHEMA = schema(
     {
         "id": "string", "predicted": "int64?", "radius": "double", "radius_kind": "string", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
-        "temperature": "double?", "method": "string", "sound": "bool", "uniform": "double?", "price": "double?",
+        "temperature": "double?", "method": "string", "sound": "bool", "price": "double?",
         "replayed": "int64?", "differed": "int64?", "law": "string?", "law_parameters": "string?",
     }
 )  # fmt: skip
