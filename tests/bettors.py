@@ -16,7 +16,7 @@ def own_limit(
     """Return the limit of the mean of draws in [0, 1], or the ceiling if it is not below."""
     n, goal = y.size, wealth_goal(alpha, y.size)
     pair = Pair(y, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), earlier)
-    bets = Bets(pair, NODES, -np.log(alpha), goal, HAZARDS, coarse)
+    bets = Bets(pair, NODES, goal, HAZARDS, coarse)
     cell = lowest_cell(bets, 0, int(np.ceil(ceiling * (len(NODES) - 1))), np.array([ceiling]))
     if cell.above:
         return ceiling

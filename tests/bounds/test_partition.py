@@ -13,7 +13,19 @@ from scipy.special import ndtri_exp
 from buckler.bounds.bets import CAP, COARSE_PACE, NO_EARLIER, PACE, PRIOR, Pair, earlier_moments
 from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
 from buckler.bounds.mean_limit import NODES, TOLERANCE
-from buckler.bounds.partition import COARSE, DOUBT, FINE, HOPELESS, MOST, OPENING, Bets, cut, lowest_cell, node_below
+from buckler.bounds.partition import (
+    BEYOND,
+    COARSE,
+    DOUBT,
+    FINE,
+    HOPELESS,
+    MOST,
+    OPENING,
+    Bets,
+    cut,
+    lowest_cell,
+    node_below,
+)
 from buckler.bounds.stakes import HAZARDS, hazard
 from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
 from buckler.certify.tangents import NODES as MARGIN_NODES
@@ -61,7 +73,7 @@ class Bettor:
         self.index, self.table, self.means, self.stakes = index, table, means, list[float]()
         self.low, self.high = -1 if table is MARGIN_NODES else 0, len(table) - 1
         pace, fineness = (COARSE_PACE, COARSE) if coarse else (PACE, FINE)
-        stake, due, log_goal = 0.0, 0, -np.log(ALPHA)
+        stake, due, log_goal = 0.0, 0, np.log(self.goal) + BEYOND
         opening = cutting = max(1, self.n // OPENING)
         for i in range(self.n):
             slope = float(c[i])
@@ -155,7 +167,7 @@ def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, co
 def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> None:
     y = LAWS[law](np.random.default_rng(8), 150)
     pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
-    bets = Bets(pair, NODES, -np.log(ALPHA), wealth_goal(ALPHA, 150), HAZARDS, False)
+    bets = Bets(pair, NODES, wealth_goal(ALPHA, 150), HAZARDS, False)
     cell = lowest_cell(bets, 0, len(NODES) - 1, np.ones(1))
     assert not cell.above
     np.testing.assert_allclose(cell.stakes, plain(y, float(NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)

@@ -67,7 +67,7 @@ def smallest_lower(
     n = a.size
     goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
     if star:
-        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, log_goal, goal, coarse)
+        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, goal, coarse)
     index = np.zeros(n, dtype=np.int64)
     smallest = 1.0
     for j in order:
@@ -93,7 +93,7 @@ def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> F
     for column, values in enumerate(scaled):
         if star:
             only = Columns(values, nothing[None], 0.0, NO_EARLIER[None])
-            ends[column] = smallest_limit(only, index[:1], NODES, HAZARDS, log_goal, goal, False)
+            ends[column] = smallest_limit(only, index[:1], NODES, HAZARDS, goal, False)
         else:
             path = plan(Pair(values, nothing, PLAIN_SLOPE, index, NO_EARLIER), log_goal)
             ends[column] = search(path.y, path.stakes, 0.0, 1.0, goal)

@@ -57,7 +57,6 @@ def smallest_limit(
     order: IntArray,
     nodes: FloatArray,
     hazards: FloatArray,
-    log_goal: float,
     goal: float,
     coarse: bool,
 ) -> float:
@@ -72,7 +71,7 @@ def smallest_limit(
     for j in order:
         means[0] = smallest
         pair = Pair(columns.a, columns.rivals[j], slopes, index, columns.earlier[j])
-        cell = lowest_cell(Bets(pair, nodes, log_goal, goal, hazards, coarse), 0, ceil(smallest * last), means)
+        cell = lowest_cell(Bets(pair, nodes, goal, hazards, coarse), 0, ceil(smallest * last), means)
         if not cell.above:
             smallest = search(cell.y, cell.stakes, nodes[cell.low, 0], min(nodes[cell.high, 0], smallest), goal)
         if smallest <= 0.0:

@@ -41,6 +41,9 @@ MOST = 96
 OPENING = 32
 """Cells are cut for the first time after this part of the draws; before, all candidates hold the same stakes."""
 
+BEYOND = 1e-6
+"""How far beyond ``ln(goal)`` stakes aim: aimed at the goal itself, they fade out just below it and never reach it."""
+
 HOPELESS = 16.0
 """How far ``ln K`` may fall before a cell stakes nothing."""
 
@@ -54,7 +57,6 @@ class Bets(NamedTuple):
 
     pair: Pair
     table: FloatArray
-    log_goal: float
     goal: float
     """``1/alpha``, raised by what rounding can add to a wealth (``betting.wealth_goal``)."""
     hazards: FloatArray
@@ -225,7 +227,7 @@ def lowest_cell(bets: Bets, floor: int, ceiling: int, ceiling_means: FloatArray)
     """
     a, b, slopes, index, earlier = bets.pair
     n = a.size
-    log_goal, goal = bets.log_goal, bets.goal
+    log_goal, goal = log(bets.goal) + BEYOND, bets.goal
     pace, fineness = (COARSE_PACE, COARSE) if bets.coarse else (PACE, FINE)
     y, sums, moments = np.empty(n), earlier.copy(), np.empty(4)
     most = most_blocks(index, pace)

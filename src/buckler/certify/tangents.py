@@ -149,7 +149,7 @@ def cells_limit(
     if changes > MOST_CHANGES:
         raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
-    bets = Bets(Pair(a, rival, SLOPES, index, earlier), NODES, -log(alpha), goal, HAZARDS, coarse)
+    bets = Bets(Pair(a, rival, SLOPES, index, earlier), NODES, goal, HAZARDS, coarse)
     cell = lowest_cell(bets, -1, node, means_of(high))
     if cell.above:
         return high
