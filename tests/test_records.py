@@ -164,5 +164,5 @@ def test_fields_as_columns() -> None:
     good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
     assert list(good.as_dict()) == [
         *("id", "predicted", "radius", "radius_kind", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
-        *("map", "temperature", "method", "sound", "price", "replayed", "differed", "law", "law_parameters"),
+        *("map", "temperature", "method", "sound", "price", "law", "law_parameters"),
     ]

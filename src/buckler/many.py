@@ -13,7 +13,7 @@ from buckler.certify.anytime import AnytimeTest
 from buckler.certify.counts import limits_of_counts
 from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
-from buckler.certify.make_certificates import MarginLimits, issue, with_replay
+from buckler.certify.make_certificates import MarginLimits, issue
 from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
 from buckler.certify.scores import limits_of_scores, top_class
@@ -75,7 +75,7 @@ def certify_each(inputs: Inputs, plan: FixedDraws, tell: Show) -> list[Certifica
         except KeyboardInterrupt:
             if not made:
                 raise
-        return with_replay(made, engine.replayed())
+        return made
 
 
 class _Watch:
@@ -130,7 +130,7 @@ def certify_scores_each(inputs: Inputs, plan: ScorePlan, tell: Show, seconds: fl
                 made += issue(plan.terms, test.limits(range(seen), tuple(group.ids[:seen])))
             if stopped:
                 break
-        return with_replay(made, inputs.engine.replayed())
+        return made
 
 
 def _draw_scores(group: Inputs, test: ScoreTest, rows: IntArray, span: range, make: ScoreMap) -> None:
@@ -161,12 +161,9 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
         except KeyboardInterrupt:
             if not test.n[0]:
                 raise
-        replayed = engine.replayed()
     unseen = np.flatnonzero(test.n == 0)
     standing = (test.decided(i, ids[i], n0) for i in range(unseen[0] if unseen.size else len(ids)))
-    made = [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
-    told = with_replay([one.certificate for one in made], replayed)
-    return [replace(one, certificate=certificate) for one, certificate in zip(made, told, strict=True)]
+    return [replace(one, certificate=replace(one.certificate, seed=engine.seed)) for one in standing]
 
 
 def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:

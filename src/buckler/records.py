@@ -181,8 +181,6 @@ class Claim:
     method: str
     sound: bool = True
     price: float = 0.0
-    replayed: int = 0
-    differed: int = 0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -198,7 +196,6 @@ class Claim:
                 f"{self.method!r} and {self.n} copies of {self.law.describe()}"
             )
         check_whole("n0", self.n0, 0)
-        check_whole("differed", self.differed, 0, check_whole("replayed", self.replayed, 0))
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         check_choice("radius_kind", self.radius_kind, RADII)

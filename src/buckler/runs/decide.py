@@ -7,7 +7,7 @@ is kept in a file, with the votes of inputs that are under way, and the same cal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ import numpy as np
 
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.decision import Decided
-from buckler.certify.make_certificates import with_replay
 from buckler.errors import InvalidInput, check_label, check_positive
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
@@ -74,17 +73,20 @@ class DecideInputs:
 
         def step(begun: Begun, context: StepContext) -> None:
             block = begun.block
-            test = AnytimeTest(ladder, self._classes(engine, begun), spec.num_classes)
+            test, told = AnytimeTest(ladder, self._classes(engine, begun), spec.num_classes), engine.replayed()
             for row, before in enumerate(begun.before):
                 if before is not None:
                     test.restore(row, before)
 
             def send(rows: IntArray) -> None:
+                nonlocal told
                 for row in rows.tolist():
                     if test.n[row]:
                         decided = test.decided(row, block.ids[row], spec.n0)
-                        (told,) = with_replay([decided.certificate], engine.replayed())
-                        context.send_result(replace(decided, certificate=told))
+                        context.send_result(decided)
+                now = engine.replayed()
+                context.send_result((now[0] - told[0], now[1] - told[1]))
+                told = now
 
             send(np.setdiff1d(np.arange(len(block.ids)), test.undecided))
             sent = time.monotonic()
@@ -178,8 +180,12 @@ def decide(
         if progress is not None:
             progress(len(finished), drawn)
 
-    def keep(_: int, decided: Decided) -> None:
+    def keep(_: int, decided: Decided | tuple[int, int]) -> None:
         nonlocal changed
+        if isinstance(decided, tuple):  # rows that the block ran again, and how many of them differed
+            if file is not None:
+                file.ran_again(*decided)
+            return
         name = decided.certificate.id
         # A worker that was given up may still hand in where it stood, after another has decided.
         if name in finished:
@@ -193,7 +199,7 @@ def decide(
             file.write(in_order())
 
     def in_order() -> list[Decided]:
-        return warned([kept[name] for name in dataset.ids if name in kept])
+        return [kept[name] for name in dataset.ids if name in kept]
 
     tell(0)
     work = DecideInputs(spec, target, exam_n, expected_of(identity, probe, spec, any_environment))
@@ -206,15 +212,6 @@ def decide(
             file.write(in_order())
         tell(0)
     return in_order()
-
-
-def warned(decisions: list[Decided]) -> list[Decided]:
-    """Return decisions that all say so if rows of any of them gave other bits elsewhere: they share a classifier."""
-    worst = max((d.certificate for d in decisions), key=lambda c: c.differed, default=None)
-    if worst is None or worst.differed == 0:
-        return decisions
-    told = with_replay([d.certificate for d in decisions], (worst.replayed, worst.differed))
-    return [replace(d, certificate=c) for d, c in zip(decisions, told, strict=True)]
 
 
 def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 from buckler.runs.store.decisions import Drawing
 from buckler.runs.store.evidence import Evidence
+from buckler.runs.store.folder import replayed_of
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -75,10 +76,11 @@ def who_drew(evidence: Evidence) -> Sources:
     return Sources(environments, classifiers, evidence.replayed)
 
 
-def who_decided(known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Sources:
+def who_decided(origin: Mapping[str, Any], known: Sequence[Mapping[str, Any]], drawings: Sequence[Drawing]) -> Sources:
     """Return who drew the decisions of a file."""
     environments = Counter(pairs_of(known[drawing.drawn_by]["environment"]) for drawing in drawings)
-    return Sources(environments, Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings))
+    classifiers = Counter(str(known[drawing.drawn_by]["classifier"]) for drawing in drawings)
+    return Sources(environments, classifiers, replayed_of(origin))
 
 
 def drawn_from(origin: Mapping[str, Any]) -> Sources | None:

@@ -92,7 +92,7 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     if "drawn_by" in origin:
         drawers = entries(origin)
         drawings = read_drawings(path, len(drawers))
-        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(drawers, drawings)
+        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(origin, drawers, drawings)
         votes = _votes_of(read_decisions(path)) if len(groups) == 1 else None
     return Result(
         path=path,

@@ -19,6 +19,7 @@ from buckler.runs.identity import Identity, found_again
 from buckler.runs.spec import difference
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.store.folder import replayed_of
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.streams import content_id
 from buckler.types import Float32Array
@@ -41,6 +42,7 @@ class DecidedFile:
         self._contents: dict[str, str] = {}
         self._drawings: dict[str, Drawing] = {}
         self._labels: dict[str, int] = {}
+        self._replayed = 0, 0
         self._saved, self._took, self._grown = time.monotonic(), 0.0, False
         self._found = (read_origin(path) or {}) if path.exists() else None
         if self._found is not None:
@@ -64,7 +66,7 @@ class DecidedFile:
         if "drawn_by" not in found or not isinstance(owner, dict) or "data" not in owner:
             raise InvalidInput(f"{str(self._path)!r} does not say what it was drawn from, so it cannot be gone on with")
         check_data(self._path, found, identity)
-        self._known = entries(found)
+        self._known, self._replayed = entries(found), replayed_of(found)
         self._entry = admit(self._path, self._known, identity, allowed, str(self._asked["spec"]["dtype"]))
 
     def read(self, radii: Sequence[float], dataset: Dataset) -> dict[str, Decided]:
@@ -106,6 +108,10 @@ class DecidedFile:
             self._known.append(dict(self._entry))
         self._drawings[name] = Drawing(self._contents[name], self._known.index(dict(self._entry)))
 
+    def ran_again(self, compared: int, differed: int) -> None:
+        """Add to the numbers of rows that were run a second time, and of those that gave other bits."""
+        self._replayed = self._replayed[0] + compared, self._replayed[1] + differed
+
     def is_due(self) -> bool:
         """Return whether enough time has passed since the last time, in proportion to what writing takes."""
         return time.monotonic() - self._saved > max(SAVE_EVERY, self._took / SAVING_SHARE)
@@ -115,7 +121,8 @@ class DecidedFile:
         started = time.monotonic()
         owner = {"classifier": self._known[0]["classifier"], "data": self._data}
         drawings = [self._drawings[decided.certificate.id] for decided in decisions]
-        origin = {**self._asked, "owner": owner, "drawn_by": self._known}
+        replayed = dict(zip(("compared", "differed"), self._replayed, strict=True))
+        origin = {**self._asked, "owner": owner, "drawn_by": self._known, "replayed": replayed}
         truth = [self._labels[decided.certificate.id] for decided in decisions] if self._labels else None
         write_decisions(self._path, decisions, drawings, origin, None if truth is None else np.array(truth))
         self._saved = time.monotonic()

@@ -7,8 +7,9 @@ When a device runs out of memory the batch is halved and drawing goes on: the no
 differently for another batch shape, so ``Engine.rows`` tells what was used and a run writes it down.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, get_args
@@ -16,6 +17,7 @@ from typing import Any, get_args
 import numpy as np
 
 from buckler.errors import (
+    BucklerWarning,
     ClassifierError,
     InvalidInput,
     check_choice,
@@ -86,7 +88,7 @@ class Engine:
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
         self.classifier = classifier
-        self._backend = self._open_backend()
+        self._backend, self._warned = self._open_backend(), False
         self._backend.rows = self.rows
 
     def _open_backend(self) -> Backend:
@@ -100,9 +102,26 @@ class Engine:
             self.classifier, law=self.law, num_classes=self.num_classes, noise=self.noise, workers=self._workers
         )
 
-    def session(self) -> AbstractContextManager[None]:
-        """Return the context in which to draw; the classifier is given back as it was."""
-        return self.classifier.session()
+    @contextmanager
+    def session(self) -> Iterator[None]:
+        """Prepare the classifier for drawing, and restore it at the end.
+
+        Under a noise that is computed without rounding, warn once if rows gave other logits when they were run again.
+        """
+        with self.classifier.session():
+            yield
+            compared, differed = self._backend.replayed()
+        if differed and not self._warned:
+            self._warned = True
+            what = f"certificates under {self.law.describe()} hold for an idealisation of it alone"
+            warnings.warn(f"{self._not_one_function(compared, differed)}; {what}", BucklerWarning, stacklevel=3)
+
+    @staticmethod
+    def _not_one_function(compared: int, differed: int) -> str:
+        return (
+            f"the classifier is not one function of its input: {differed} of {compared} rows gave other bits when they "
+            "were run again at another place of a batch"
+        )
 
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places among other rows, and how many gave other bits.
@@ -153,6 +172,10 @@ class Engine:
         self._settle(ids, sink)
         if progress is not None and done:
             progress(done)
+        if self.law.total is not None:
+            compared, differed = self._backend.replayed()
+            if differed:
+                raise ClassifierError(self._not_one_function(compared, differed) + "; alpha = 0 needs one function")
         votes, sums = self._backend.tally()
         return Tally(votes.reshape(len(inputs), segments, m), sums)
 

@@ -22,11 +22,11 @@ SCHEMA = schema(
         "id": "string", "predicted": "int64?", "radius": "double", "radius_kind": "string", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool", "price": "double?",
-        "replayed": "int64?", "differed": "int64?", "law": "string?", "law_parameters": "string?",
+        "law": "string?", "law_parameters": "string?",
     }
 )  # fmt: skip
 
-LATER = frozenset({"price", "replayed", "differed", "law", "law_parameters"})
+LATER = frozenset({"price", "law", "law_parameters"})
 """Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
 
 BATCH = 1 << 16
