@@ -48,6 +48,10 @@ def test_weights_and_card_are_written(tmp_path: Path, app: typer.Typer) -> None:
         (["cifar10", "--sigma", "0.25"], "data must be the path of the cifar10 images"),
         ([*QUICK, "--arch", "vgg"], "architecture must be one of"),
         ([*QUICK, "--sigma", "-1"], "sigma must be at least 0"),
+        ([*QUICK, "--attack-steps", "2"], "--attack-steps belongs to --adversary; got 2"),
+        ([*QUICK, "--denoiser", "--adversary", "1"], "--arch must not be given with --denoiser"),
+        (["digits", "--sigma", "1", "--denoiser", "--adversary", "1"], "--adversary must not be given with --denoiser"),
+        ([*QUICK, "--max-seconds", "0"], "max_seconds must be above 0"),
     ],
 )
 def test_mistakes_are_one_line(arguments: list[str], message: str, tmp_path: Path, app: typer.Typer) -> None:
@@ -73,6 +77,18 @@ def test_interrupted_run_says_how_to_go_on_and_does(
     result = CliRunner().invoke(app, [*command, "--resume"])
     assert result.exit_code == 0, result.output
     assert (tmp_path / "digits-small_conv-sigma0.25.safetensors").exists()
+
+
+def test_run_out_of_time_says_how_to_go_on_and_does(tmp_path: Path, app: typer.Typer) -> None:
+    command = [*QUICK, "--epochs", "2", "--consistency", "10", "--adversary", "0.5", "--out", str(tmp_path)]
+    result = CliRunner().invoke(app, [*command, "--max-seconds", "0.001"])
+    assert result.exit_code == 3
+    assert "1 of 2 epochs are done" in result.stderr
+    assert f"--resume goes on from {tmp_path}" in result.stderr
+    result = CliRunner().invoke(app, [*command, "--max-seconds", "0.001", "--resume"])
+    assert result.exit_code == 0, result.output
+    card = read_card(tmp_path / "digits-small_conv-sigma0.25.json")
+    assert "--consistency 10 --adversary 0.5 --attack-steps 1 " in card.command
 
 
 def test_interrupted_before_the_first_checkpoint(

@@ -15,7 +15,7 @@ pytest.importorskip("sklearn")
 from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
-from buckler.sampling.cards import ClassifierCard, read_card  # noqa: E402
+from buckler.sampling.cards import ClassifierCard, page, read_card  # noqa: E402
 from buckler.sampling.networks import load_network  # noqa: E402
 from buckler.training import outcome  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
@@ -23,7 +23,7 @@ from buckler.training.descent import TrainingProgress, checkpoint_path  # noqa: 
 from buckler.training.gaussian import train  # noqa: E402
 from buckler.training.outcome import Trained  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
-from buckler.training.tasks import Classify, accuracy_under  # noqa: E402
+from buckler.training.tasks import Classify, accuracy_under, noisy  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -94,6 +94,49 @@ def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
     words = (tmp_path / "digits-small_conv-splitting1.00.md").read_text(encoding="utf-8")
     assert "splitting, lam = 1.0" in words
     assert "Gaussian" not in words
+
+
+def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: Path) -> None:
+    plain = train(SHORT, few, tmp_path / "plain").card
+    steady = dataclasses.replace(SHORT, consistency=10.0)
+    first = train(steady, few, tmp_path / "steady").card
+    second = train(dataclasses.replace(steady, adversary=0.5, attack_steps=1), few, tmp_path / "both").card
+    assert len({plain.sha256, first.sha256, second.sha256}) == 3
+    words = page(second)
+    assert "divergence of its two answers" in words
+    assert "mean probability of its label over the draws" in words
+    assert "- adversary: 0.5\n- attack steps: 1\n" in words
+    assert "adversary" not in page(first)
+    assert "consistency" not in page(plain)
+
+
+def test_consistency_makes_the_answers_to_two_draws_agree(
+    trained: Trained[ClassifierCard], digits: Images, tmp_path: Path
+) -> None:
+    steady = train(dataclasses.replace(CONFIG, consistency=10.0), digits, tmp_path)
+    x = torch.from_numpy(np.concatenate([digits.x_test] * 20))
+    apart = []
+    with torch.no_grad():
+        for tried in (steady, trained):
+            noise = torch.Generator().manual_seed(0)
+            first, second = load_network(tried.weights)(noisy(x, 0.25, noise)).softmax(dim=1).chunk(2)
+            apart.append(float((first - second).abs().sum(dim=1).mean()))
+    assert steady.card.accuracy > 0.85
+    assert apart[0] < 0.75 * apart[1]  # 0.54 to 0.62 for the seeds 0, 1 and 2
+
+
+def test_a_run_in_pieces_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path: Path) -> None:
+    whole = train(SHORT, few, tmp_path / "whole")
+    seen: list[TrainingProgress] = []
+
+    def piece() -> Trained[ClassifierCard]:
+        return train(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append, max_seconds=1e-9)
+
+    for done in (1, 2):
+        with pytest.raises(TimeoutError, match=f"{done} of 3 epochs"):
+            piece()
+    assert piece().card.sha256 == whole.card.sha256
+    assert [at.epoch for at in seen] == [1, 2, 3]
 
 
 def test_deep_network_trains(few: Images, tmp_path: Path) -> None:

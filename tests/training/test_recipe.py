@@ -34,6 +34,18 @@ def test_names_and_command() -> None:
     )
 
 
+def test_command_of_consistency_and_an_adversary() -> None:
+    config = TrainingConfig(sigma=0.25, consistency=20.0, adversary=0.25, attack_steps=2)
+    assert " --arch resnet110 --consistency 20 --adversary 0.25 --attack-steps 2 --epochs 30 " in config.command(
+        "c", None
+    )
+    assert {"consistency": 20.0, "adversary": 0.25, "attack_steps": 2}.items() <= config.choices().items()
+    assert config.choices().keys() - TrainingConfig(sigma=0.25).choices().keys() == {
+        "consistency", "adversary", "attack_steps"
+    }  # fmt: skip
+    assert TrainingConfig(sigma=0.0, lam=2.5, consistency=5.0).stem("cifar10") == "cifar10-resnet110-splitting2.50"
+
+
 def test_command_of_other_noise_and_of_a_denoiser() -> None:
     assert " --sigma 0 --arch " in TrainingConfig(sigma=0.0).command("cifar10", None)
     split = TrainingConfig(sigma=0.0, lam=2.5).command("cifar10", None)
@@ -75,8 +87,15 @@ def test_choices_leave_out_where_it_is_computed() -> None:
         (DENOISER | {"smallest_sigma": 1.0}, "smallest_sigma must lie between 0 and sigma"),
         (DENOISER | {"smallest_sigma": 0.0}, "smallest_sigma must lie between 0 and sigma"),
         (DENOISER | {"recognition": -0.1}, "recognition must be at least 0"),
-        ({"consistency": 1.0}, "consistency belongs to a denoiser with a recognition above 0"),
-        (DENOISER | {"recognition": 0.0, "consistency": 1.0}, "consistency belongs to a denoiser with a recognition"),
+        ({"sigma": 0.0, "consistency": 1.0}, "consistency needs noise"),
+        ({"consistency": -1.0}, "consistency must be above 0"),
+        ({"adversary": 0.25}, "adversary and attack_steps must be given together"),
+        ({"attack_steps": 1}, "adversary and attack_steps must be given together"),
+        ({"adversary": 0.0, "attack_steps": 1}, "adversary must be above 0"),
+        ({"adversary": 0.25, "attack_steps": 0}, "attack_steps must be a whole number of at least 1"),
+        ({"sigma": 0.0, "lam": 2.5, "adversary": 0.25, "attack_steps": 1}, "adversary needs Gaussian noise"),
+        (DENOISER | {"adversary": 0.25, "attack_steps": 1}, "adversary belongs to a classifier"),
+        (DENOISER | {"recognition": 0.0, "consistency": 1.0}, "consistency needs a recognition above 0"),
         (DENOISER | {"consistency": 0.0}, "consistency must be above 0"),
         (DENOISER | {"label_smoothing": 0.1}, "label_smoothing belongs to a classifier"),
         (DENOISER | {"momentum": 0.8}, "momentum belongs to a classifier"),

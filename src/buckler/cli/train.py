@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}
 """What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
 
+ATTACK_STEPS = 1
+"""Steps of the attack with ``--adversary``: each costs as much as a step of the training."""
+
 TRAINED = ("gaussian", "splitting")
 """Laws of noise that networks are trained under."""
 
@@ -60,10 +63,12 @@ def train(
     ] = None,
     consistency: Annotated[
         float | None,
-        option(
-            "Of a denoiser: see two draws of each image, and weight of what the classifier's answers differ by.", "none"
-        ),
+        option("See two draws of each image; the weight of what the classifier's answers to them differ by.", "none"),
     ] = None,
+    adversary: Annotated[
+        float | None, option("Of a classifier: move each image by an attack of up to this l2 distance.", "none")
+    ] = None,
+    attack_steps: Annotated[int | None, option("Of an adversary: steps of its attack.", f"{ATTACK_STEPS}")] = None,
     epochs: Annotated[int, option("Passes over the training images.")] = 30,
     batch_size: Annotated[int, option("Images in one step.")] = 256,
     lr: Annotated[
@@ -87,6 +92,9 @@ def train(
     compile: Annotated[  # noqa: A002  (the option's name)
         bool | None, option("Compile the network.", "where possible", name="--compile/--no-compile")
     ] = None,
+    max_seconds: Annotated[
+        float | None, option("Stop before an epoch that would end later; --resume goes on.", "no limit")
+    ] = None,
     resume: Annotated[bool, option("Go on from the checkpoint in --out, if there is one.", name="--resume")] = False,
     as_json: Annotated[bool, option("Print the card and the place of the weights as JSON.", name="--json")] = False,
     quiet: options.Quiet = False,
@@ -99,6 +107,8 @@ def train(
 
       buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda --out models/
 
+      buckler train cifar10 --data cifar10.npz --sigma 0.5 --consistency 10 --epochs 120 --max-seconds 540 --resume
+
       buckler train cifar10 --data cifar10.npz --law splitting --lam 2.5 --epochs 60
 
       buckler train cifar10 --data cifar10.npz --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors
@@ -108,9 +118,11 @@ def train(
     if law is not None and law != ("gaussian" if lam is None else "splitting"):
         fits = "does not go with what is given: gaussian has --sigma, splitting has --lam"
         raise InvalidInput(f"--law {law} {fits if law in TRAINED else 'has no training; gaussian and splitting have'}")
-    for name, value in (("arch", arch), ("lam", lam), ("label-smoothing", label_smoothing)):
+    for name, value in (("arch", arch), ("lam", lam), ("label-smoothing", label_smoothing), ("adversary", adversary)):
         if denoiser and value is not None:
             raise InvalidInput(f"--{name} must not be given with --denoiser; got {show(value)}")
+    if attack_steps is not None and adversary is None:
+        raise InvalidInput(f"--attack-steps belongs to --adversary; got {attack_steps} without it")
     if arch == "unet":
         raise InvalidInput("--arch must be a classifier's; a U-Net is trained by --denoiser")
     if classifier is not None and not classifier.is_file():
@@ -122,6 +134,8 @@ def train(
         "classifier": None if classifier is None else checksum(classifier),
         "recognition": recognition,
         "consistency": consistency,
+        "adversary": adversary,
+        "attack_steps": ATTACK_STEPS if adversary is not None and attack_steps is None else attack_steps,
         "learning_rate": lr,
         "weight_decay": weight_decay,
         "label_smoothing": label_smoothing,
@@ -162,15 +176,16 @@ def train(
 
         try:
             trained: Trained[ClassifierCard] | Trained[DenoiserCard]
+            going: dict[str, Any] = {"resume": resume, "progress": report, "max_seconds": max_seconds}
             if classifier is None:
-                trained = gaussian.train(config, images, out, resume=resume, progress=report)
+                trained = gaussian.train(config, images, out, **going)
             else:
-                trained = denoising.train_denoiser(config, images, classifier, out, resume=resume, progress=report)
-        except KeyboardInterrupt:
+                trained = denoising.train_denoiser(config, images, classifier, out, **going)
+        except (KeyboardInterrupt, TimeoutError) as stopped:
             bar.stop()
             kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"
-            console.print(f"interrupted; {hint}", highlight=False, soft_wrap=True)
+            console.print(f"{str(stopped) or 'interrupted'}; {hint}", highlight=False, soft_wrap=True)
             raise typer.Exit(INTERRUPTED) from None
     card = trained.card
     if as_json:

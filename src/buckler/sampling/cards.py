@@ -62,6 +62,10 @@ CONSISTENCY = """
 Each image is seen under two draws of noise, and the loss of the classifier has a further part: consistency times the
 divergence of its two answers from their mean, plus half the entropy of that mean (Jeong and Shin, NeurIPS 2020)."""
 
+ADVERSARY = """
+Before each step an attack moves each image by an l2 distance of at most adversary, in attack steps steps along the
+gradient of the mean probability of its label over the draws (Salman et al., NeurIPS 2019)."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
@@ -141,7 +145,7 @@ class ClassifierCard(Card):
         seen = INPUT.format(height=self.height, width=self.width) + "; standardisation is inside the network"
         classes = f", {self.num_classes} classes"
         parts = {"about": about, "noise": noise, "accuracies": accuracies, "input": seen}
-        return parts | {"classes": classes, "method": DESCENT}
+        return parts | {"classes": classes, "method": DESCENT + further(self.recipe)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,8 +181,14 @@ class DenoiserCard(Card):
             "noise": f"Gaussian, sigma from {reach} (its logarithm uniform), drawn anew for every image in every epoch",
             "accuracies": "\n".join(rows),
             "classes": "",
-            "method": DENOISING + (CONSISTENCY if "consistency" in self.recipe else ""),
+            "method": DENOISING + further(self.recipe),
         }
+
+
+def further(recipe: Mapping[str, Any]) -> str:
+    """Return sentences on the parts of the loss that a recipe may leave out."""
+    parts = (("consistency", CONSISTENCY), ("adversary", ADVERSARY))
+    return "".join(text for name, text in parts if name in recipe)
 
 
 def certified_at(table: Mapping[str, Any]) -> str:

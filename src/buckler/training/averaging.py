@@ -1,4 +1,4 @@
-"""The running average of the weights, a better network than the last step's, rounded, and statistics that fit it."""
+"""Exponential moving average of the weights, rounding to float16, and batch statistics for the averaged weights."""
 
 from collections.abc import Iterable, Mapping
 

@@ -34,11 +34,12 @@ def train_denoiser(
     *,
     resume: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    max_seconds: float | None = None,
 ) -> Trained[DenoiserCard]:
     """Train a U-Net by the recipe, and write its float16 weights and its card to ``out``.
 
-    ``classifier`` is the file of weights with the checksum that the recipe names; it stays as it is. Checkpoints are
-    as in ``gaussian.train``.
+    ``classifier`` is the file of weights with the checksum that the recipe names; it stays as it is. Checkpoints and
+    ``max_seconds`` are as in ``gaussian.train``.
     """
     smallest, recognition = config.smallest_sigma, config.recognition
     if smallest is None or recognition is None or config.classifier is None:
@@ -57,7 +58,7 @@ def train_denoiser(
     # Compiled as the network is: its layers are many and small, and without a graph each waits to be launched.
     seen = torch.compile(judge, mode="reduce-overhead") if may_compile(device, config.compile) else judge
     task = Denoise(smallest, config.sigma, seen, recognition, config.consistency)
-    descent = fit(config, task, unet, images, out, resume=resume, progress=progress)
+    descent = fit(config, task, unet, images, out, resume=resume, progress=progress, max_seconds=max_seconds)
     network = descent.network.eval()
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
     accuracy = {}

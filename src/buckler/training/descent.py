@@ -1,4 +1,4 @@
-"""Stochastic gradient descent under noise: the state of a run, one epoch of it, and all of them.
+"""Stochastic gradient descent under noise: the state of a run, one epoch, and the loop over epochs.
 
 On a GPU the arithmetic is bfloat16 under autocast with float32 weights. The host reads the loss every fifty steps and
 otherwise never waits for the device.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from buckler.errors import BucklerError, InvalidInput
+from buckler.errors import BucklerError, InvalidInput, check_positive
 from buckler.training.averaging import EVERY, WeightAverage, round_to_half
 from buckler.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
 from buckler.training.data import Images
@@ -26,7 +26,7 @@ REPORT_EVERY = 50
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Where a run stands: ``step`` of ``steps`` in all, and the mean ``loss`` since the last report."""
+    """Progress of a run: ``step`` of ``steps`` in all, and the mean ``loss`` since the last report."""
 
     epoch: int
     epochs: int
@@ -38,7 +38,7 @@ class TrainingProgress:
 
 
 class Descent:
-    """A network on its way: weights, momentum, running average, and the number of epochs behind it.
+    """The state of a run: network, optimiser, average of the weights, and the number of epochs done.
 
     ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
     """
@@ -138,12 +138,17 @@ def fit(
     *,
     resume: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    max_seconds: float | None = None,
 ) -> Descent:
     """Return the finished descent, its network holding the averaged weights, rounded to float16.
 
     A checkpoint is written to ``out`` after every epoch, and left there. With ``resume`` the run goes on from it;
-    without, one left by an unfinished run is an error rather than lost.
+    without, one left by an unfinished run is an error rather than lost. Where another epoch as long as the last would
+    end after ``max_seconds``, a ``TimeoutError`` is raised in its place.
     """
+    if max_seconds is not None:
+        check_positive("max_seconds", max_seconds)
+    start = time.perf_counter()
     device = choose_device(config.device)
     compiled = may_compile(device, config.compile)
     x = place(images.x_train, device)
@@ -160,8 +165,14 @@ def fit(
     forward = torch.compile(placed, mode="reduce-overhead") if compiled else placed
     with tuned():
         while descent.epoch < config.epochs:
+            begun = time.perf_counter()
             descent.run_epoch(forward, progress)  # type: ignore[arg-type]
             save_checkpoint(checkpoint, descent.state(choices))
+            now = time.perf_counter()
+            if max_seconds is not None and descent.epoch < config.epochs and now - start + (now - begun) > max_seconds:
+                raise TimeoutError(
+                    f"{descent.epoch} of {config.epochs} epochs are done, the next would not end in time"
+                )
     # Rounded before statistics are measured, so that these fit the rounded weights.
     descent.average.copy_to(placed)
     round_to_half(placed)

@@ -1,7 +1,8 @@
 """Training a classifier under noise, from beginning to end: a recipe and images -> weights and their card.
 
 The base classifier of randomized smoothing sees images with noise, so it is trained on such images (Cohen, Rosenfeld
-and Kolter, *Certified adversarial robustness via randomized smoothing*, ICML 2019, section 3.3).
+and Kolter, *Certified adversarial robustness via randomized smoothing*, ICML 2019, section 3.3). The recipe may add
+consistency between two draws of noise and an adversary; ``tasks`` has both.
 """
 
 from collections.abc import Callable
@@ -31,21 +32,27 @@ def train(
     *,
     resume: bool = False,
     progress: Callable[[TrainingProgress], None] | None = None,
+    max_seconds: float | None = None,
 ) -> Trained[ClassifierCard]:
     """Train a network by the recipe, measure it, and write its float16 weights and its card to ``out``.
 
     A checkpoint is written there after every epoch and removed at the end. With ``resume`` the run goes on from the
     checkpoint if there is one, and on a CPU ends with exactly the weights of an undisturbed run; without it, a
-    checkpoint left by an unfinished run is an error rather than lost.
+    checkpoint left by an unfinished run is an error rather than lost. A ``TimeoutError`` says that no further epoch
+    ends within ``max_seconds``; the measurements after the last one are not counted.
     """
-    task = Classify(config.sigma, config.lam, config.label_smoothing)
-    descent = fit(config, task, _initial(config, images), images, out, resume=resume, progress=progress)
+    task = Classify(
+        config.sigma, config.lam, config.label_smoothing, config.consistency, config.adversary, config.attack_steps or 1
+    )
+    initial = _initial(config, images)
+    descent = fit(config, task, initial, images, out, resume=resume, progress=progress, max_seconds=max_seconds)
     network, device = descent.network, descent.device
     recompute_statistics(network, (batch[0] for batch, _, _ in descent.batches(STATISTICS, STATISTICS_BATCHES)))
     round_to_half(network)
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
     accuracy, clean = (
-        accuracy_under(tried.inputs, network, *test, seed=config.seed, device=device) for tried in (task, Classify(0.0))
+        accuracy_under(tried.inputs, network, *test, seed=config.seed, device=device)
+        for tried in (Classify(config.sigma, config.lam), Classify(0.0))
     )
     own = {"num_classes": images.num_classes, "lam": config.lam, "accuracy": accuracy, "clean_accuracy": clean}
     return save_outcome(descent, images, out, ClassifierCard, **own)

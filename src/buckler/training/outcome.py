@@ -1,4 +1,4 @@
-"""What a finished run leaves: the float16 weights and their card, in place of the checkpoint."""
+"""Save a finished run: the float16 weights and their card, in place of the checkpoint."""
 
 import json
 import platform

@@ -1,4 +1,4 @@
-"""What a training run is: every choice that decides the weights, and where to compute them. Knows no torch."""
+"""The recipe of a training run: every choice that decides the weights, and the device. Imports no torch."""
 
 import math
 from collections.abc import Mapping
@@ -13,7 +13,9 @@ DEVICE_ONLY = ("device", "compile")
 DENOISER = ("smallest_sigma", "classifier", "recognition")
 """Fields of denoisers."""
 
-CLASSIFIER: Mapping[str, float | None] = MappingProxyType({"lam": None, "momentum": 0.9, "label_smoothing": 0.0})
+CLASSIFIER: Mapping[str, float | None] = MappingProxyType(
+    {"lam": None, "momentum": 0.9, "label_smoothing": 0.0, "adversary": None, "attack_steps": None}
+)
 """Fields of classifiers, and the values at which a denoiser leaves them."""
 
 
@@ -24,8 +26,12 @@ class TrainingConfig:
     The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise. A denoiser
     (architecture ``unet``) sees deviations from ``smallest_sigma`` to ``sigma`` and is judged, with the weight
     ``recognition``, by the classifier whose weights have the checksum ``classifier``: ``DENOISER``'s fields are for
-    denoisers alone, and all needed there. So is ``consistency``, which may be left out: the weight of what the
-    classifier's answers to two draws of noise on one image differ by, relative to its loss.
+    denoisers alone, and all needed there.
+
+    With a ``consistency``, each image is seen under two draws of noise: the weight of what the classifier's answers to
+    them differ by, relative to its cross entropy (Jeong and Shin, NeurIPS 2020). With an ``adversary``, for classifiers
+    under Gaussian noise, each image is first moved by up to that l2 distance in ``attack_steps`` steps of an attack on
+    the mean answer to its draws (Salman et al., NeurIPS 2019).
 
     ``flip`` mirrors half of the images, right for photographs and wrong for digits. ``device`` is ``auto``, ``cpu``,
     ``cuda`` or ``cuda:1``; ``compile`` is for CUDA devices only, and ``None`` means wherever that is possible.
@@ -38,6 +44,8 @@ class TrainingConfig:
     classifier: str | None = None
     recognition: float | None = None
     consistency: float | None = None
+    adversary: float | None = None
+    attack_steps: int | None = None
     epochs: int = 30
     batch_size: int = 256
     learning_rate: float = 0.2
@@ -69,10 +77,19 @@ class TrainingConfig:
             raise InvalidInput(f"smallest_sigma must lie between 0 and sigma; got {show(self.smallest_sigma)}")
         if self.recognition is not None and check_real("recognition", self.recognition) < 0.0:
             raise InvalidInput(f"recognition must be at least 0; got {show(self.recognition)}")
-        if self.consistency is not None and not self.recognition:
-            raise InvalidInput("consistency belongs to a denoiser with a recognition above 0")
         if self.consistency is not None:
             check_positive("consistency", self.consistency)
+            if self.denoises and not self.recognition:
+                raise InvalidInput("consistency needs a recognition above 0 in a denoiser")
+            if not self.denoises and self.sigma == 0.0 and self.lam is None:
+                raise InvalidInput("consistency needs noise: two draws without it are the same; got sigma 0")
+        if (self.adversary is None) != (self.attack_steps is None):
+            raise InvalidInput("adversary and attack_steps must be given together")
+        if self.adversary is not None:
+            check_positive("adversary", self.adversary)
+            check_whole("attack_steps", self.attack_steps, 1)
+            if self.sigma == 0.0:
+                raise InvalidInput(f"adversary needs Gaussian noise, sigma above 0; got sigma {show(self.sigma)}")
         check_whole("epochs", self.epochs, 1)
         check_whole("batch_size", self.batch_size, 2)
         check_whole("seed", self.seed, 0, 2**32 - 1)
@@ -125,9 +142,12 @@ class TrainingConfig:
         if self.denoises:
             words += ["--denoiser", f"--smallest-sigma {self.smallest_sigma:g}", f"--classifier {classifier}"]
             words.append(f"--recognition {self.recognition:g}")
-            words += [] if self.consistency is None else [f"--consistency {self.consistency:g}"]
         else:
             words.append(f"--arch {self.architecture}")
+        words += [] if self.consistency is None else [f"--consistency {self.consistency:g}"]
+        words += (
+            [] if self.adversary is None else [f"--adversary {self.adversary:g} --attack-steps {self.attack_steps}"]
+        )
         words += [f"--epochs {self.epochs}", f"--batch-size {self.batch_size}", f"--lr {self.learning_rate:g}"]
         words.append(f"--weight-decay {self.weight_decay:g}")
         words += [f"--label-smoothing {self.label_smoothing:g}"] if self.label_smoothing else []

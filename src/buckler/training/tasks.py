@@ -1,7 +1,7 @@
-"""What a network is trained to do: how its inputs are made, what it loses by its answers, how often it is right.
+"""Training tasks: noisy inputs from a batch of images, losses of classifiers and denoisers, accuracy under noise.
 
-Images stay uint8 and are cut, mirrored and made noisy a batch at a time where they lie, so that no worker process feeds
-the device and no step waits for another. Every draw comes from the generator passed in.
+Images stay uint8 and are cropped, mirrored and made noisy a batch at a time on their device, so that no worker process
+feeds it and no step waits for another. Every draw comes from the generator passed in.
 """
 
 import math
@@ -21,7 +21,10 @@ BATCH = 500
 """Test images that are run at once."""
 
 ENTROPY = 0.5
-"""Weight of the entropy in ``disagreement``, as in the paper that it is from."""
+"""Weight of the entropy in ``disagreement``, that of the paper's experiments on CIFAR-10."""
+
+TINY = 1e-30
+"""A norm below it is taken for it: no division by zero where the gradient vanishes."""
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
@@ -83,32 +86,43 @@ class Task(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Classify:
-    """Name the class of images under Gaussian noise (``sigma``) or, with ``lam``, under splitting noise."""
+    """Classify images under Gaussian noise (``sigma``) or, with ``lam``, under splitting noise.
+
+    With a ``consistency``, the network sees each image under two draws of noise, and ``answer_loss`` has the weight of
+    their disagreement. With an ``adversary``, ``attack`` first moves each image by up to that l2 distance, in
+    ``attack_steps`` steps; all draws of an image are moved alike.
+    """
 
     sigma: float
     lam: float | None = None
     label_smoothing: float = 0.0
+    consistency: float | None = None
+    adversary: float | None = None
+    attack_steps: int = 1
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return the noisy images."""
+        """Return the noisy images; with a consistency, first one draw of each image and then another."""
+        if self.consistency is not None:
+            images = torch.cat([images, images])
         if self.lam is not None:
             return (split(images, self.lam, generator),)
         return (noisy(images, self.sigma, generator),)
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
-        """Return the cross entropy."""
-        del images
-        return functional.cross_entropy(forward(*inputs), labels, label_smoothing=self.label_smoothing)
+        """Return the loss of the answers to the inputs, moved by the adversary where there is one."""
+        draws = inputs[0].reshape(-1, len(images), *inputs[0].shape[1:])
+        if self.adversary is not None:
+            draws = draws + attack(forward, draws, labels, self.adversary, self.attack_steps)
+        return answer_loss(forward(draws.flatten(0, 1)), labels, self.consistency, self.label_smoothing)
 
 
 @dataclass(frozen=True, slots=True)
 class Denoise:
     """Remove Gaussian noise whose deviation, told to the network, is drawn anew for each image.
 
-    The loss is the squared error relative to that of the noise, and, with a ``classifier`` that is left as it is, its
-    cross entropy on what the network returns: the picture need not be beautiful, it must be recognised. With a
-    ``consistency``, each image is seen under two draws of noise of one deviation, and what the two answers disagree by
-    counts too, so many times: a vote that goes one way for every draw certifies more than one that is right as often.
+    The loss is the squared error divided by the variance of the noise, plus ``weight`` times ``answer_loss`` of a
+    frozen ``classifier`` on the denoised images. With a ``consistency``, the network sees each image under two draws of
+    noise of the same deviation, and ``answer_loss`` has the weight of the classifier's disagreement on them.
     """
 
     smallest: float
@@ -130,33 +144,66 @@ class Denoise:
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
         """Return the weighted sum of both losses."""
         if self.consistency is not None:
-            images, labels = torch.cat([images, images]), torch.cat([labels, labels])
+            images = torch.cat([images, images])
         clean = (images.float() / 255.0).permute(0, 3, 1, 2)
         answer = forward(*inputs)
         error = (answer.float() - clean).square().mean(dim=(1, 2, 3)) / (inputs[1] * inputs[1])
         total = error.mean()
         if self.classifier is not None and self.weight > 0.0:
-            logits = self.classifier(answer)
-            lost = functional.cross_entropy(logits, labels)
-            if self.consistency is not None:
-                first, second = logits.chunk(2)
-                lost = lost + disagreement(first, second, self.consistency)
-            total = total + self.weight * lost
+            total = total + self.weight * answer_loss(self.classifier(answer), labels, self.consistency)
         return total
 
 
-def disagreement(first: Tensor, second: Tensor, weight: float) -> Tensor:
-    """Return ``weight`` times the mean divergence of two answers from their mean, plus half the entropy of that mean.
+def answer_loss(
+    logits: Tensor, labels: Tensor, consistency: float | None = None, label_smoothing: float = 0.0
+) -> Tensor:
+    """Return the mean cross entropy of logits ``[draws x batch, m]``, plus ``disagreement`` with a ``consistency``."""
+    draws = len(logits) // len(labels)
+    loss = functional.cross_entropy(logits, labels.repeat(draws), label_smoothing=label_smoothing)
+    return loss if consistency is None else loss + disagreement(logits.reshape(draws, len(labels), -1), consistency)
 
-    The answers are logits ``[batch, m]``, the divergence is Kullback and Leibler's, of the mean from each of the two
-    (Jeong and Shin, *Consistency regularization for certified robustness of smoothed classifiers*, NeurIPS 2020).
+
+def disagreement(logits: Tensor, weight: float) -> Tensor:
+    """Return ``weight`` times the divergence of the answers to two draws from their mean, plus half its entropy.
+
+    The logits are ``[draws, batch, m]``; the divergence is the Kullback-Leibler divergence of the mean from the answer
+    to each draw (Jeong and Shin, *Consistency regularization for certified robustness of smoothed classifiers*,
+    NeurIPS 2020).
     """
-    logs = torch.stack([first, second]).float().log_softmax(dim=2)
-    log_mean = logs.logsumexp(dim=0) - math.log(2.0)
+    log_mean = log_mean_softmax(logits)
     mean = log_mean.exp()
-    divergence = (mean * (log_mean - logs.mean(dim=0))).sum(dim=1)
+    divergence = (mean * (log_mean - logits.float().log_softmax(dim=2).mean(dim=0))).sum(dim=1)
     entropy = -(mean * log_mean).sum(dim=1)
     return (weight * divergence + ENTROPY * entropy).mean()
+
+
+def attack(forward: Forward, draws: Tensor, labels: Tensor, radius: float, steps: int) -> Tensor:
+    """Return perturbations ``[batch, 3, height, width]`` of l2 norm at most ``radius`` that lower the labels' chances.
+
+    ``draws`` are noisy images ``[draws, batch, 3, height, width]``. Projected gradient ascent, from 0, of the negative
+    logarithm of the label's mean probability over the draws of an image (Salman et al., *Provably robust deep learning
+    via adversarially trained smoothed classifiers*, NeurIPS 2019); each step has length ``2 radius / steps``.
+    """
+    delta = torch.zeros_like(draws[0])
+    for _ in range(steps):
+        delta.requires_grad_(True)
+        logits = forward((draws + delta).flatten(0, 1)).reshape(len(draws), len(labels), -1)
+        loss = functional.nll_loss(log_mean_softmax(logits), labels, reduction="sum")
+        (gradient,) = torch.autograd.grad(loss, delta)
+        direction = gradient / _norms(gradient).clamp(min=TINY)
+        delta = delta.detach() + (2.0 * radius / steps) * direction
+        delta = delta * (radius / _norms(delta).clamp(min=TINY)).clamp(max=1.0)
+    return delta
+
+
+def _norms(images: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(images, dim=(1, 2, 3), keepdim=True)
+    return norms
+
+
+def log_mean_softmax(logits: Tensor) -> Tensor:
+    """Return the logarithm of the mean probabilities ``[batch, m]`` over the draws of logits ``[draws, batch, m]``."""
+    return logits.float().log_softmax(dim=2).logsumexp(dim=0) - math.log(len(logits))
 
 
 @torch.no_grad()
