@@ -9,10 +9,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PINS := -c constraints.txt $(if $(LOCKED),-c $(LOCK))
 COMPILE := uv pip compile -q --no-config --all-extras --group dev -c constraints.txt pyproject.toml
+# Idle processes take tests from busy ones, so that a long test at the end does not leave the others waiting.
+PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs dist clean
+.PHONY: help demo test test-all pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,13 +22,16 @@ help:  ## list the targets
 demo: $(VENV)/.demo  ## install, then train, sample and certify on the digits data; writes demo/ (with VENV=.venv-x: demo-x/)
 	$(BIN)/buckler demo --out demo$(patsubst .venv%,%,$(filter .venv%,$(VENV)))
 
-test: lint types pytest  ## install the development parts, then linter, formatter's check, type checker and the whole test suite
+test: lint types pytest  ## install the development parts, then linter, formatter's check, type checker and the default tests
 
-pytest: $(VENV)/.dev  ## the test suite alone
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+pytest: $(VENV)/.dev  ## the default tests alone: no Ray, browser, kills or clock; three minutes on two cores
+	$(PYTEST)
+
+test-all: lint types $(VENV)/.dev  ## linter, type checker and every test, with all audits, faults, Ray, browser and tutorials
+	$(PYTEST) -m ''
 
 faults: $(VENV)/.dev  ## every fault as often as it should be tried, and the table of what was lost (nothing)
-	BUCKLER_FAULTS=full $(BIN)/python -m pytest tests/faults
+	BUCKLER_FAULTS=full $(BIN)/python -m pytest -m '' tests/faults
 
 fuzz: $(VENV)/.dev  ## each reader of foreign files under a coverage-guided fuzzer, two minutes each
 	$(PIP) install atheris
@@ -39,7 +44,7 @@ mutants-short: $(VENV)/.dev  ## a sample of them, seven minutes at most; SEED=1 
 	$(BIN)/python -m tests.mutants -j $(JOBS) --unproved --again --sample 50 --minutes 7 --seed $(SEED)
 
 seeds: $(VENV)/.dev  ## the test suite five times, each with other random numbers: no verdict rests on one seed
-	for shift in 1 2 3 4 5; do $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --shift-seeds $$shift || exit 1; done
+	for shift in 1 2 3 4 5; do $(PYTEST) -q -m '' --shift-seeds $$shift || exit 1; done
 
 lint: $(VENV)/.dev  ## linter and formatter's check
 	$(BIN)/ruff check .
@@ -54,7 +59,7 @@ platforms: $(VENV)/.dev  ## type checker, as on macOS (all of it) and on Windows
 
 lowest:  ## the test suite with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
 	$(MAKE) .venv-lowest/.lowest VENV=.venv-lowest PYTHON=python3.11
-	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist loadfile
+	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist worksteal
 
 lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for every platform and Python
 	$(PIP) install uv

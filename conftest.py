@@ -1,6 +1,9 @@
-"""What the whole test suite shares: no clock, no ignored signals, and on request other random numbers."""
+"""Settings of the whole test suite: the environment that tests see, their temporary folder, their random numbers."""
 
+import os
 import signal
+import tempfile
+from collections.abc import Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -17,7 +20,27 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background job ignores SIGINT, and so would the commands that the tests interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+for variable in ("FORCE_COLOR", "NO_COLOR", "CLICOLOR_FORCE", "PY_COLORS", "TTY_COMPATIBLE", "COLUMNS"):
+    # Tests compare what commands print, and so print as into a file, whatever the user's terminal is.
+    os.environ.pop(variable, None)
+
 collect_ignore = [] if find_spec("triton") else ["src/buckler/sampling/kernels.py"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give programs that are killed a folder for temporary files that is removed at the end.
+
+    Its path is short, since Ray puts sockets there, whose paths may have 107 characters.
+    """
+    tmp_path_factory.getbasetemp()  # pytest's own folder stays where it is
+    with (
+        tempfile.TemporaryDirectory(prefix="t-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("TMPDIR", folder)
+        patch.setattr(tempfile, "tempdir", None)
+        yield
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -4,10 +4,11 @@ For laws that cannot be enumerated. A simulation never proves a limit valid; the
 invalid, with a chance of a false alarm that is stated.
 """
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 from scipy.special import betainc
 
 from buckler.errors import check_alpha, check_whole
@@ -15,6 +16,12 @@ from buckler.types import ArrayLike, FloatArray
 
 FALSE_ALARM = 1e-6
 """How rarely a valid limit may be called invalid."""
+
+
+def first_by_default(values: Iterable[Any]) -> list[Any]:
+    """Return parameters of a test, of which the default run takes the first alone and ``make test-all`` every one."""
+    first, *others = values
+    return [first, *(pytest.param(*(v if isinstance(v, tuple) else (v,)), marks=pytest.mark.slow) for v in others)]
 
 
 class Verdict(NamedTuple):

@@ -29,6 +29,7 @@ def shown(notebook: Any) -> list[list[tuple[str, str]]]:
     return found
 
 
+@pytest.mark.slow
 def test_the_notebook_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
     kept = nbformat.read(PATH, as_version=4)
     fresh = deepcopy(kept)
@@ -44,6 +45,7 @@ def test_the_notebook_runs_and_shows_what_is_kept(tmp_path: Path) -> None:
     assert 0.0 < certified < refuted < 2.0
 
 
+@pytest.mark.slow
 def test_the_pretrained_network_takes_images_and_returns_logits() -> None:
     torch = pytest.importorskip("torch")
     pytest.importorskip("efficientnet_lite_pytorch")

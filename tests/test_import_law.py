@@ -119,9 +119,8 @@ MODULES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", MODULES)
-def test_law_holds(path: str) -> None:
-    assert breaches(path, (SOURCE / path).read_text(encoding="utf-8")) == []
+def test_law_holds() -> None:
+    assert [b for path in MODULES for b in breaches(path, (SOURCE / path).read_text(encoding="utf-8"))] == []
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ def with_bounds_checked(arguments: list[str], cache: Path) -> subprocess.Complet
     return subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, check=False)  # noqa: S603
 
 
+@pytest.mark.slow
 def test_the_fullest_corners_with_bounds_checking(pytestconfig: pytest.Config) -> None:
     cache = pytestconfig.cache
     assert cache is not None

@@ -63,6 +63,7 @@ def test_a_changed_callee_in_another_file_is_seen(home: Path) -> None:
     assert result(home) == "compiled 6.0"
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_compiled_again(home: Path) -> None:
     assert result(home) == "compiled 3.0"
     for suffix, damage in (
@@ -80,6 +81,7 @@ def test_a_damaged_file_is_compiled_again(home: Path) -> None:
     assert result(home) == "3.0"
 
 
+@pytest.mark.slow
 def test_without_a_place_every_process_compiles(home: Path) -> None:
     (home / "room" / "__pycache__").touch()  # a file, so that there can be no folder
     for _ in range(2):

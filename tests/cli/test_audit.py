@@ -85,6 +85,7 @@ def test_a_bound_that_favours_a_rival_is_found(capsys: pytest.CaptureFixture[str
     assert found["truth"][2] > found["truth"][1], "the tight rival is the one it does not look at"
 
 
+@pytest.mark.slow
 def test_a_pair_of_classes_at_large_n(capsys: pytest.CaptureFixture[str]) -> None:
     large = ["--collapsed", "--n", "700", "--alpha", "0.05", "--margin", "probability"]
     found = audited(capsys, "bounds_for_audit:pair", *large)

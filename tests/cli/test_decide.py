@@ -148,6 +148,7 @@ def test_a_log_without_labels_is_refused_before_anything_is_drawn(
     assert not (here / "t.parquet").exists()
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("by", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("keep", [True, False])
 def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: str, keep: bool) -> None:

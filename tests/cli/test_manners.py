@@ -172,6 +172,7 @@ def test_brackets_in_a_path_are_text(
             assert command[0] == "certify" or command[-1] in shown, shown
 
 
+@pytest.mark.faults
 def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
     for command in (["--version"], ["certify", str(votes), "--method", "top_class", "--json"]):
         with Path("/dev/full").open("w") as full:
@@ -183,6 +184,7 @@ def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
         assert answer.stderr == "buckler: error: cannot read or write: No space left on device\n"
 
 
+@pytest.mark.faults
 def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:
     command = f"{sys.executable} -m buckler certify {votes} --method top_class --json | head -c 1"
     shell = ["bash", "-o", "pipefail", "-c", command]

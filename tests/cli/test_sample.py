@@ -88,6 +88,7 @@ def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) ->
     del here
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_says_how_to_go_on(here: Path, kind: signal.Signals) -> None:
     command = [

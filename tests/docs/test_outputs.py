@@ -45,6 +45,7 @@ def test_outputs_stand_on_pages_that_are_run() -> None:
     assert len(shown) >= 7
 
 
+@pytest.mark.slow
 def test_the_page_of_commands_runs(folder: Path) -> None:
     for name in ("evidence", "tests"):
         (folder / name).symlink_to(ROOT / name)

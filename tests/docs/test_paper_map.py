@@ -3,10 +3,8 @@
 import re
 from pathlib import Path
 
-import pytest
-
 from buckler.paper.printed import FIGURES
-from tests.docs.test_guarantees_and_notation import find
+from tests.docs.test_guarantees_and_notation import missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")
@@ -28,15 +26,15 @@ def test_no_row_is_empty() -> None:
         assert re.search(r"`tests/[\w/.]+::test_\w+`", row[2]), row
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_the_name_is_there(name: str) -> None:
-    assert find(name) is not None
+def test_names_are_there() -> None:
+    assert missing(NAMES) == []
 
 
-@pytest.mark.parametrize("name", TESTS)
-def test_the_test_is_there(name: str) -> None:
-    path, _, function = name.partition("::")
-    assert re.search(rf"^def {function}\(", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+def test_tests_are_there() -> None:
+    for name in TESTS:
+        path, _, function = name.partition("::")
+        text = (ROOT / path).read_text(encoding="utf-8") if (ROOT / path).exists() else ""
+        assert re.search(rf"^def {function}\(", text, flags=re.MULTILINE), name
 
 
 def test_every_numbered_thing_has_a_row() -> None:

@@ -144,6 +144,7 @@ def test_every_tutorial_is_known() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 @pytest.mark.usefixtures("folder")
 def test_tutorial_runs(page: Path) -> None:

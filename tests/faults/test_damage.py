@@ -8,6 +8,8 @@ import pytest
 
 from tests.faults.run import BRIGHT, FULL, Ledger, arguments, call, contents, differing, lost, sealed
 
+pytestmark = pytest.mark.faults
+
 
 def test_damage_is_found_named_and_repaired(home: Path, undisturbed: Path, ledger: Ledger) -> None:
     shutil.copytree(undisturbed, home / "run")

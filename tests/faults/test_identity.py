@@ -7,6 +7,8 @@ import pytest
 
 from tests.faults.run import Ledger, arguments, call, contents, differing, lost, sealed
 
+pytestmark = pytest.mark.faults
+
 SWAPPED = {
     "global": "SCALE = 1.01\ndef model(b):\n    return flat(b) @ W * np.float32(SCALE)\n",
     "default": "def model(b, *, scale=1.01):\n    return flat(b) @ W * np.float32(scale)\n",

@@ -12,6 +12,8 @@ from buckler.bounds import compiled
 from buckler.runs.store.certificates import read_certificates
 from tests.faults.run import FULL, Ledger, call, contents, differing, environment
 
+pytestmark = pytest.mark.faults
+
 
 def test_special_files_as_outputs(home: Path, undisturbed: Path, ledger: Ledger) -> None:
     shutil.copytree(undisturbed, home / "run")

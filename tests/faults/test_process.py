@@ -26,6 +26,8 @@ from tests.faults.run import (
     start,
 )
 
+pytestmark = pytest.mark.faults
+
 SHARDS = (1, 4, 9) if FULL else (4,)
 CALLS = ("open", "fsync", "rename", "named") if FULL else ("rename", "named")
 FILES = ("parquet", "scores.parquet", "json") if FULL else ("json",)

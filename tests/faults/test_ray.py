@@ -29,7 +29,7 @@ from tests.faults.run import (
 )  # fmt: skip
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.faults, pytest.mark.ray, pytest.mark.timeout(280)]
 
 TOKEN = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0123456789abcdef" * 4}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.run import Ledger, arguments, call, contents, differing, environment, lost, sealed
 
 pytest.importorskip("ray")
-pytestmark = pytest.mark.timeout(280)
+pytestmark = [pytest.mark.faults, pytest.mark.ray, pytest.mark.timeout(280)]
 
 MODEL = """
 import os, time

@@ -11,6 +11,8 @@ from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
 from tests.faults.run import HOLD, Ledger, arguments, call, contents, differing, holding, lost, sealed, start
 
+pytestmark = pytest.mark.faults
+
 
 @pytest.mark.parametrize("name", ["manifest.json", "shards/000003.json"])
 def test_a_newer_format_is_left_alone(home: Path, undisturbed: Path, ledger: Ledger, name: str) -> None:

@@ -121,6 +121,7 @@ for path, word in zip(sys.argv[1::2], sys.argv[2::2], strict=True):
 """
 
 
+@pytest.mark.faults
 def test_bombs_are_refused_in_little_memory(tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.npz"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive, archive.open("x.npy", "w") as x:
@@ -181,6 +182,7 @@ def test_names_are_made_of_numbers(tmp_path: Path) -> None:
     assert folder.sealed_names(tmp_path) == []
 
 
+@pytest.mark.faults
 def test_peak_memory_of_the_readers() -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     checks: list[Callable[[bytes], None]] = list(READERS.values())

@@ -55,17 +55,20 @@ def fifo(tmp_path: Path) -> Path:
     return tmp_path / "fifo"
 
 
+@pytest.mark.faults
 def test_a_log_without_an_end(fifo: Path) -> None:
     assert "a device, not a file" in refused("import", "/dev/zero")
     assert "a FIFO, not a file" in refused("import", str(fifo))
 
 
+@pytest.mark.faults
 def test_a_log_of_many_lines_with_a_name_twice(tmp_path: Path) -> None:
     lines = [f"{i}\t1\t1\t0.5\t1\t0\n" for i in range(300_000)]
     (tmp_path / "log.tsv").write_text(HEADER + "".join(lines) + lines[-1])
     assert "'299999' has several" in refused("import", str(tmp_path / "log.tsv"))
 
 
+@pytest.mark.faults
 def test_a_log_that_does_not_fit_in_memory(tmp_path: Path) -> None:
     with (tmp_path / "log.tsv").open("w") as file:
         file.write(HEADER)
@@ -73,6 +76,7 @@ def test_a_log_that_does_not_fit_in_memory(tmp_path: Path) -> None:
     assert "not enough memory" in refused("import", str(tmp_path / "log.tsv"), megabytes=60)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     "line", ["0\t2000000000\t1\t0.5", "0\t1\t2000000000\t0.5", "0\t1\t1\t1e308", "0\t1\t1\t1e400", "0\t1\t1\t1e9999999"]
 )
@@ -82,6 +86,7 @@ def test_a_log_of_absurd_numbers(tmp_path: Path, line: str) -> None:
     assert "line 2 of the log" in said
 
 
+@pytest.mark.faults
 def test_a_log_of_many_classes(tmp_path: Path) -> None:
     """Each class is sensible, and votes for all of them in a thousand inputs would take 16 GB."""
     lines = [f"{i}\t999998\t999998\t0.5\t1\t0\n" for i in range(1000)]
@@ -98,6 +103,7 @@ def certificates(path: Path) -> pa.Table:
     return pq.read_table(path)
 
 
+@pytest.mark.faults
 def test_a_table_of_millions_of_rows_in_a_small_file(tmp_path: Path) -> None:
     path = tmp_path / "many.parquet"
     one = certificates(path).slice(0, 1)
@@ -169,6 +175,7 @@ def test_numbers_without_an_end(tmp_path: Path, number: str) -> None:
         read_origin(path)
 
 
+@pytest.mark.faults
 def test_a_manifest_of_a_billion_classes(tmp_path: Path) -> None:
     root = tmp_path / "run"
     shutil.copytree(home() / "run", root)
@@ -183,6 +190,7 @@ def test_a_manifest_of_a_billion_classes(tmp_path: Path) -> None:
     assert "num_classes" in refused("certify", str(root))
 
 
+@pytest.mark.faults
 def test_special_files_within_a_run(tmp_path: Path) -> None:
     for name in ("shards/000000.json", "shards/000000.parquet"):
         root = tmp_path / name.replace("/", "-")
@@ -199,6 +207,7 @@ def test_data_that_is_no_file(tmp_path: Path, suffix: str) -> None:
         open_dataset(tmp_path / f"x.{suffix}")
 
 
+@pytest.mark.faults
 def test_settings_that_are_no_file(fifo: Path) -> None:
     for command in (
         ["--settings", str(fifo), "plan"],

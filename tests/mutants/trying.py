@@ -14,62 +14,16 @@ from pathlib import Path
 
 from tests.mutants.making import Mutant
 
-ROOMS = {
-    "src/buckler/bounds/": ["tests/test_frozen.py", "tests/bounds", "tests/certify"],
-    "src/buckler/certify/": ["tests/test_frozen.py", "tests/certify", "tests/bounds/test_allowances.py"],
-    "src/buckler/noise/": ["tests/test_frozen.py", "tests/noise", "tests/certify", "tests/bounds/test_allowances.py"],
-    "src/buckler/evaluate/pairs.py": [
-        "tests/test_frozen.py",
-        "tests/evaluate/test_pairs.py",
-        "tests/evaluate/test_refutations.py",
-        "tests/audit/test_refutation_audit.py",
-    ],
-    "src/buckler/evaluate/": ["tests/test_frozen.py", "tests/evaluate/test_curves.py"],
-    "src/buckler/runs/store/refutations.py": [
-        "tests/test_frozen.py",
-        "tests/runs/test_tables.py",
-        "tests/cli/test_refute.py",
-        "tests/hostile",
-    ],
-    "src/buckler/runs/": ["tests/test_frozen.py", "tests/runs", "tests/faults", "tests/hostile"],
-    "src/buckler/sampling/probe.py": [
-        "tests/runs/test_executors.py",
-        "tests/runs/test_identity.py",
-        "tests/test_frozen.py",
-    ],
-    "src/buckler/sampling/": ["tests/test_frozen.py", "tests/sampling/test_noise.py", "tests/sampling/test_engine.py"],
-}
-"""Where the tests of a room lie."""
-
-RECORDS = "test_frozen"
-"""Tests of all records: a second, and near to each of them."""
-
-TESTED_BY = {
-    "draws": "continuous",
-    "first_margin": "l1",
-    "protocol": "executors",
-    "thresholds": "grid",
-    "uniform": "l1",
-    "vote_limits": "discrete",
-}
-"""Modules whose tests have another name than theirs, and do not name them."""
+FURTHER = {"runs": ["tests/hostile", "tests/faults"]}
+"""Where tests of a room lie beside its own folder."""
 
 SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "tests/bounds/test_compiled.py")
 """Tests that start processes, or compile every kernel anew: after the others of the room."""
-NEVER = ("tests/faults/test_ray",)
-"""A cluster is started and killed: long, and no mutant of these rooms waits for it."""
+SELECTED = "not (ray or browser or slow)"
+"""A cluster and a browser are not started for a mutant."""
 
-AUDITED = ("src/buckler/bounds/", "src/buckler/certify/", "src/buckler/noise/")
+AUDITED = ("bounds", "certify", "noise")
 AUDITS = "tests/audit"
-AUDITS_OF = {
-    "discrete_audit": "binomial buehler compiled counts curve discrete distinct likelihood_ratio margin_curve margins "
-    "orderings trinomial vote_limits",
-    "continuous_audit margin_coverage": "bets betting bounded cells continuous draws mean_limit scores sequences "
-    "stakes tangents",
-    "anytime_audit ladder_audit": "anytime evalues half_space ladder",
-    "refutation_audit": "sign",
-}
-"""Which audits a module can fail; a module that is not named is tried by all."""
 NEVER_COPIED = ("evidence/", "models/", "site/")
 """Large, and no test of these rooms reads them."""
 
@@ -94,30 +48,25 @@ class Verdict:
 
 
 def steps(root: Path, file: str) -> list[list[str]]:
-    """Return which tests to run one after the other: those that name the module, the room's, slow ones, the audits.
+    """Return which tests to run one after the other: those that import the module, the room's, slow ones, the audits.
 
-    The doctests of the module come beside those that name it.
+    The doctests of the module come beside those that import it.
     """
-    folders = next(where for room, where in ROOMS.items() if file.startswith(room))
     module = file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, name = module.rpartition(".")
+    room = file.removeprefix("src/buckler/").split("/")[0]
+    folders = [root / folder for folder in (f"tests/{room}", *FURTHER.get(room, [])) if (root / folder).exists()]
     named = re.compile(rf"\b{re.escape(module)}\b|\bfrom {re.escape(package)} import .*\b{name}\b")
-    files = [test for folder in folders for test in _test_files(root / folder)]
-    files = [test for test in files if not _names(root, [test])[0].startswith(NEVER)]
-    likeliest = f"test_{TESTED_BY.get(name, name)}"
-    slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != likeliest]
+    files = [test for folder in folders for test in _test_files(folder)]
+    slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
     quick = [test for test in files if test not in slow]
-    near = [test for test in quick if test.stem == likeliest or named.search(test.read_text())] or quick
-    near.sort(key=lambda test: test.stem != likeliest)
-    near[1:1] = [test for test in quick if test.stem == RECORDS and test not in near]
+    near = [test for test in quick if test.stem == f"test_{name}" or named.search(test.read_text())] or quick
+    near.sort(key=lambda test: test.stem != f"test_{name}")
     # A source before any test would be imported twice where its package imports it: its classes would be two.
     first, *others = _names(root, near)
     found = [[first, file, *others], _names(root, [test for test in quick if test not in near]), _names(root, slow)]
-    if file.startswith(AUDITED):
-        own = [
-            f"test_{audit}" for audits, names in AUDITS_OF.items() if name in names.split() for audit in audits.split()
-        ]
-        found.append(_names(root, [test for test in _test_files(root / AUDITS) if not own or test.stem in own]))
+    if room in AUDITED:
+        found.append(_names(root, _test_files(root / AUDITS)))
     return [step for step in found if step]
 
 
@@ -168,7 +117,7 @@ def failures(said: str) -> list[str]:
 
 def _pytest(tree: Path, arguments: list[str], limit: int, ends: float) -> tuple[int | None, str, float]:
     """Return exit code (None if time was up), output and seconds."""
-    python = [sys.executable, "-m", "pytest", "-q", "--no-header", *arguments]
+    python = [sys.executable, "-m", "pytest", "-q", "--no-header", "-m", SELECTED, *arguments]
     # The tree's own sources, and machine code of its own beside them.
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("NUMBA_CACHE_DIR", None)

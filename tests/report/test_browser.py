@@ -14,6 +14,8 @@ import pytest
 
 from tests.report.example import ATTACK, FORMULA, INPUTS, METHODS, example, page
 
+pytestmark = pytest.mark.browser
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 

@@ -125,6 +125,7 @@ def test_size_and_what_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:
         page(example())
 
 
+@pytest.mark.slow
 def test_ten_thousand_inputs_by_every_method_fit() -> None:
     text = page(example(10_000, methods=VOTES), pictures=False)
     assert len(text.encode()) < 1_500_000

@@ -157,6 +157,7 @@ def test_shards_that_overlap_are_damage(copy: Path) -> None:
     assert open_evidence(copy).complete
 
 
+@pytest.mark.faults
 def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(undisturbed: Path, tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     told = subprocess.run(  # noqa: S603

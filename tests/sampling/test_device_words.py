@@ -95,6 +95,7 @@ print("compiled")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which comes with torch for CUDA")
 def test_the_kernels_compile_where_there_is_no_device(tmp_path: Path) -> None:
     assert ran(COMPILED, TRITON_CACHE_DIR=str(tmp_path)) == "compiled\n"

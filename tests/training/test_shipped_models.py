@@ -65,6 +65,7 @@ def test_weights_match_their_card(path: Path) -> None:
     assert torch.isfinite(answer).all()
 
 
+@pytest.mark.slow
 def test_certified_tables_are_those_of_the_recorded_evidence() -> None:
     """Each table that names a folder of evidence comes out of it again; the command is one that there is."""
     compared = 0
