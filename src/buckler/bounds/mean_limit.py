@@ -53,12 +53,7 @@ def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: flo
 
 @compiled
 def smallest_limit(
-    columns: Columns,
-    order: IntArray,
-    nodes: FloatArray,
-    hazards: FloatArray,
-    goal: float,
-    coarse: bool,
+    columns: Columns, order: IntArray, nodes: FloatArray, hazards: FloatArray, goal: float, coarse: bool
 ) -> float:
     """Return the smallest limit of the mean of ``(a - c b + c)/(1 + c)``, c the slope, over the rows b of ``rivals``.
 
