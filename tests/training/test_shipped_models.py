@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from buckler.files import checksum  # noqa: E402
-from buckler.runs.certify import certify_evidence  # noqa: E402
+from buckler.runs.certify import certify_by_each  # noqa: E402
 from buckler.runs.store.evidence import open_evidence  # noqa: E402
 from buckler.sampling.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
 from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
@@ -72,20 +72,23 @@ def test_certified_tables_are_those_of_the_recorded_evidence() -> None:
     for card in map(read_card, CARDS):
         for table in card.certified:
             size = "sigma" if getattr(card, "lam", None) is None else "lam"
-            assert set(table) == {size, "alpha", "inputs", "draws", "accuracy", "command"}
+            assert set(table) - {"p_a"} == {size, "alpha", "inputs", "draws", "accuracy", "command"}
             program, action, folder, *options = shlex.split(table["command"])
             if (program, action) != ("buckler", "sweep"):
                 continue
             assert options == ["--n", "10000", "--radii", ",".join(table["accuracy"])]
             evidence = open_evidence(ROOT / folder)
             assert evidence.spec.model.endswith(f"/{card.weights}")
-            certificates, labels = certify_evidence(evidence, alpha=table["alpha"], n=10_000)
+            (certificates,), labels, _, votes = certify_by_each(evidence, ["exact"], alpha=table["alpha"], n=10_000)
             assert labels is not None
             assert len(certificates) == table["inputs"]
             right = [c.predicted == label for c, label in zip(certificates, labels, strict=True)]
             for radius, share in table["accuracy"].items():
                 held = [ok and c.radius >= float(radius) for ok, c in zip(right, certificates, strict=True)]
                 assert share == np.mean(held)
+            p_a = [row[label] / row.sum() for row, label in zip(np.concatenate(votes), labels, strict=True)]
+            assert table["p_a"] == {q: pytest.approx(np.quantile(p_a, float(q)), abs=6e-5) for q in table["p_a"]}
+            assert list(table["p_a"]) == ["0.1", "0.25", "0.5", "0.75", "0.9"]
             compared += 1
     assert compared == 4
 

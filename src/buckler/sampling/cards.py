@@ -90,7 +90,10 @@ class Card:
     device: str
     versions: dict[str, str]
     certified: tuple[Mapping[str, Any], ...] = ()
-    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
+    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command.
+
+    ``p_a``, where it is there, has quantiles over the inputs of the share of draws with the true label.
+    """
 
     def certified_rows(self) -> str:
         """Return the tables as rows of the page."""
@@ -101,6 +104,10 @@ class Card:
                 f"| certified at {certified_at(table)} | {shares}; of {table['inputs']} test images, "
                 f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
             )
+            if "p_a" in table:
+                quantiles = ", ".join(f"{share:.3f} ({float(q):.0%})" for q, share in table["p_a"].items())
+                said = "quantiles, over these images, of the share of draws with the true label"
+                rows.append(f"| p_A at {certified_at(table)} | {quantiles}: {said} |")
         return "\n".join(rows) or "| certified | not measured |"
 
 
