@@ -63,7 +63,7 @@ def main() -> None:
         **({"dtype": "bfloat16", "channels_last": True, "compile": True} if cuda else {}),
     }  # fmt: skip
     with open_run(settings) as run:
-        classifier = run.executor._classifier  # type: ignore[attr-defined]  # noqa: SLF001  (it runs in this process)
+        classifier = run.executor.classifier
         measure(classifier, run.dataset.load(0, len(run.dataset)), run.spec.batch_size, options)
 
 

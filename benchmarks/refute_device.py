@@ -89,7 +89,7 @@ def main() -> None:
         **({"dtype": "bfloat16", "channels_last": True, "compile": True} if cuda else {}),
     }  # fmt: skip
     with open_run(settings) as run:
-        classifier = run.executor._classifier  # type: ignore[attr-defined]  # noqa: SLF001  (it runs in this process)
+        classifier = run.executor.classifier
         images = run.dataset
         measure(classifier, images.load(0, len(images)), images.labels, run.spec.batch_size, options)
 

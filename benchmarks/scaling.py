@@ -16,6 +16,7 @@ import resource
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -24,8 +25,9 @@ import numpy as np
 
 from buckler.runs.blocks import SECONDS
 from buckler.runs.certify import certify_evidence
-from buckler.runs.executors import open_executor
+from buckler.runs.executor import Executor
 from buckler.runs.identity import Identity
+from buckler.runs.ray import open_ray
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -77,7 +79,9 @@ def timed(spec: RunSpec, inputs: int, kind: str, workers: int | None, seconds: f
     """Return seconds of drawing, blocks and the driver's memory of one run, without the start of the workers."""
     with (
         tempfile.TemporaryDirectory() as home,
-        open_executor(kind, partial(load, seconds), workers=workers) as executor,
+        open_ray(partial(load, seconds), workers=workers)
+        if kind == "ray"
+        else nullcontext(Executor(load(seconds))) as executor,
     ):
         executor.describe()
         time.sleep(0.0 if workers is None else 3.0)  # the other workers come

@@ -18,7 +18,7 @@ ROOMS = (
     "runs/store",
     "runs/admission.py",
     "runs/identity.py",
-    "runs/executors/protocol.py",
+    "runs/executor.py",
     "sampling/streams.py",
     "sampling/probe.py",
     "records.py",

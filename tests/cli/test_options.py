@@ -89,7 +89,7 @@ BASE = {
 
 CALLS = {
     "call:model": "buckler.runs.open_run.resolve_model",
-    "call:ray": "buckler.runs.executors.OnRay",
+    "call:ray": "buckler.runs.open_run.open_ray",
     "call:sample": "buckler.runs.sample.sample",
     "call:decide": "buckler.runs.decide.decide",
     "call:refute": "buckler.runs.refute.refute",

@@ -65,7 +65,7 @@ def test_other_data_under_the_same_name(begun: Path, undisturbed: Path, ledger: 
 
 def test_another_environment_and_a_lost_manifest(begun: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     before = sealed(begun / "run")
-    monkeypatch.setattr("buckler.runs.executors.protocol.environment", lambda _: {"numpy": "0.0", "device": "cpu"})
+    monkeypatch.setattr("buckler.runs.executor.environment", lambda _: {"numpy": "0.0", "device": "cpu"})
     mixed = int(call(begun, arguments("run"), apart=False)[0] != 2)
     assert call(begun, [*arguments("run"), "--any-environment"], apart=False)[0] == 0
     for lose in ("manifest kept", "manifest deleted"):

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,6 @@ import pytest
 
 from buckler.runs.store.evidence import open_evidence
 from tests.faults.run import (
-    FULL,
     HOLD,
     PROMPT,
     Ledger,
@@ -87,8 +87,10 @@ def test_without_an_address_it_stays_on_loopback(
     home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster
 ) -> None:
     del on_its_way
-    process = start(home, arguments("run", executor="ray", workers="1"), HOLD)
+    short = Path(tempfile.mkdtemp())  # sockets have short names
+    process = start(home, arguments("run", executor="ray", workers="1"), HOLD, {"TMPDIR": str(short)})
     holding(home, process)
+    assert [path.stat().st_mode & 0o777 for path in short.iterdir()] == [0o700]
     listening = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=False).stdout  # noqa: S607
     group = _descendants(process.pid)
     ours = [line.split()[3] for line in listening.splitlines() if any(f"pid={pid}," in line for pid in group)]
@@ -103,6 +105,7 @@ def test_without_an_address_it_stays_on_loopback(
     while any(Path(f"/proc/{pid}").exists() for pid in group) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert not any(Path(f"/proc/{pid}").exists() for pid in group)
+    short.rmdir()  # it is empty
     assert call(home, arguments("run"))[0] == 0
     gone, wrong = lost(before, sealed(home / "run")), differing(contents(home / "run"), contents(undisturbed))
     ledger.add("Ray of its own, SIGTERM, then the same in one process", 1, gone, wrong)
@@ -132,7 +135,6 @@ def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Le
     assert (gone, wrong) == (0, 0)
 
 
-@pytest.mark.skipif(not FULL, reason="in make faults")
 def test_the_driver_is_killed_and_resumed(home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster) -> None:
     process = cluster.sample(home)
     holding(home, process, 2)
@@ -149,7 +151,6 @@ def test_the_driver_is_killed_and_resumed(home: Path, undisturbed: Path, ledger:
     assert (gone, wrong) == (0, 0)
 
 
-@pytest.mark.skipif(not FULL, reason="in make faults")
 @pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it(
     home: Path, undisturbed: Path, ledger: Ledger, cluster: Cluster, kind: signal.Signals
@@ -167,7 +168,6 @@ def test_a_signal_ends_it(
     assert (gone, wrong) == (0, 0)
 
 
-@pytest.mark.skipif(not FULL, reason="in make faults")
 def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     (home / "go").touch()
     process = cluster.sample(home, model="fault_models:raises")
@@ -182,7 +182,6 @@ def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: C
     ledger.add("Ray, two nodes: a model that raises, or is not there", 2)
 
 
-@pytest.mark.skipif(not FULL, reason="in make faults")
 def test_shards_by_time_hold_the_same_evidence(
     home: Path, undisturbed_by_time: Path, ledger: Ledger, cluster: Cluster
 ) -> None:
@@ -198,7 +197,6 @@ def test_shards_by_time_hold_the_same_evidence(
     assert (gone, wrong) == (0, 0)
 
 
-@pytest.mark.skipif(not FULL, reason="in make faults")
 def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     command = [
         "decide", "--target-radius", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",

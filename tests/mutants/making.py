@@ -16,7 +16,7 @@ MUTATED = (
     "src/buckler/runs/store",
     "src/buckler/runs/admission.py",
     "src/buckler/runs/identity.py",
-    "src/buckler/runs/executors",
+    "src/buckler/runs/executor.py",
     "src/buckler/sampling/streams.py",
     "src/buckler/sampling/probe.py",
 )
@@ -25,8 +25,6 @@ MUTATED = (
 LEFT_OUT = {
     "src/buckler/bounds/margin_search.py": "a guess: no margin leaves that margin_curve has not proved",
     "src/buckler/certify/forecast.py": "a plan of what draws may bring, which no certificate uses",
-    "src/buckler/runs/executors/cluster.py": "workers are killed on a cluster by tests/faults, for minutes each",
-    "src/buckler/runs/executors/connection.py": "as above",
 }
 """Files and folders whose mutants could cost tightness, time or a figure for comparison, never validity."""
 

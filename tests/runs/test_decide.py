@@ -208,6 +208,7 @@ class Clock:
 def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock, out, whole = Clock(), tmp_path / "decided.parquet", call()
     monkeypatch.setattr(module, "time", clock)
+    monkeypatch.setattr("buckler.runs.executor.time", clock)
     classifier = as_classifier(clock.model, num_classes=4)
     stopped = decide(spec(), TARGET, classifier, data(), out, max_seconds=60.0)
     assert {"undecided", "hopeless"} <= {d.decision for d in stopped}
@@ -320,7 +321,7 @@ def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict
 def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "decided.parquet"
     with monkeypatch.context() as patch:
-        patch.setattr("buckler.runs.executors.protocol.environment", lambda _: {"numpy": "0.9"})
+        patch.setattr("buckler.runs.executor.environment", lambda _: {"numpy": "0.9"})
         found = call(out)
     pq.write_table(pq.read_table(out).slice(0, 20), out)
     with pytest.raises(StoreError, match=r"another environment: numpy: '0\.9' in the folder"):

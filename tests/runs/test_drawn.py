@@ -24,7 +24,7 @@ from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
 from tests.runs.test_identity import SPEC, WEIGHTS, X, drawn_by, go_on, linear
 
-ENVIRONMENT = "buckler.runs.executors.protocol.environment"
+ENVIRONMENT = "buckler.runs.executor.environment"
 
 
 @contextmanager

@@ -172,7 +172,7 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
 
 
 def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buckler.runs.executors.protocol.environment", lambda _: {"numpy": "0.0"})
+    monkeypatch.setattr("buckler.runs.executor.environment", lambda _: {"numpy": "0.0"})
     with pytest.raises(StoreError, match=r"another environment: .*0\.0"):
         run(str(copy))
     assert run(str(copy), any_environment=True).complete

@@ -1,17 +1,15 @@
-"""What knows a model again, and what does its blocks here: each by itself, without a run."""
+"""Probes and answers that identify a model, and the executor of this process."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from buckler.errors import InvalidInput
-from buckler.runs import executors
-from buckler.runs.executors import Job, Step, StepContext, open_executor
-from buckler.runs.executors.protocol import InProcess
+from buckler.runs.executor import Executor, Job, Step, StepContext
 from buckler.runs.identity import TIMES, Identity, expected_of, names_hash
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.datasets import from_arrays
@@ -102,58 +100,32 @@ def test_a_probe_hears_whether_answers_repeat() -> None:
 
 
 class Recorded:
-    """A step that sends one result early, and ends with none on block 2."""
+    """A step that sends one result for each block, and a second one except for block 2."""
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         assert classifier.num_classes == 2
         assert threads is None
 
-        def step(data: Any, context: StepContext) -> Any:
+        def step(data: Any, context: StepContext) -> None:
+            context.send_result(f"first {data}")
             context.tick(10)
-            context.send_result(f"early {data}")
-            return None if data == 4 else f"last {data}"
+            if data != 4:
+                context.send_result(f"second {data}")
 
         yield step
 
 
-def test_blocks_are_done_in_order_here() -> None:
+def test_blocks_run_in_order_in_this_process() -> None:
     done: list[tuple[int, Any]] = []
     ticks: list[int] = []
-    executor = InProcess(as_classifier(lambda b: b, num_classes=2))
+    executor = Executor(as_classifier(lambda b: b, num_classes=2))
     assert executor.width == 1
-    executor.run(
-        Job(Recorded(), [3, 2, 0], lambda k: 2 * k, Path(), ticks.append, lambda k, said: done.append((k, said)))
-    )
-    early = [(-1, f"early {data}") for data in (6, 4, 0)]
-    assert done == [early[0], (3, "last 6"), early[1], early[2], (0, "last 0")]
+    assert executor.describe().num_classes == 2
+    job = Job(Recorded().begin, [3, 2, 0], lambda k: 2 * k, lambda *result: done.append(result), ticks.append)
+    executor.run(job)
+    assert done == [(3, "first 6"), (3, "second 6"), (2, "first 4"), (0, "first 0"), (0, "second 0")]
     assert ticks == [10, 10, 10]
-
-
-def test_where_work_is_done_is_one_of_two_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load() -> Classifier:
-        return as_classifier(lambda b: b, num_classes=2)
-
-    with open_executor("process", load) as executor:
-        assert isinstance(executor, InProcess)
-        assert executor.describe().num_classes == 2
-    with pytest.raises(InvalidInput, match="executor must be one of"), open_executor("thread", load):
-        pass
-    for wrong in ({"address": "auto"}, {"workers": 2}):
-        with pytest.raises(InvalidInput, match="are for the executor 'ray'"), open_executor("process", load, **wrong):
-            pass
-    made: list[Any] = []
-
-    class Cluster:
-        def __init__(self, *given: Any) -> None:
-            made.append(given)
-
-        def close(self) -> None:
-            made.append("closed")
-
-    monkeypatch.setattr(executors, "OnRay", Cluster)
-    with open_executor("ray", load):
-        assert made == [(load, None, None, 0.0, False)]
-    with open_executor("ray", load, address="auto", workers=2, gpus_per_worker=0.5, any_environment=True):
-        assert made[1:] == ["closed", (load, "auto", 2, 0.5, True)]
-    assert made[3:] == ["closed"]
+    done.clear()
+    executor.run(replace(job, deadline=time.monotonic() - 1.0))
+    assert done == [(3, "first 6")]  # the block under way ends at its first tick, and no other begins

@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 from buckler.errors import StoreError
-from buckler.runs.executors.protocol import InProcess
+from buckler.runs.executor import Executor
 from buckler.runs.identity import Expected, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec
@@ -321,7 +321,7 @@ def test_the_manifest_holds_the_answers_to_the_bit(tmp_path: Path) -> None:
     go_on(linear, tmp_path)
     kept = answers_from(drawn_by(tmp_path)[0]["answers"])
     assert list(kept.inputs) == ["0", "2", "3", "5", "6", "8", "9", "11"]
-    identity, _ = identify(SPEC, InProcess(as_classifier(linear, num_classes=3)), data())
+    identity, _ = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
     assert identity.answers is not None
     assert identity.answers.logits.tobytes() == kept.logits.tobytes()
     assert kept.logits.shape == (32, 3)
@@ -332,7 +332,7 @@ def test_the_manifest_holds_the_answers_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_every_worker_must_answer_alike() -> None:
-    identity, probe = identify(SPEC, InProcess(as_classifier(linear, num_classes=3)), data())
+    identity, probe = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
     assert identity.answers is not None
     near = as_classifier(lambda b: linear(b) * np.float32(1.00001), num_classes=3)
     far = as_classifier(lambda b: linear(b) * 2, num_classes=3)

@@ -8,7 +8,7 @@
 - ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
 - ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
   which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
-- ``executors``: where the blocks of a run are done, in this process or on a Ray cluster (the only place with ray).
+- ``executor``: runs the blocks of a run in this process; ``ray``: on a Ray cluster (the only module with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
   and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:

@@ -18,7 +18,7 @@ from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput, check_label, check_positive
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
-from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor
+from buckler.runs.executor import Executor, Job, Step, StepContext
 from buckler.runs.identity import Expected, expected_of, identify
 from buckler.runs.resume import DecidedFile
 from buckler.runs.sample import make_engine
@@ -41,10 +41,6 @@ FEWEST = 64
 
 SEND_EVERY = 10.0
 """Seconds after which the votes of inputs under way are sent again: what a lost worker can cost."""
-
-
-class _OutOfTimeError(Exception):
-    """Ends the drawing when the time is up."""
 
 
 class Begun(NamedTuple):
@@ -147,7 +143,7 @@ def decide(
     spec = spec.fitted(dataset)
     labels = _labels(spec, target, dataset)
     deadline = None if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
-    executor = as_executor(classifier)
+    executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     asked = {"spec": spec.as_dict(), **target.as_dict(), "exam_n": spec.n}
     allowed = Allowed(any_environment, another_model)
@@ -169,11 +165,6 @@ def decide(
         block = Block(number, part.ids, None if labels is None else labels[chosen], x)
         return Begun(block, tuple(kept.get(name) for name in part.ids))
 
-    def tick(count: int) -> None:
-        tell(count)
-        if deadline is not None and time.monotonic() > deadline:
-            raise _OutOfTimeError
-
     def tell(count: int) -> None:
         nonlocal drawn
         drawn += count
@@ -187,9 +178,6 @@ def decide(
                 file.ran_again(*decided)
             return
         name = decided.certificate.id
-        # A worker that was given up may still hand in where it stood, after another has decided.
-        if name in finished:
-            return
         if file is not None:
             file.sign(name)  # before it is kept: what is kept is written, also after an interrupt here
         kept[name], changed = decided, True
@@ -204,9 +192,7 @@ def decide(
     tell(0)
     work = DecideInputs(spec, target, exam_n, expected_of(identity, probe, spec, any_environment))
     try:
-        executor.run(Job(work, range(-(-len(left) // size)), fetch, Path(), tick, keep))
-    except _OutOfTimeError:
-        pass
+        executor.run(Job(work.begin, range(-(-len(left) // size)), fetch, keep, tell, deadline=deadline))
     finally:
         if file is not None and changed:
             file.write(in_order())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, StoreError
-from buckler.runs.executors import Description, Executor, Job, Step, describe
+from buckler.runs.executor import Description, Executor, Job, Step, describe
 from buckler.runs.spec import RunSpec
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
@@ -86,7 +86,7 @@ class _Ask:
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that asks."""
-        yield lambda _, __: (self.probe.ask(classifier, threads, TIMES), describe(classifier))
+        yield lambda _, context: context.send_result((self.probe.ask(classifier, threads, TIMES), describe(classifier)))
 
 
 def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Identity, Probe]:
@@ -95,7 +95,7 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
     part = dataset.select(ids=[dataset.ids[i] for i in places])
     probe = Probe(part.ids, part.load(0, len(part)), spec.noise_law, spec.num_classes, spec.seed, spec.batch_size)
     heard: list[tuple[Answers, Description]] = []
-    executor.run(Job(_Ask(probe), [0], lambda _: None, Path(), lambda _: None, lambda _, said: heard.append(said)))
+    executor.run(Job(_Ask(probe).begin, [0], lambda _: None, lambda _, said: heard.append(said)))
     answers, runs = heard[0]
     return Identity(answers.hash, names_hash(dataset), runs.environment, answers, runs.files), probe
 

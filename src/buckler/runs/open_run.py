@@ -5,7 +5,7 @@ is left out is filled in here, from the model and its device.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 from buckler.errors import InvalidInput, check_real
 from buckler.files import read_text
-from buckler.runs.executors import Executor, open_executor
+from buckler.runs.executor import Executor
+from buckler.runs.ray import open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.folder import MANIFEST, read_manifest
@@ -106,18 +107,20 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
         raise InvalidInput(
             f"seed and fresh_seed exclude one another: nobody knows a fresh seed beforehand; got seed {draft.seed}"
         )
+    if where.executor not in {"process", "ray"}:
+        raise InvalidInput(f"executor must be one of 'process', 'ray'; got {where.executor!r}")
+    if where.executor == "process" and (where.address is not None or where.workers is not None):
+        raise InvalidInput("address and workers are for the executor 'ray'; this one works in its own process")
     gpus = where.gpus_per_worker
     if gpus is not None and (where.executor != "ray" or check_real("gpus_per_worker", gpus) < 0.0):
         raise InvalidInput(f"gpus_per_worker must be at least 0, and for the executor 'ray'; got {gpus:g}")
     if where.executor == "ray" and gpus is None:
         gpus = float(draft.device.startswith("cuda"))
-    with open_executor(
-        where.executor,
-        partial(load_classifier, draft, settings.get("num_classes"), settings.get("device")),
-        address=where.address,
-        workers=where.workers,
-        gpus_per_worker=gpus or 0.0,
-        any_environment=where.any_environment,
+    load = partial(load_classifier, draft, settings.get("num_classes"), settings.get("device"))
+    with (
+        open_ray(load, where.address, where.workers, gpus or 0.0, where.any_environment)
+        if where.executor == "ray"
+        else nullcontext(Executor(load()))
     ) as executor:
         dataset = open_dataset(
             draft.data, labels=draft.labels, resize=draft.resize, crop=draft.crop, value_range=draft.value_range

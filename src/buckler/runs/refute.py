@@ -18,7 +18,7 @@ from buckler.evaluate.refutations import Refuting, check_searched, to_refute
 from buckler.refutations import Bracket, Refutation
 from buckler.results import Result
 from buckler.runs.admission import NAMES
-from buckler.runs.executors import Job, Step, StepContext
+from buckler.runs.executor import Job, Step, StepContext
 from buckler.runs.identity import found_again, identify
 from buckler.runs.open_run import Opened
 from buckler.runs.results import inputs_of
@@ -162,8 +162,7 @@ def refute(
     tell(0)
     before = len(kept)
     try:
-        job = Job(RefuteInputs(run.spec, how), range(-(-len(left) // size)), fetch, Path(), tell, keep)
-        run.executor.run(job)
+        run.executor.run(Job(RefuteInputs(run.spec, how).begin, range(-(-len(left) // size)), fetch, keep, tell))
     finally:
         if file is not None and len(kept) > before:
             write_refutations(file[0], in_order(), file[1])

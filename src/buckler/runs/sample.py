@@ -8,7 +8,7 @@ in any order.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
 from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
-from buckler.runs.executors import Executor, Job, Step, StepContext, as_executor, describe
+from buckler.runs.executor import Executor, Job, Step, StepContext, describe
 from buckler.runs.identity import Expected, expected_of, found_again, identify
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
@@ -73,10 +73,6 @@ class SamplingProgress:
     drawn: int
 
 
-class _OutOfTimeError(Exception):
-    """Ends the block in flight when the time is up."""
-
-
 def sample(
     spec: RunSpec,
     classifier: Classifier | Executor,
@@ -111,7 +107,7 @@ def sample(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
     spec = spec.fitted(dataset)
-    executor = as_executor(classifier)
+    executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0
     started = time.monotonic()
@@ -134,8 +130,6 @@ def sample(
             drawn += count
             if progress is not None:
                 progress(SamplingProgress(min(there * each + drawn, len(dataset) * each), len(dataset) * each, drawn))
-            if max_seconds is not None and time.monotonic() - started > max_seconds:
-                raise _OutOfTimeError
 
         def done(first: int, content: Shard) -> None:
             nonlocal last, rows, kept
@@ -156,8 +150,8 @@ def sample(
 
         work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
         try:
-            with suppress(_OutOfTimeError):
-                executor.run(Job(work, blocks, blocks.load, writer.step_folder, tick, done))
+            deadline = None if max_seconds is None else started + max_seconds
+            executor.run(Job(work.begin, blocks, blocks.load, done, tick, writer.step_folder, deadline))
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
@@ -209,7 +203,11 @@ class DrawBlocks:
         here = describe(classifier).environment
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
-            yield lambda block, context: replace(draw_block(engine, self.spec, block, context), environment=here)
+
+            def step(block: Block, context: StepContext) -> None:
+                context.send_result(replace(draw_block(engine, self.spec, block, context), environment=here))
+
+            yield step
 
 
 def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext) -> Shard:
