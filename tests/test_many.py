@@ -40,7 +40,7 @@ def smoothed(model: Any = None) -> buckler.Smoothed:
     [
         {"n": 300},
         {"n": 200, "map": "softmax", "temperature": 0.5, "method": "pairwise/hoeffding"},
-        {"n": 200, "margin": "probability", "method": "bonferroni", "radius": "R1", "alpha": 0.05},
+        {"n": 200, "margin": "probability", "method": "bonferroni", "alpha": 0.05},
         {"target_radius": 0.25, "max_n": 500},
         {"radii": [0.25, 0.5], "max_n": 500},
         {"precision": 0.3, "max_n": 500},

@@ -11,7 +11,7 @@ import buckler
 from buckler.certify.make_certificates import issue_target
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
 from buckler.records import REST, Claim, Counts, MarginBound, Scores
-from buckler.types import MarginKind, RadiusKind
+from buckler.types import MarginKind
 from tests.balls import normal_cdf
 
 
@@ -80,16 +80,15 @@ def test_margin_bound_refuses_infinity_and_nan() -> None:
 
 def test_a_certificate_cannot_contradict_itself() -> None:
     good = buckler.certify_counts([90, 10], sigma=1.0, label=0)
-    for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"radius_kind": "R1"}):
+    for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"margin_kind": "wide"}):
         with pytest.raises(buckler.InvalidInput):
             replace(good, **change)
 
 
-@pytest.mark.parametrize("kind", ["R1", "R1+", "R2"])
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
 @pytest.mark.parametrize("factor", [100.0, 1.0 + 1e-14, 1.0 - 1e-14, 0.5])
-def test_a_radius_is_tied_to_its_margin(kind: RadiusKind, factor: float) -> None:
-    margin: MarginKind = "quantile" if kind == "R2" else "probability"
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin=margin, radius=kind)
+def test_a_radius_is_tied_to_its_margin(margin: MarginKind, factor: float) -> None:
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin=margin)
     assert replace(good) == good
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
         replace(good, radius=factor * good.radius)
@@ -121,9 +120,9 @@ def test_an_abstention_hides_no_margin_that_certifies() -> None:
 
 
 def test_a_probability_margin_is_at_most_one() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability", radius="R1")
+    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability")
     with pytest.raises(buckler.InvalidInput, match="at most 1"):
-        replace(good, margin=5.0, radius=Gaussian(0.7).radius(5.0, "R1"))
+        replace(good, margin=5.0, radius=good.radius)
 
 
 def test_a_target_is_tied_to_the_margin_it_needs() -> None:
@@ -163,6 +162,6 @@ def test_a_claim_promises_nothing_and_says_so() -> None:
 def test_fields_as_columns() -> None:
     good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
     assert list(good.as_dict()) == [
-        *("id", "predicted", "radius", "radius_kind", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
+        *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
         *("map", "temperature", "method", "sound", "price", "law", "law_parameters"),
     ]

@@ -94,7 +94,7 @@ def test_a_ladder_of_radii_is_climbed_until_each_is_decided() -> None:
     assert len(decided.certified_at) == 3
     assert decided.certified_at[0] < decided.certified_at[2] <= certificate.n
     by_probability = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000, margin="probability")
-    assert (by_probability.radius, by_probability.radius_kind) == (0.75, "R1+")
+    assert (by_probability.radius, by_probability.margin_kind) == (0.75, "probability")
 
 
 def test_a_precision_ends_the_drawing_where_it_is_reached() -> None:
@@ -150,7 +150,7 @@ def test_an_interrupt_leaves_the_answer_so_far_without_an_exam(asked: Any) -> No
     "change",
     [
         {"n": 5}, {"method": "exact"}, {"margin": "wide"}, {"max_n": 0}, {"radii": [0.2]}, {"precision": 0.1},
-        {"n0": 0}, {"radius": "R1"},
+        {"n0": 0},
         {"temperature": 1.0}, {"map": "softmax", "n": 5},
     ],
 )  # fmt: skip

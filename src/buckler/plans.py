@@ -13,7 +13,7 @@ from buckler.certify.registry import sound_method
 from buckler.certify.score_stopping import SEQUENCE, ScorePlan
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
 from buckler.noise import default_margin
-from buckler.types import ArrayLike, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Law, MarginKind, SimplexMap
 
 DRAWS, SELECTION_DRAWS, MAX_DRAWS = 1000, 100, 100_000
 """Draws unless told: for estimation, for selection, and for estimation at most where drawing ends when decided."""
@@ -40,7 +40,6 @@ class CertifyOptions(DecideOptions, total=False):
 
     n: int | None
     method: str | None
-    radius: RadiusKind | None
     map: SimplexMap
     temperature: float | None
     target_radius: float | None
@@ -71,7 +70,7 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
                 raise InvalidInput(f"{key} is for drawing until decided; without radii or precision it does not apply")
         return None
     scores = given.get("map", "hardmax") != "hardmax"
-    unfit = [key for key in ("n", *(() if scores else ("method", "radius", "temperature"))) if key in given]
+    unfit = [key for key in ("n", *(() if scores else ("method", "temperature"))) if key in given]
     if unfit:
         raise InvalidInput(f"{unfit[0]} is for a fixed number of draws; with {asked[0]} it does not apply")
     if len(asked) > 1:
@@ -128,7 +127,6 @@ def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str, dim
         law=law,
         alpha=given.get("alpha", 1e-3),
         margin=given.get("margin"),
-        radius=given.get("radius"),
         scores=(map_, given.get("temperature")),
         dimension=dimension,
     )

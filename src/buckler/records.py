@@ -29,10 +29,10 @@ from buckler.errors import (
 )
 from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
 from buckler.text import sentence
-from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, SimplexMap
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
-MAPS, MARGINS, RADII = get_args(SimplexMap), get_args(MarginKind), get_args(RadiusKind)
+MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
 
 REST = -1
 """The class index of the column that holds, draw by draw, the maximum over all classes that were not kept."""
@@ -150,9 +150,6 @@ RADIUS_TOLERANCE = 2e-15
 its last digits. Gaussian laws round down by twice as much, so a radius within it still holds; others compute in whole
 numbers, and every machine finds the same."""
 
-ROUNDED = frozenset({"R1", "R1+", "R2"})
-"""Kinds of radius that are rounded down by so much."""
-
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -169,7 +166,6 @@ class Claim:
     id: str
     predicted: Label | None
     radius: float
-    radius_kind: RadiusKind
     margin_kind: MarginKind
     margin: float
     alpha: float
@@ -198,9 +194,8 @@ class Claim:
         check_whole("n0", self.n0, 0)
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
-        check_choice("radius_kind", self.radius_kind, RADII)
-        if self.law.kinds.get(self.radius_kind) != self.margin_kind:
-            raise InvalidInput(f"radius_kind {self.radius_kind} does not follow from a {self.margin_kind} margin")
+        if self.margin_kind not in self.law.margins:
+            raise InvalidInput(f"{self.law.describe()} has no radius for a {self.margin_kind} margin")
         if self.map != "hardmax" and self.method in OF_VOTES:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if self.temperature is not None:
@@ -222,17 +217,17 @@ class Claim:
         self._check_tie()
 
     def _check_tie(self) -> None:
-        off = RADIUS_TOLERANCE if self.radius_kind in ROUNDED else 0.0
+        off = RADIUS_TOLERANCE if "quantile" in self.law.margins else 0.0  # Gaussian radii alone are rounded
         if self.radius > 0.0 and tie_of(self.method) == "margin":
-            needed = self.law.margin(self.radius, self.radius_kind)
-            # R2 needs no special function: every machine finds the same number.
-            if not abs(self.margin - needed) <= (0.0 if self.radius_kind == "R2" else off * needed):
+            needed = self.law.margin(self.radius, self.margin_kind)
+            # The quantile margin needs no special function: every machine finds the same number.
+            if not abs(self.margin - needed) <= (0.0 if self.margin_kind == "quantile" else off * needed):
                 raise InvalidInput(
                     f"margin must be what radius {self.radius} needs under {self.law.describe()}, {needed}; "
                     f"got {self.margin}"
                 )
             return
-        given = self.law.radius(self.margin, self.radius_kind)
+        given = self.law.radius(self.margin, self.margin_kind)
         if not abs(self.radius - given) <= off * given:
             raise InvalidInput(
                 f"radius must be what margin {self.margin} gives under {self.law.describe()}, {given}; "

@@ -23,7 +23,7 @@ from buckler.progress import Show, shown
 from buckler.records import Certificate
 from buckler.refutations import Refutation
 from buckler.refuting import RefuteOptions, refute_each
-from buckler.types import ArrayLike, Label, MarginKind, RadiusKind, SimplexMap
+from buckler.types import ArrayLike, Label, MarginKind, SimplexMap
 
 
 class Smoothed(Predictor):
@@ -63,7 +63,6 @@ class Smoothed(Predictor):
         label: Label | None = None,
         margin: MarginKind | None = None,
         method: str | None = None,
-        radius: RadiusKind | None = None,
         map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
         temperature: float | None = None,
         target_radius: float | None = None,
@@ -95,7 +94,7 @@ class Smoothed(Predictor):
         """
         return self.certify_many(
             self._point(x)[None], n=n, n0=n0, alpha=alpha, seed=seed, labels=None if label is None else [label],
-            margin=margin, method=method, radius=radius, map=map, temperature=temperature, target_radius=target_radius,
+            margin=margin, method=method, map=map, temperature=temperature, target_radius=target_radius,
             radii=radii, precision=precision, max_n=max_n, max_seconds=max_seconds, ids=None if id is None else [id],
             progress=False,
         )[0]  # fmt: skip

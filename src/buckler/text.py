@@ -38,6 +38,4 @@ def sentence(claim: Any) -> str:
     margin = rounded_down(claim.margin, 4)
     if exact:
         return f"{within}, that distance included; exact, without error probability, {basis} {margin}{beside})"
-    return (
-        f"{within}, with {level} at most {claim.alpha:g} {basis} at least {margin}, radius {claim.radius_kind}{beside})"
-    )
+    return f"{within}, with {level} at most {claim.alpha:g} {basis} at least {margin}{beside})"

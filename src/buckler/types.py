@@ -16,7 +16,6 @@ Label = int | str
 """A class: the index of its column, or the label that a model of named classes has for it."""
 
 MarginKind = Literal["probability", "quantile"]
-RadiusKind = Literal["R1", "R1+", "R2", "l1", "l0"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
@@ -54,13 +53,13 @@ class Law(Protocol):
         """Whether points at the radius itself are certified too."""
 
     @property
-    def kinds(self) -> Mapping[RadiusKind, MarginKind]:
-        """The kinds of radius and the margin each follows from; the first for a margin is its default."""
+    def margins(self) -> tuple[MarginKind, ...]:
+        """The margins that a radius follows from; the first is the default."""
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind) -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind) -> float:
         """Return the margin that a radius fixed beforehand needs, rounded up."""
 
     def describe(self) -> str:

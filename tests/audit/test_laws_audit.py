@@ -40,7 +40,7 @@ def single_pixels(batch: Any) -> Any:
 class Doubled(Uniform):
     """The planted bug: twice the radius."""
 
-    def radius(self, margin: float, kind: Any) -> float:
+    def radius(self, margin: float, kind: Any = "probability") -> float:
         return 2.0 * Uniform.radius(self, margin, kind)
 
 
@@ -65,10 +65,7 @@ def misses(law: Any, model: Any, points: list[Any]) -> int:
         progress=False,
     )  # fmt: skip
     assert sum(c.predicted == 0 for c in made) > COPIES / 2
-    return sum(
-        c.predicted is not None and any(covers(law, law.norm, c.margin, d) for d in away[int(c.predicted)])
-        for c in made
-    )
+    return sum(c.predicted is not None and any(covers(law, c.margin, d) for d in away[int(c.predicted)]) for c in made)
 
 
 @pytest.mark.parametrize(

@@ -85,7 +85,6 @@ def test_alpha_zero_is_for_all_copies_alone() -> None:
         ([200, 55, 0], {"method": "bonferroni"}, "method must be left open"),
         ([200, 55, 0], {"margin": "quantile"}, "margin must be one that"),
         ([200, 55, 0], {"selection": [9, 1, 0]}, "selection|exactly one"),
-        ([200, 55, 0], {"radius": "R1"}, "radius 'R1'"),
         ([200, 55, 0], {"alpha": 2.0}, "alpha"),
     ],
 )

@@ -88,7 +88,7 @@ def test_certificate_states_the_target_and_the_draws_used() -> None:
     assert (certificate.predicted, certificate.radius, certificate.n, certificate.n0) == (2, 0.5, test.n, 100)
     assert certificate.margin >= 2.0
     assert certificate.margin == pytest.approx(2.0, rel=1e-15)
-    assert (certificate.method, certificate.radius_kind, certificate.sound) == ("anytime", "R2", True)
+    assert (certificate.method, certificate.margin_kind, certificate.sound) == ("anytime", "quantile", True)
     abstention = play(One(), [0.3, 0.7, 0.0], 1).certificate("dog")
     assert abstention.abstained
     assert abstention.radius == 0.0

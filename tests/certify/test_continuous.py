@@ -242,7 +242,7 @@ def test_certificates() -> None:
     assert (found.n, found.n0, found.method, found.map, found.temperature) == (300, 0, "pairwise/star", "softmax", 1.0)
     first = certify_scores(ROWS, sigma=0.5, label=0, margin="probability")
     assert isinstance(first, Certificate)
-    assert first.radius_kind == "R1+"
+    assert first.margin_kind == "probability"
     nothing = certify_scores(ROWS, sigma=0.5, label=3)
     assert isinstance(nothing, Certificate)
     assert nothing.abstained
@@ -321,8 +321,6 @@ def test_unsound_is_refused() -> None:
     [
         ({"label": None}, "neither"),
         ({"sigma": 0.0}, "sigma"),
-        ({"radius": "R1"}, "radius"),
-        ({"radius": "R9"}, "radius"),
         ({"temperature": 0.0}, "temperature"),
         ({"map": "argmax"}, "map"),
         ({"ids": ["a", "b"]}, "ids"),

@@ -48,19 +48,12 @@ def test_invariant_to_permuting_the_other_classes() -> None:
     assert one.radius == two.radius == three.radius
 
 
-def test_radius_kinds() -> None:
-    first = buckler.certify_counts([90, 10], sigma=1.0, label=0, margin="probability", radius="R1")
-    better = buckler.certify_counts([90, 10], sigma=1.0, label=0, margin="probability")
-    assert (first.radius_kind, better.radius_kind) == ("R1", "R1+")
-    assert 0 < first.radius < better.radius
-
-
 def test_the_sentence() -> None:
     certificate = buckler.certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class")
     assert str(certificate) == (
         "input: the smoothed classifier predicts class 0 everywhere within l2 distance 0.3751 in the units of the "
         "input, with error probability at most 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise "
-        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009, radius R2; "
+        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009; "
         "idealised: real-valued noise, drawn and added in float32)"
     )
     abstention = buckler.certify_counts([50, 50], sigma=0.25, selection=[3, 1], method="top_class")
@@ -103,8 +96,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"label": None, "selection": [1, 0, 0]}, "selection must have the shape"),
     ({"method": "magic"}, "method must be one of"),
     ({"margin": "third"}, "margin must be one of"),
-    ({"radius": "R3"}, "radius must be one of"),
-    ({"radius": "R1"}, "follows from the probability margin"),
     ({"ids": ["a", "b"]}, "ids must hold one name"),
 ]
 

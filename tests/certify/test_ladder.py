@@ -17,7 +17,7 @@ SIGMA = 0.5
 def test_what_is_meant_where_nothing_is_said() -> None:
     ladder = Ladder((0.25,), SIGMA)
     assert (ladder.alpha, ladder.max_n, ladder.exam_n) == (1e-3, 100_000, 100_000)
-    assert (ladder.margin, ladder.radius_kind, ladder.precision) == ("quantile", "R2", None)
+    assert (ladder.margin, ladder.precision) == ("quantile", None)
     # Real noise costs nothing to draw, so a budget may grow beyond its exam.
     assert Ladder((0.25,), SIGMA, max_n=200, exam_n=100).exam_n == 100
     assert not ladder.precise_enough(*(np.array([k]) for k in (1, 90, 10, 100))).any()

@@ -521,7 +521,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_certificates(home / "c.parquet", read_certificates(home / "c.parquet"))
     # A margin that no votes have shown: what a sigma in the wrong units claims.
     wrong = [
-        replace(c, predicted=c.predicted or 0, margin=40.0, radius=c.law.radius(40.0, "R2"))
+        replace(c, predicted=c.predicted or 0, margin=40.0, radius=c.law.radius(40.0, "quantile"))
         for c in read_certificates(home / "c.parquet")
     ]
     write_certificates(home / "wrong.parquet", wrong)

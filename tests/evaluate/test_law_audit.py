@@ -43,14 +43,14 @@ def test_our_laws_pass_and_are_attained(law: Any) -> None:
 class Doubled(Splitting):
     """Twice the radius that holds."""
 
-    def radius(self, margin: float, kind: Any) -> float:
+    def radius(self, margin: float, kind: Any = "probability") -> float:
         return 2.0 * Splitting.radius(self, margin, kind)
 
 
 class Tied(DerandomizedSplitting):
     """At least, in the place of more than."""
 
-    def radius(self, margin: float, kind: Any) -> float:
+    def radius(self, margin: float, kind: Any = "probability") -> float:
         del kind
         return float(round(margin * self.total) // 2 / 255)
 
@@ -58,7 +58,7 @@ class Tied(DerandomizedSplitting):
 class TiedPixels(Ablation):
     """At least, in the place of more than, for pixels."""
 
-    def radius(self, margin: float, kind: Any) -> float:
+    def radius(self, margin: float, kind: Any = "probability") -> float:
         return Ablation.radius(self, np.nextafter(margin, 1.0), kind)
 
 

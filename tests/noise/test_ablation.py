@@ -36,7 +36,7 @@ def test_all_ablations_of_a_small_image(keep: int) -> None:
                 margin = Fraction(votes, total)
                 worst = worst_margin(here, there, margin)
                 # The float just below a margin that is no float is enough, so both agree to the last vote.
-                assert (worst > 0) == covers(law, "l0", float_below(margin), Fraction(rho)), (rho, votes)
+                assert (worst > 0) == covers(law, float_below(margin), Fraction(rho)), (rho, votes)
 
 
 def test_the_planted_bugs_are_found() -> None:
@@ -45,7 +45,7 @@ def test_the_planted_bugs_are_found() -> None:
     here, there = distribution(law, x), distribution(law, np.array([9, 1, 2, 3], dtype=np.float32))
     # C(3, 2)/C(4, 2) = 1/2: at a margin of 1 one changed pixel makes a tie, which >= for > would certify.
     assert worst_margin(here, there, Fraction(1)) == 0
-    assert law.radius(1.0, "l0") == 0.0
+    assert law.radius(1.0) == 0.0
     assert 2 * (1 - Fraction(comb(3, 2), comb(4, 2))) <= 1
 
     # Floats for binomials certify some tie of small images that whole numbers do not.
@@ -59,7 +59,7 @@ def test_the_planted_bugs_are_found() -> None:
             for rho in range(1, d - k):
                 exact = 2 * (1 - Fraction(comb(d - rho, k), comb(d, k)))
                 if exact <= 1 and Fraction(float(exact)) == exact:  # a tie that a float can show
-                    assert Ablation(k, d).radius(float(exact), "l0") == rho - 1
+                    assert Ablation(k, d).radius(float(exact)) == rho - 1
                     wrong += [(d, k, rho)] if in_floats(d, k, rho) < float(exact) else []
     assert wrong
 
@@ -68,11 +68,11 @@ def test_radii_of_the_paper() -> None:
     # CIFAR-10 with 75 of 1024 pixels: rho pixels are certified by p_A above 1 - C(d - rho, k)/(2 C(d, k)).
     law = Ablation(75, 1024)
     for rho in range(1, 9):
-        needed = law.margin(float(rho), "l0")
-        assert law.radius(needed, "l0") == rho > law.radius(np.nextafter(needed, 0.0), "l0")
+        needed = law.margin(float(rho))
+        assert law.radius(needed) == rho > law.radius(np.nextafter(needed, 0.0))
         assert Fraction(needed) > 2 * (1 - Fraction(comb(1024 - rho, 75), comb(1024, 75)))
-    assert law.margin(99.0, "l0") == 1.0
-    assert law.radius(0.0, "l0") == law.radius(-1.0, "l0") == 0.0
+    assert law.margin(99.0) == 1.0
+    assert law.radius(0.0) == law.radius(-1.0) == 0.0
 
 
 def test_the_smallest_words_are_kept_with_all_their_channels() -> None:
@@ -111,7 +111,7 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_the_unit_is_a_fourth_of_the_largest_radius_and_one_at_the_least() -> None:
     for keep, pixels in ((2, 9), (45, 1024), (400, 784)):
         law = Ablation(keep, pixels)
-        assert law.unit == max(1.0, float(int(law.radius(1.0, "l0") + 1.0) // 4))
+        assert law.unit == max(1.0, float(int(law.radius(1.0) + 1.0) // 4))
     assert (Ablation(2, 9).unit, Ablation(10, 1024).unit > 1.0) == (1.0, True)
 
 

@@ -14,7 +14,7 @@ from buckler.noise import DerandomizedSplitting, FirstMarginLaw, Splitting, Unif
 from buckler.noise.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
 from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split
-from buckler.types import RadiusKind
+from buckler.types import MarginKind
 from tests.evaluate.test_law_audit import worst_margin
 
 STEP = Fraction(1, 255)
@@ -35,7 +35,7 @@ def test_the_radius_is_never_exceeded_and_attained_along_an_axis(law: Any, delta
     for votes in range(1, law.count**2 + 1):
         margin = Fraction(votes, law.count**2)
         worst = worst_margin(here, there, margin)
-        assert worst > 0 or not covers(law, "l1", float_below(margin), distance)
+        assert worst > 0 or not covers(law, float_below(margin), distance)
         if 0 in delta:
             assert (worst > 0) == (distance < lam * margin)
 
@@ -46,8 +46,8 @@ def test_a_doubled_lambda_is_found(law: Any) -> None:
     here, there = distribution(law, moved(law, (9,))), distribution(law, moved(law, (11,)))
     margin = Fraction(3, 5)
     assert worst_margin(here, there, margin) < 0
-    assert covers(doubled, "l1", 0.6, 2 * STEP)
-    assert not covers(law, "l1", 0.6, 2 * STEP)
+    assert covers(doubled, 0.6, 2 * STEP)
+    assert not covers(law, 0.6, 2 * STEP)
 
 
 def test_every_classifier_of_one_value() -> None:
@@ -55,7 +55,7 @@ def test_every_classifier_of_one_value() -> None:
     outcomes = range(-1, 6)
     for said in product((-1, 0, 1), repeat=len(outcomes)):
         at = [Fraction(said[x] + said[x + 1] + said[x + 2], 3) for x in range(5)]
-        radius = law.radius(float_below(at[0]), "l1")
+        radius = law.radius(float_below(at[0]))
         assert all(at[x] > 0 for x in range(5) if x < radius)
 
 
@@ -72,9 +72,9 @@ def test_without_chance_a_step_changes_one_copy_at_most_and_the_radius_is_attain
         for votes in range(1, offsets + 1):
             margin = Fraction(votes, offsets)
             worst = worst_margin(here, there, margin)
-            certified = covers(law, "l1", votes / offsets, steps * STEP)
+            certified = covers(law, votes / offsets, steps * STEP)
             assert worst > 0 or not certified
-            if worst <= 0 and covers(law, "l1", votes / offsets, (steps - 1) * STEP):
+            if worst <= 0 and covers(law, votes / offsets, (steps - 1) * STEP):
                 reached.add(votes)
     # Every difference of votes that certifies a step has a classifier that changes its mind one step further.
     assert reached == set(range(3, offsets + 1))
@@ -82,18 +82,18 @@ def test_without_chance_a_step_changes_one_copy_at_most_and_the_radius_is_attain
 
 def test_one_vote_less_is_needed_for_equality() -> None:
     law = DerandomizedSplitting(9 / 510)
-    assert [law.radius(votes / 9, "l1") * 255 for votes in range(10)] == pytest.approx([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
+    assert [law.radius(votes / 9) * 255 for votes in range(10)] == pytest.approx([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
     here, there = (distribution(law, moved(law, (x, 7))) for x in (3, 5))
     # The planted bug, 2 k <= N_A - N_j: at four votes and two steps the two classes tie.
     assert worst_margin(here, there, Fraction(4, 9)) == 0
-    assert not covers(law, "l1", 4 / 9, 2 * STEP)
-    assert covers(law, "l1", 5 / 9, 2 * STEP)
+    assert not covers(law, 4 / 9, 2 * STEP)
+    assert covers(law, 5 / 9, 2 * STEP)
 
 
 def test_a_template_for_each_input_is_found() -> None:
     first, second = DerandomizedSplitting(9 / 510, 0), DerandomizedSplitting(9 / 510, 1)
     here, there = distribution(first, moved(first, (3, 7))), distribution(second, moved(second, (4, 7)))
-    assert covers(first, "l1", 3 / 9, STEP)
+    assert covers(first, 3 / 9, STEP)
     assert worst_margin(here, there, Fraction(3, 9)) < 0
 
 
@@ -206,12 +206,12 @@ def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
 def test_margins_come_back() -> None:
     for law in (Uniform(0.5), Splitting(2.5), DerandomizedSplitting(2.5)):
         for margin in (0.01, 0.2, 1 / 3, 0.999):
-            radius = law.radius(margin, "l1")
-            needed = law.margin(radius, "l1")
-            assert law.radius(needed, "l1") == radius
+            radius = law.radius(margin)
+            needed = law.margin(radius)
+            assert law.radius(needed) == radius
             assert needed <= margin * (1 + 1e-12)
-        assert law.radius(0.0, "l1") == law.radius(-0.5, "l1") == 0.0
-        assert law.margin(99.0, "l1") == 1.0
+        assert law.radius(0.0) == law.radius(-0.5) == 0.0
+        assert law.margin(99.0) == 1.0
         assert law.unit == law.lam / 4
         assert named(law.name, law.parameters) == law
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
@@ -225,19 +225,19 @@ class Own(FirstMarginLaw):
     name: ClassVar[str] = "own"
     norm: ClassVar[str] = "l1"
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         del kind
         return self.reach * max(0.0, margin)
 
 
 def test_a_law_of_ones_own_has_the_margin_of_a_radius_by_halving() -> None:
     law = Own(3.0)
-    assert (dict(law.kinds), law.parameters, law.total) == ({"l1": "probability"}, {"reach": 3.0}, None)
+    assert (law.margins, law.parameters, law.total) == (("probability",), {"reach": 3.0}, None)
     assert (law.unit, Own(0.0).unit) == (0.75, 1.0)
     for radius in (1e-9, 0.1, 1.5, 2.999, 3.0):
-        needed = law.margin(radius, "l1")
-        assert law.radius(needed, "l1") >= radius > law.radius(needed * (1.0 - 1e-12), "l1")
-    assert law.margin(3.1, "l1") == 1.0
+        needed = law.margin(radius)
+        assert law.radius(needed) >= radius > law.radius(needed * (1.0 - 1e-12))
+    assert law.margin(3.1) == 1.0
 
 
 def test_every_whole_number_of_offsets_has_its_lambda() -> None:

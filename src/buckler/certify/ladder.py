@@ -24,7 +24,7 @@ from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, 
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
 from buckler.noise import default_margin, law_of
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
@@ -89,7 +89,6 @@ class Ladder:
     law: Law = None  # type: ignore[assignment]  # filled in from sigma
     dimension: int | None = None
     price: float = field(init=False)
-    radius_kind: RadiusKind = field(init=False)
     needed: float = field(init=False)
     exam_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
@@ -108,7 +107,7 @@ class Ladder:
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
         put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
         put(self, "margin", check_choice("margin", self.margin or default_margin(self.law), tuple(NULLS)))
-        put(self, "radius_kind", radius_kind(self.law, self.margin))
+        check_margin(self.law, self.margin)
         null = NULLS[self.margin]
         if self.precision is not None:
             check_precision(self.precision)
@@ -122,7 +121,7 @@ class Ladder:
             )
         put(self, "exam_alpha", budget.split(level, SHARES))
         put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
-        put(self, "margins", tuple(self.law.margin(radius, self.radius_kind) for radius in self.radii))
+        put(self, "margins", tuple(self.law.margin(radius, self.margin) for radius in self.radii))
         margins = np.array(self.margins)
         needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
         put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
@@ -187,7 +186,7 @@ class Ladder:
             return np.zeros(rung.shape, dtype=np.bool_)
         first, second = (top + 0.5) / (n + 1.0), (rival + 0.5) / (n + 1.0)
         margins = ndtri(first) - ndtri(second) if self.margin == "quantile" else first - second
-        reach = np.array([self.law.radius(margin, self.radius_kind) for margin in margins.tolist()])
+        reach = np.array([self.law.radius(margin, self.margin) for margin in margins.tolist()])
         certified, least = np.concatenate([[0.0], self.radii])[rung], 0.5 * self.law.unit
         return np.asarray((rung > 0) & (reach - certified <= self.precision * np.maximum(reach, least)))
 
@@ -213,12 +212,10 @@ def patience(n: ArrayLike) -> FloatArray:
     return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
 
 
-def radius_kind(law: Law, margin: MarginKind) -> RadiusKind:
-    """Return the law's first kind of radius for a margin, or say that it has none."""
-    found = [kind for kind, of in law.kinds.items() if of == margin]
-    if not found:
+def check_margin(law: Law, margin: MarginKind) -> None:
+    """Refuse a margin that no radius of the law follows from."""
+    if margin not in law.margins:
         raise InvalidInput(f"margin must be one that {law.describe()} has a radius for; got {margin!r}")
-    return found[0]
 
 
 def check_precision(precision: float) -> float:
@@ -251,12 +248,12 @@ def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> t
     radii, margin = fine_radii(precision, law.unit), margin or default_margin(law)
     if margin == "quantile":
         return radii
-    kind = radius_kind(law, margin)
-    most = law.radius(1.0, kind)
+    check_margin(law, margin)
+    most = law.radius(1.0, margin)
     if most == 0.0:
         raise InvalidInput(f"{law.describe()} certifies no radius, whatever the margin")
     if law.closed:  # such a law has few radii: those that it gives for a margin
-        return tuple(sorted({law.radius(law.margin(radius, kind), kind) for radius in (*radii, most)} - {0.0}))
+        return tuple(sorted({law.radius(law.margin(radius, margin), margin) for radius in (*radii, most)} - {0.0}))
     return tuple(radius for radius in radii if radius < most)
 
 

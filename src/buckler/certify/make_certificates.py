@@ -17,7 +17,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_positi
 from buckler.noise import default_margin, law_of
 from buckler.records import MAPS, Certificate, Claim, MarginBound
 from buckler.soundness import ANYTIME
-from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, RadiusKind, SimplexMap
+from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, SimplexMap
 
 DEFAULT_METHOD = "exact"
 
@@ -26,7 +26,7 @@ Kind = TypeVar("Kind", bound=Claim)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The law of the noise, the level, the method, the margin, and the kind of radius that follows from it.
+    """The law of the noise, the level, the method and the margin.
 
     ``seed`` is the noise's, where the draws are made here.
     """
@@ -35,7 +35,6 @@ class Terms:
     alpha: float
     method: Method
     margin: MarginKind
-    radius: RadiusKind
     map: SimplexMap = "hardmax"
     temperature: float | None = None
     seed: int | None = None
@@ -70,11 +69,10 @@ def terms_of(
     law: Law | None = None,
     alpha: float,
     margin: MarginKind | None = None,
-    radius: RadiusKind | None = None,
     scores: tuple[SimplexMap, float | None] = ("hardmax", None),
     dimension: int | None = None,
 ) -> Terms:
-    """Return checked terms; margin and radius are the law's first unless told. ``scores``: map, temperature.
+    """Return checked terms; the margin is the law's first unless told. ``scores``: map, temperature.
 
     For a law whose copies are all there are, alpha is 0 whatever was allowed, and the method is the default.
     """
@@ -84,18 +82,14 @@ def terms_of(
     check_choice("map", map_, MAPS)
     if temperature is not None:
         check_positive("temperature", temperature)
-    kinds = [kind for kind, of in noise.kinds.items() if of == margin]
-    if not kinds:
+    if margin not in noise.margins:
         raise InvalidInput(f"margin must be one that {noise.describe()} has a radius for; got {margin!r}")
-    kind = kinds[0] if radius is None else check_choice("radius", radius, get_args(RadiusKind))
-    if kind not in kinds:
-        raise InvalidInput(f"radius {kind!r} follows from the {noise.kinds.get(kind)} margin; got margin {margin!r}")
     level = check_alpha(alpha)
     if noise.total is not None:
         if method.name != DEFAULT_METHOD:
             raise InvalidInput(f"method must be left open for {noise.describe()}: votes are exact; got {method.name!r}")
         level, method = 0.0, WITHOUT_CHANCE
-    return Terms(noise, level, method, margin, kind, map_, temperature, dimension=dimension)
+    return Terms(noise, level, method, margin, map_, temperature, dimension=dimension)
 
 
 class MarginLimits(NamedTuple):
@@ -132,7 +126,7 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
     radii = {}
     for low in set(lows):
         bound = MarginBound(kind=terms.margin, low=low, alpha=terms.alpha, method=name, sound=sound)
-        radii[low] = terms.law.radius(bound.low, terms.radius)
+        radii[low] = terms.law.radius(bound.low, terms.margin)
     numbers = (limits.chosen, limits.n, limits.n0, limits.prices)
     each = zip(limits.ids, lows, *(of.tolist() for of in numbers), strict=True)
     return [
@@ -140,7 +134,6 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             id=name_,
             predicted=chosen if radii[low] > 0.0 else None,
             radius=radii[low],
-            radius_kind=terms.radius,
             margin_kind=terms.margin,
             margin=low,
             alpha=terms.alpha,
@@ -167,7 +160,7 @@ def issue_target(
     alpha: float,
     n: int,
     n0: int,
-    kind: RadiusKind = "R2",
+    kind: MarginKind = "quantile",
 ) -> Certificate:
     """Return the certificate of a radius fixed beforehand that an any-time test decided; None is an abstention."""
     certified = label is not None
@@ -175,8 +168,7 @@ def issue_target(
         id=id,
         predicted=label,
         radius=radius if certified else 0.0,
-        radius_kind=kind,
-        margin_kind=law.kinds[kind],
+        margin_kind=kind,
         margin=law.margin(radius, kind) if certified else -inf,
         alpha=alpha,
         n=n,

@@ -113,7 +113,7 @@ class ScoreTest:
 
     def _stops(self, row: int, a: FloatArray, rivals: FloatArray) -> bool:
         """Return whether enough is certified, or the next radius looks out of reach. Any rule is valid."""
-        law, kind, slopes = self.plan.terms.law, self.plan.terms.radius, self._slopes[row]
+        law, kind, slopes = self.plan.terms.law, self.plan.terms.margin, self._slopes[row]
         certified = law.radius(float(self._best[row].min()), kind)
         draws = a - slopes[:, None] * rivals
         mean, deviation, n = draws.mean(axis=1), draws.std(axis=1), a.size

@@ -11,18 +11,7 @@ from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_label
 from buckler.records import REST, Certificate, Scores
-from buckler.types import (
-    ArrayLike,
-    BoolArray,
-    Combine,
-    FloatArray,
-    IntArray,
-    Law,
-    Limit,
-    MarginKind,
-    RadiusKind,
-    SimplexMap,
-)
+from buckler.types import ArrayLike, BoolArray, Combine, FloatArray, IntArray, Law, Limit, MarginKind, SimplexMap
 
 
 def top_class(selection: ArrayLike | Scores) -> IntArray:
@@ -55,7 +44,6 @@ def certify_scores(
     limit: Limit | None = None,
     method: str | None = None,
     slope: Slope = "adaptive",
-    radius: RadiusKind | None = None,
     map: SimplexMap = "softmax",  # noqa: A002  (the record's own name for it)
     temperature: float | None = None,
     ids: Sequence[str] | None = None,
@@ -86,7 +74,7 @@ def certify_scores(
         map, temperature = scores.map, scores.temperature  # noqa: A001
     rule = sound_method(method or f"{combine or 'pairwise'}/{limit or 'star'}", "scores")
     terms = terms_of(
-        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, radius=radius, scores=(map, temperature),
+        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, scores=(map, temperature),
         dimension=dimension,
     )  # fmt: skip
     limits = limits_of_scores(scores, terms, label=label, selection=selection, slope=slope, ids=ids)

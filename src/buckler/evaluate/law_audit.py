@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from buckler.errors import InvalidInput, show
-from buckler.types import AnyArray, RadiusKind, WordLaw
+from buckler.types import AnyArray, WordLaw
 
 Distribution = dict[bytes, Fraction]
 
@@ -101,12 +101,12 @@ SLACK = Fraction(1, 10**6)
 """Relative: float32 points of a grid lie this close to where they should, and a closed radius may end there."""
 
 
-def covers(law: ListedLaw, kind: RadiusKind, margin: float, away: Fraction) -> bool:
+def covers(law: ListedLaw, margin: float, away: Fraction) -> bool:
     """Return whether the radius of a margin covers a distance, clearly: by more than points of a float32 grid are off.
 
     At the distance itself a closed ball covers and an open one does not.
     """
-    radius = Fraction(law.radius(margin, kind))
+    radius = Fraction(law.radius(margin, "probability"))
     reach = radius**2 if law.norm == "l2" else radius
     return radius > 0 and (away * (1 - SLACK) <= reach if law.closed else away * (1 + SLACK) < reach)
 
@@ -117,8 +117,7 @@ def audit_law(law: ListedLaw) -> LawAudit:
     **Guarantee.** If it fails, the inputs that are named show it. If it passes, no classifier contradicts the radius at
     the pairs looked at, whatever its decision regions: a proof there, evidence elsewhere.
     """
-    kinds = [kind for kind, margin in law.kinds.items() if margin == "probability"]
-    if not kinds:
+    if "probability" not in law.margins:
         raise InvalidInput(f"{law.describe()} must have a radius for the probability margin to be audited")
     first, *others = [np.asarray(point, dtype=np.float32) for point in law.points()]
     here = distribution(law, first)
@@ -130,13 +129,12 @@ def audit_law(law: ListedLaw) -> LawAudit:
         there = distribution(law, other)
         tie, away = tying_margin(here, there), distance(law.norm, first, other)
         below = _at_most(tie)
-        for kind in kinds:
-            if covers(law, kind, below, away):
-                problem = (
-                    f"radius {kind} of margin {below:.6g} is {law.radius(below, kind):.6g} and covers "
-                    f"{show(other.tolist())}, but a classifier with that margin at {show(first.tolist())} ties there"
-                )
-        attained += any(covers(law, kind, _just_above(law, tie), away) for kind in kinds)
+        if covers(law, below, away):
+            problem = (
+                f"the radius of margin {below:.6g} is {law.radius(below, 'probability'):.6g} and covers "
+                f"{show(other.tolist())}, but a classifier with that margin at {show(first.tolist())} ties there"
+            )
+        attained += covers(law, _just_above(law, tie), away)
     return LawAudit(law.describe(), len(others), attained, problem)
 
 

@@ -1,7 +1,7 @@
 """How noise is drawn, and what a margin under that noise certifies.
 
 A law is a small frozen record that fulfils ``buckler.types.Law``: its name and parameters (JSON, for manifests and
-tables), its norm and units, whether its balls are closed, which kinds of radius follow from which margin, ``radius``
+tables), its norm and units, whether its balls are closed, the margins that a radius follows from, ``radius``
 (margin -> radius, rounded down), ``margin`` (radius -> the margin it needs, rounded up), ``describe`` (the noise in
 words, for the sentence of a certificate), ``idealised`` (what that sentence leaves out) and ``price`` (what drawing
 costs of alpha). ``draws`` says how ``sampling`` draws it: from normals (``spread``), or from 64-bit words (``words``,
@@ -117,8 +117,8 @@ def settled(sigma: float | None, law: str | None, parameters: Mapping[str, Any] 
 
 
 def default_margin(law: Law) -> MarginKind:
-    """Return the margin that a law's first kind of radius follows from."""
-    return next(iter(law.kinds.values()))
+    """Return the first of the margins that a radius of a law follows from."""
+    return law.margins[0]
 
 
 def law_of(sigma: float | None, law: Law | str | None) -> Law:

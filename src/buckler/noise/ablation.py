@@ -20,7 +20,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_real, check_whole
 from buckler.noise.exact import WORDS, float_above, float_below
 from buckler.noise.first_margin import FirstMarginLaw
-from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
+from buckler.types import AnyArray, Float32Array, MarginKind, WordArray
 
 MOST_PIXELS = 2**31
 
@@ -80,19 +80,19 @@ class Ablation(FirstMarginLaw):
         """Return the noise in words."""
         return f"ablation of all but {self.keep} of {self.pixels} pixels"
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return the largest number of pixels that may change; 0.0 if there is none.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
         predicts A wherever at most this many pixels differ from the input (T30).
 
-        >>> Ablation(keep=75, pixels=1024).radius(0.9, "l0")
+        >>> Ablation(keep=75, pixels=1024).radius(0.9)
         7.0
         """
         del kind
         return float(max(0, bisect_right(least_margins(self.pixels, self.keep), margin) - 1))
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return the smallest margin, as a float, that certifies a number of pixels; 1 where none does."""
         del kind
         needed, rho = least_margins(self.pixels, self.keep), ceil(radius)

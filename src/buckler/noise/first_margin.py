@@ -1,17 +1,16 @@
 """What laws share that certify by the probability margin and total variation (T25): a base for one's own."""
 
-from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, ClassVar
 
-from buckler.types import AnyArray, Draws, MarginKind, RadiusKind
+from buckler.types import AnyArray, Draws, MarginKind
 
 HALVINGS = 80
 """Of the interval from 0 to 1: more than the floats in it need."""
 
 
 class FirstMarginLaw:
-    """A law that draws from words and whose one radius, named like its norm, follows from the probability margin.
+    """A law that draws from words and whose radius follows from the probability margin.
 
     A frozen dataclass that inherits this gives ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
     ``words``, ``noisy`` and ``price``; for an audit also ``every`` and ``points``. Its fields are its parameters.
@@ -20,16 +19,11 @@ class FirstMarginLaw:
     __slots__ = ()
 
     norm: ClassVar[str]
-    kinds: ClassVar[Mapping[RadiusKind, MarginKind]]
+    margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
     units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = True
     draws: ClassVar[Draws] = "words"
     idealised: ClassVar[str | None] = None
-
-    def __init_subclass__(cls) -> None:
-        """Give the law its one kind of radius, named like the norm."""
-        if hasattr(cls, "norm"):
-            cls.kinds = {cls.norm: "probability"}  # type: ignore[dict-item]
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -44,16 +38,16 @@ class FirstMarginLaw:
     @property
     def unit(self) -> float:
         """A fourth of the largest radius there is, at a margin of 1; 1 where that is 0."""
-        return self.radius(1.0, self.norm) / 4.0 or 1.0  # type: ignore[arg-type]
+        return self.radius(1.0, "probability") / 4.0 or 1.0
 
     def check_input(self, x: AnyArray) -> None:
         """Take any input, unless a law says otherwise."""
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
         raise NotImplementedError
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return a margin whose radius is at least ``radius``, by halving; 1 where none is."""
         low, high = 0.0, 1.0
         for _ in range(HALVINGS if self.radius(1.0, kind) >= radius else 0):

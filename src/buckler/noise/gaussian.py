@@ -4,14 +4,11 @@ Given the margin, these are deterministic facts about the smoothed classifier (T
 itself two classes may tie.
 
 - ``R2 = (sigma / 2) M2`` (Cohen, Rosenfeld and Kolter 2019).
-- ``R1+ = sigma Phi^-1((1 + M1) / 2)``: what a first margin alone implies through the quantile radius, never below R1.
-- ``R1 = M1 / (sqrt(2) L)`` with L the Lipschitz constant of the smoothed soft classifier; any map into the simplex
-  smoothed with sigma has ``L <= 1 / (sigma sqrt(pi))``, so ``R1 = sigma sqrt(pi / 2) M1``.
+- ``R1+ = sigma Phi^-1((1 + M1) / 2)``: what a first margin alone implies through the quantile radius.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from math import inf, nextafter, pi, sqrt
+from math import inf, nextafter, sqrt
 from sys import float_info
 from typing import Any, ClassVar
 
@@ -19,7 +16,7 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
-from buckler.types import Draws, Float32Array, MarginKind, RadiusKind
+from buckler.types import Draws, Float32Array, MarginKind
 
 ROUNDING = 1.0 - 4e-15
 """Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
@@ -56,7 +53,7 @@ class Gaussian:
 
     name: ClassVar[str] = "gaussian"
     closed: ClassVar[bool] = False
-    kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = {"R2": "quantile", "R1+": "probability", "R1": "probability"}
+    margins: ClassVar[tuple[MarginKind, ...]] = ("quantile", "probability")
 
     draws: ClassVar[Draws] = "gaussian"
     total: ClassVar[int | None] = None
@@ -118,40 +115,36 @@ class Gaussian:
         scale = f"a scale of {low:g}" if low == high else f"a scale from {low:g} to {high:g}"
         return f"Gaussian noise with sigma {self.sigma:g} times {scale}"
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
         """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 if that is not positive.
 
         **Guarantee.** If the margin of class A at the input is at least ``margin``, the smoothed classifier predicts A
-        everywhere in the open l2 ball of the radius.
+        everywhere in the open l2 ball of the radius: R2 for the quantile margin, R1+ for the probability margin.
 
-        >>> Gaussian(0.25).radius(3.0, "R2") <= 0.375
-        True
-        >>> Gaussian(0.25).radius(0.5, "R1") < Gaussian(0.25).radius(0.5, "R1+")
+        >>> Gaussian(0.25).radius(3.0, "quantile") <= 0.375
         True
         """
         if not margin > 0.0:
             return 0.0
-        if kind == "R2":
+        if check_choice("kind", kind, self.margins) == "quantile":
             radius = self.sigma * margin / 2.0 * ROUNDING
-        elif kind == "R1+":
-            radius = self.sigma * float(ndtri(nextafter((1.0 + margin) / 2.0, 0.0))) * ROUNDING
         else:
-            return lipschitz_radius(margin, self.sigma)
+            radius = self.sigma * float(ndtri(nextafter((1.0 + margin) / 2.0, 0.0))) * ROUNDING
         return radius if radius >= SMALLEST else 0.0
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
-        """Return the margin that a radius fixed beforehand needs, rounded up: for R2 or R1+; at most 1 for the latter.
+    def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
+        """Return the margin that a radius fixed beforehand needs, rounded up; a probability margin is at most 1.
 
-        **Guarantee.** A margin above this, or of at least this where it is below 1, certifies the radius: for R1+ it is
-        ``2 Phi(radius / sigma) - 1``.
+        **Guarantee.** A margin above this, or of at least this where it is below 1, certifies the radius. The
+        probability margin is ``2 Phi(radius / sigma) - 1``.
 
-        >>> Gaussian(0.5).margin(0.5, "R2") > 2.0
+        >>> Gaussian(0.5).margin(0.5, "quantile") > 2.0
         True
-        >>> round(Gaussian(0.5).margin(0.5, "R1+"), 6)
+        >>> round(Gaussian(0.5).margin(0.5, "probability"), 6)
         0.682689
         """
         steps = nextafter(radius / self.sigma, inf)
-        if check_choice("radius kind", kind, ("R2", "R1+")) == "R2":
+        if check_choice("kind", kind, self.margins) == "quantile":
             return nextafter(2.0 * steps, inf)
         return min(1.0, float(erf(steps / sqrt(2.0))) * MARGIN_ROUNDING)
 
@@ -159,21 +152,3 @@ class Gaussian:
 def nested(values: Any) -> Any:
     """Return lists of lists as tuples, which can be compared and hashed."""
     return tuple(map(nested, values)) if isinstance(values, list) else values
-
-
-def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None) -> float:
-    """Return R1, ``margin / (sqrt(2) L)`` rounded down, with L from smoothing or a smaller constant that is known.
-
-    ``lipschitz`` is a known l2 constant of the *soft* base classifier (softmax at temperature T included, not of its
-    logits): smoothing does not raise it, so it can only enlarge the radius.
-
-    >>> lipschitz_radius(0.5, 1.0) < lipschitz_radius(0.5, 1.0, lipschitz=0.1) < 0.5 / (2**0.5 * 0.1)
-    True
-    """
-    if not margin > 0.0:
-        return 0.0
-    slope = 1.0 / (sigma * sqrt(pi))
-    if lipschitz is not None:
-        slope = min(slope, check_positive("lipschitz", lipschitz))
-    radius = nextafter(margin / (sqrt(2.0) * slope), -inf) * ROUNDING
-    return radius if radius >= SMALLEST else 0.0

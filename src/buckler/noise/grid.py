@@ -6,7 +6,7 @@ coordinate and of known probabilities (T23). So M is drawn exactly, whole number
 one float: no float is ever added to another.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
@@ -19,7 +19,7 @@ import numpy.typing as npt
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.thresholds import thresholds
-from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, RadiusKind, WordArray
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
 
 Steps = npt.NDArray[np.int32]
 
@@ -63,7 +63,7 @@ class GridGaussian:
     name: ClassVar[str] = "grid"
     norm: ClassVar[str] = "l2"
     closed: ClassVar[bool] = False
-    kinds: ClassVar[Mapping[RadiusKind, MarginKind]] = Gaussian.kinds
+    margins: ClassVar[tuple[MarginKind, ...]] = Gaussian.margins
     draws: ClassVar[Draws] = "words"
     total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = None
@@ -105,11 +105,11 @@ class GridGaussian:
         clipped = "" if self.clip is None else f" and clipped to 0 to {self.clip} steps"
         return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.fraction}{clipped}"
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
         """Return the radius of ``Gaussian(sigma)``: the theorem is about rounding and classifier as one function."""
         return Gaussian(self.sigma).radius(margin, kind)
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
         """Return the margin that a radius needs, as for ``Gaussian(sigma)``."""
         return Gaussian(self.sigma).margin(radius, kind)
 

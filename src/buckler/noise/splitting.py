@@ -24,7 +24,7 @@ from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.exact import LEVELS, float_above, uniform_below, whole_steps
 from buckler.noise.grid import looked_up
 from buckler.noise.uniform import L1Law
-from buckler.types import AnyArray, Draws, Float32Array, IntArray, RadiusKind, WordArray
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
@@ -72,7 +72,7 @@ def seen_table(count: int) -> Float32Array:
 class Splitting(L1Law):
     """Splitting noise with offsets below ``2 lam``, independent in every coordinate, for 8-bit inputs in [0, 1].
 
-    >>> Splitting(2.5).describe(), Splitting(2.5).radius(0.5, "l1")
+    >>> Splitting(2.5).describe(), Splitting(2.5).radius(0.5)
     ('splitting noise with lambda 2.5', 1.25)
     """
 
@@ -132,7 +132,7 @@ class DerandomizedSplitting(Splitting):
         """Return the noise in words."""
         return f"splitting noise with lambda {self.lam:g}, each of its {self.total} offsets once"
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return ``k / 255`` for the largest whole k with ``2 k < N margin``; 0.0 if there is none above 0.
 
         **Guarantee.** If the votes of all N copies give class A this margin, the smoothed classifier predicts A at
@@ -140,7 +140,7 @@ class DerandomizedSplitting(Splitting):
         may lie on either side of it: no 8-bit input lies between. A margin is the float of whole votes over N.
 
         >>> law = DerandomizedSplitting(2.5)
-        >>> law.radius(511 / 1275, "l1"), law.radius(510 / 1275, "l1")
+        >>> law.radius(511 / 1275), law.radius(510 / 1275)
         (1.0, 0.996078431372549)
         """
         del kind
@@ -149,7 +149,7 @@ class DerandomizedSplitting(Splitting):
         whole = round(votes) if abs(votes - round(votes)) < 2.0**-32 else int(votes)
         return float(max(0, (whole - 1) // 2) * STEP)
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return the margin of ``2 k + 1`` votes, k being the steps within the radius; at most 1."""
         del kind
         steps = floor(Fraction(radius) / STEP + SAME_STEP)

@@ -19,7 +19,7 @@ from buckler.errors import InvalidInput, check_positive, show
 from buckler.noise import exact
 from buckler.noise.first_margin import FirstMarginLaw
 from buckler.noise.grid import looked_up, table_around, values_of
-from buckler.types import AnyArray, Float32Array, RadiusKind, WordArray
+from buckler.types import AnyArray, Float32Array, MarginKind, WordArray
 
 MOST_STEPS = 2**22
 """Of the noise: sums with the steps of an input stay whole numbers of float32."""
@@ -48,19 +48,19 @@ class L1Law(FirstMarginLaw):
         """The step of the inputs' grid, exactly."""
         return Fraction(1, exact.LEVELS)
 
-    def radius(self, margin: float, kind: RadiusKind) -> float:
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
         predicts A at every input of the grid in the open l1 ball of the radius (T27, T28).
 
-        >>> Uniform(0.5).radius(0.5, "l1")
+        >>> Uniform(0.5).radius(0.5)
         0.25
         """
         del kind
         return exact.float_below(self.count * self.grid / 2 * Fraction(margin)) if margin > 0.0 else 0.0
 
-    def margin(self, radius: float, kind: RadiusKind) -> float:
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return ``radius / lam``, rounded up, at most 1: what a radius fixed beforehand needs."""
         del kind
         return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))

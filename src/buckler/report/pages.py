@@ -100,7 +100,6 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
             "method": _distinct(kind.method for kind in kinds),
             "alpha": _distinct(f"{kind.alpha:g}" for kind in kinds),
             "margin": _distinct(kind.margin_kind for kind in kinds),
-            "radius": _distinct(kind.radius_kind for kind in kinds),
             "class": _distinct(kind.class_from for kind in kinds),
             "scores": _distinct(
                 kind.map if kind.temperature is None else f"{kind.map} at temperature {kind.temperature:g}"

@@ -25,7 +25,6 @@ def kinds_of(members: Sequence[Certificate]) -> list[str]:
         ("margin_kind", "{} margin"),
         ("alpha", "alpha {:g}"),
         ("law", "{}"),
-        ("radius_kind", "radius {}"),
         ("map", "{}"),
         ("temperature", "T {:g}"),
     ]

@@ -153,7 +153,7 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     for c in certificates:
         if methods and c.method not in methods:
             continue
-        kind = (c.method, c.margin_kind, c.radius_kind, c.alpha, str(c.law), c.map, c.temperature, c.n0 == 0)
+        kind = (c.method, c.margin_kind, c.alpha, str(c.law), c.map, c.temperature, c.n0 == 0)
         if c.id in apart.setdefault(kind, {}):
             raise InvalidInput(f"{str(path)!r} holds more than one certificate of {c.id!r} by method {c.method!r}")
         apart[kind][c.id] = c

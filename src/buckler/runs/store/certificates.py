@@ -19,7 +19,7 @@ Row = TypeVar("Row", bound=Claim)
 
 SCHEMA = schema(
     {
-        "id": "string", "predicted": "int64?", "radius": "double", "radius_kind": "string", "margin_kind": "string",
+        "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool", "price": "double?",
         "law": "string?", "law_parameters": "string?",
