@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
+    from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
+    from buckler.evaluate.population import population_accuracy as population_accuracy
     from buckler.records import Certificate as Certificate
     from buckler.records import Claim as Claim
     from buckler.records import Counts as Counts
@@ -39,12 +41,14 @@ _HOME = {
     "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
     "MarginBound": "records",
+    "PopulationAccuracy": "evaluate.population",
     "Refutation": "refutations",
     "Scores": "records",
     "Smoothed": "smoothed",
     "UnsoundMethod": "errors",
     "certify_counts": "certify.counts",
     "certify_scores": "certify.scores",
+    "population_accuracy": "evaluate.population",
 }
 
 __all__ = ["__version__", *_ROOMS, *_HOME]  # noqa: PLE0604

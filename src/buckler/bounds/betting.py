@@ -13,9 +13,9 @@ import numpy as np
 from buckler.bounds.bets import CAP, COARSE_PACE, LOST, NO_EARLIER, PACE, Pair, Plan, plan, plan_below
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
 from buckler.bounds.compiled import compiled
-from buckler.bounds.mean_limit import NODES, Columns, search, smallest_limit
+from buckler.bounds.mean_limit import NODES, TOLERANCE, Columns, search, smallest_limit
 from buckler.bounds.stakes import HAZARDS
-from buckler.errors import check_alpha
+from buckler.errors import check_alpha, check_positive
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 MANY = 100
@@ -132,3 +132,31 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) 
     0.833199
     """
     return _lower(x, alpha, low, high, star=True)
+
+
+def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 0.0, high: float = 1.0) -> float:
+    """Return the lower limit of the average mean of draws ``[n]`` that need not have a common mean, by one fixed stake.
+
+    **Guarantee.** For independent draws in [low, high] and a stake fixed before them, ``P(limit > m) <= alpha``, m the
+    average of the n means; one-sided, fixed n. Rounded down by up to TOLERANCE of the range.
+
+    The limit is the smallest m with ``prod (1 + min(stake, .99/m) (Y_i - m)) < 1/alpha``, Y scaled to [0, 1], after
+    the last draw alone: the mean of the product is at most 1, since geometric means are at most arithmetic ones (T14a).
+    Stakes that change, and running maxima over draws, are valid only where all draws have the same mean.
+
+    >>> round(constant_stake_lower(np.repeat([1.0, 0.0], 500), 0.001, 0.25), 6)
+    0.441357
+    """
+    left, right = check_range(low, high)
+    draws = check_draws(x, left, right)
+    span, n = right - left, draws.shape[1]
+    scaled = np.clip((draws[0] - left) / span, 0.0, 1.0)
+    goal = log(wealth_goal(check_alpha(alpha), n))
+    below, above = 0.0, 1.0
+    while above - below > TOLERANCE:
+        m = 0.5 * (below + above)
+        # Sums of logarithms are off by less than 1e-12 of their size (F7).
+        logs = np.log1p(min(check_positive("stake", stake), CAP / m) * (scaled - m))
+        below, above = (m, above) if logs.sum() - 1e-12 * np.abs(logs).sum() >= goal else (below, m)
+    limit = left + span * below - SLACK * max(abs(left), abs(right))
+    return float(settle(np.array([limit]), draws[:1], left, right, (n, 1))[0])

@@ -1,0 +1,194 @@
+"""Certified accuracy of a population, from few draws of each input: no input is certified alone.
+
+Let K be the votes for the true class among n draws, p its probability and ``t(r)`` the probability above which the
+smoothed classifier is right everywhere within r. With h from ``bounds.bernstein``, ``E h(K) <= P(p > t)`` over draws
+and inputs, so a lower limit of the mean of h(K) over inputs is one of the certified accuracy (T32).
+"""
+
+from dataclasses import dataclass
+from math import inf, log, nextafter, sqrt
+from typing import Any
+
+import numpy as np
+
+from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
+from buckler.bounds.betting import constant_stake_lower, star_lower
+from buckler.certify.budget import after_price, price_of, split
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_counts,
+    check_float_array,
+    check_label,
+    check_real,
+    check_whole,
+)
+from buckler.evaluate.curves import Curve
+from buckler.noise import law_of
+from buckler.rounding import rounded_down
+from buckler.types import ArrayLike, FloatArray, IntArray, Law
+
+PILOT = 0.02
+"""Share of the inputs that only choose h, by simulation (``benchmarks/population.py --pilots``); 0 of a fixed list."""
+
+SPLIT_KEY = 0x706F70756C617465
+"""Key of the words that order the inputs, so that no other use of the seed shares them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PopulationAccuracy:
+    """Lower limits of the certified accuracy at each radius, which hold together with probability ``1 - delta``.
+
+    ``polynomials[i]`` is the h of radius i, ``[n + 1]``, and ``thresholds[i]`` its t. ``inputs`` counts the pilot too.
+    """
+
+    radii: FloatArray
+    low: FloatArray
+    delta: float
+    noise: Law
+    n: int
+    inputs: int
+    pilot: int
+    fixed_list: bool
+    thresholds: FloatArray
+    polynomials: FloatArray
+
+    def __str__(self) -> str:
+        """Return the statement in words, shares rounded down."""
+        whole = f"these {self.inputs} inputs" if self.fixed_list else "the population that the inputs were drawn from"
+        errs = "draws" if self.fixed_list else f"{self.inputs - self.pilot} inputs and their draws"
+        shares = ", ".join(f"{rounded_down(a)} within {r:g}" for r, a in zip(self.radii, self.low, strict=True))
+        return (
+            f"With probability at least {1.0 - self.delta:.6g} over the {errs} ({self.n} each), the classifier "
+            f"smoothed with {self.noise.describe()} predicts the true class at every point within a "
+            f"radius ({self.noise.norm}, {self.noise.units}) for at least this share of {whole}: {shares}."
+        )
+
+    def curve(self) -> Curve:
+        """Return the limits as a curve against the radius, for the plots of ``report``."""
+        name = "these inputs" if self.fixed_list else "population"
+        return Curve(name, self.radii, self.low, self.low, self.inputs, 0.0, self.delta, self.noise.norm)
+
+    def plot(self, title: str = "") -> Any:
+        """Return a matplotlib figure of the limits against the radius."""
+        from buckler.report.plots import accuracy_figure
+
+        return accuracy_figure([self.curve()], title, ylabel="certified accuracy, at least")
+
+
+def population_accuracy(
+    counts: ArrayLike,
+    labels: ArrayLike,
+    radii: ArrayLike,
+    *,
+    sigma: float | None = None,
+    noise: Law | str | None = None,
+    delta: float = 1e-3,
+    n: int | None = None,
+    pilot: float | None = None,
+    seed: int = 0,
+    fixed_list: bool = False,
+    dimension: int | None = None,
+) -> PopulationAccuracy:
+    """Return lower limits of the share of a population that is classified right everywhere within each radius.
+
+    ``counts`` ``[inputs, m]`` are votes of n draws of each input, the same n, fixed beforehand; with base abstentions
+    rows add up to less, and ``n`` is given. ``labels`` are the true classes.
+
+    **Guarantee.** If the inputs are drawn independently from the population, the noise is independent from input to
+    input, and the classifier and its noise were not chosen on these inputs, then with probability at least
+    ``1 - delta`` all limits hold at once: draws, inputs and the table of radii are paid (T32). With ``fixed_list`` the
+    share is that of these very inputs, and the probability over draws alone.
+
+    ``seed`` puts the inputs into an order; the first share ``pilot`` of them (.02; 0 of a fixed list, where they would
+    count as wrong) chooses h and is not used again. ``dimension`` is the number of values of an input, needed where
+    drawing has a price.
+
+    >>> counts = np.tile([[100, 0], [97, 3]], (300, 1))
+    >>> population_accuracy(counts, np.zeros(600, dtype=int), [0.25], sigma=0.25).low.round(3)
+    array([0.958])
+    """
+    votes, draws = _true_votes(counts, labels, n)
+    law = law_of(sigma, noise)
+    if law.total is not None:
+        raise InvalidInput(f"noise must draw copies at random; {law.describe()} leaves nothing to estimate")
+    grid = np.atleast_1d(check_float_array("radii", radii))
+    if grid.ndim != 1 or not grid.size or (grid < 0.0).any():
+        raise InvalidInput(f"radii must be numbers of at least 0; got {grid.tolist()}")
+    share = check_share(pilot) if pilot is not None else 0.0 if fixed_list else PILOT
+    pilots = round(share * votes.size)
+    rest = votes.size - pilots
+    if rest < 2:
+        raise InvalidInput(
+            f"counts must leave 2 inputs beside the pilot; got {votes.size} inputs and {pilots} of them pilot"
+        )
+    order = shuffled(votes.size, seed)
+    guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
+    paid = after_price(check_alpha(delta), price_of(law, dimension, rest * draws))
+    low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
+    for i in np.argsort(-grid):
+        thresholds[i] = threshold(law, float(grid[i]))
+        if paid > 0.0 and thresholds[i] < 1.0:
+            level = split(paid, grid.size)
+            made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
+            limit = _share_limit(made[i], used, guess, level, fixed_list)
+            low[i] = limit * rest / votes.size if fixed_list else limit
+    # What is certified at a radius is certified at the smaller ones.
+    low = np.array([low[grid >= r].max() for r in grid])
+    return PopulationAccuracy(grid, low, delta, law, draws, votes.size, pilots, fixed_list, thresholds, made)
+
+
+def threshold(noise: Law, radius: float) -> float:
+    """Return t, rounded up: a true class of probability above t is predicted everywhere within the radius; at most 1.
+
+    It is ``(1 + M)/2``, M the probability margin that the radius needs: no rival has more than ``1 - p``.
+
+    >>> round(threshold(law_of(0.5, None), 0.5), 6)
+    0.841345
+    """
+    kind = next(kind for kind, margin in noise.kinds.items() if margin == "probability")
+    return min(1.0, nextafter(0.5 * (1.0 + noise.margin(radius, kind)), inf))
+
+
+def shuffled(count: int, seed: int) -> IntArray:
+    """Return 0, ..., count - 1 in an order that the seed alone decides."""
+    words = np.random.Philox(key=SPLIT_KEY << 64 | check_whole("seed", seed, 0, 2**53)).random_raw(count)
+    return np.argsort(np.asarray(words, dtype=np.uint64), kind="stable")
+
+
+def check_share(share: object) -> float:
+    """Return a share of at least 0 and below 1."""
+    value = check_real("pilot", share)
+    if not 0.0 <= value < 1.0:
+        raise InvalidInput(f"pilot must be a share of at least 0 and below 1; got {value}")
+    return value
+
+
+def _true_votes(counts: ArrayLike, labels: ArrayLike, n: int | None) -> tuple[IntArray, int]:
+    """Return the votes for the true class of each input, and the draws that all inputs have."""
+    table = check_counts("counts", counts)
+    if table.ndim != 2:
+        raise InvalidInput(f"counts must have shape [inputs, m]; got shape {table.shape}")
+    truth = check_label(labels, table.shape[1], len(table), "labels")
+    totals = table.sum(axis=1)
+    if n is None and (totals != totals[0]).any():
+        other = int(np.flatnonzero(totals != totals[0])[0])
+        raise InvalidInput(
+            f"counts must have equally many draws of each input, or n be given; got {totals[0]} and {totals[other]}"
+        )
+    draws = int(totals[0]) if n is None else check_whole("n", n, max(1, int(totals.max())))
+    check_draws_of(draws)
+    return table[np.arange(len(table)), truth], draws
+
+
+def _share_limit(h: FloatArray, votes: IntArray, guess: FloatArray, level: float, fixed_list: bool) -> float:
+    """Return the lower limit of the mean of h(K), at least 0."""
+    bottom, top = float(h.min()), float(h.max())
+    if not bottom < top:
+        return 0.0
+    if fixed_list:
+        scaled = (h - bottom) / (top - bottom)
+        spread = sqrt(max(float(guess @ scaled**2 - (guess @ scaled) ** 2), 1e-4))
+        stake = sqrt(-2.0 * log(level) / votes.size) / spread
+        return max(0.0, constant_stake_lower(h[votes], level, stake, bottom, top))
+    return max(0.0, float(star_lower(h[votes], level, bottom, top)))

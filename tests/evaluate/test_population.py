@@ -1,0 +1,139 @@
+"""Certified accuracy of a population: what it takes, what it returns, what the pilot is used for."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from buckler import InvalidInput, noise, population_accuracy
+from buckler.bounds.betting import star_lower
+from buckler.evaluate.population import shuffled, threshold
+from buckler.types import FloatArray, IntArray
+
+RNG = np.random.default_rng(5)
+P = RNG.beta(0.6, 0.4, 400)
+VOTES = RNG.binomial(60, P)
+COUNTS: IntArray = np.stack([60 - VOTES, VOTES], axis=1)
+LABELS = np.ones(400, dtype=np.int64)
+
+
+def low(counts: IntArray, radii: float | list[float] = 0.25, **options: object) -> FloatArray:
+    options = {"sigma": 0.5, "delta": 0.01} | options
+    return population_accuracy(counts, LABELS[: len(counts)], radii, **options).low  # type: ignore[arg-type]
+
+
+def test_limit_is_below_the_truth_and_of_use() -> None:
+    truth = np.mean(P > ndtr(0.5))
+    assert truth - 0.15 < low(COUNTS)[0] < truth
+    assert truth - 0.15 < low(COUNTS, fixed_list=True)[0] < truth
+
+
+def test_limits_fall_with_the_radius_and_a_larger_radius_serves_the_smaller() -> None:
+    found = low(COUNTS, [0.75, 0.1, 0.5, 0.25])
+    assert found[1] >= found[3] >= found[2] >= found[0] > 0.0
+    # Each radius of a table has its share of delta, so alone it is sharper.
+    assert low(COUNTS, 0.25)[0] > found[3]
+
+
+def test_polynomials_follow_from_the_pilot_and_limits_from_the_rest() -> None:
+    order, pilot = shuffled(400, 7), 40
+    made = population_accuracy(COUNTS, LABELS, 0.25, sigma=0.5, pilot=0.1, seed=7)
+    assert (made.inputs, made.pilot, made.n) == (400, pilot, 60)
+    h = made.polynomials[0]
+    assert made.low[0] == float(star_lower(h[VOTES[order[pilot:]]], 1e-3, h.min(), h.max()))
+    others = COUNTS.copy()
+    others[order[pilot:]] = others[order[pilot:]][:, ::-1]
+    assert (population_accuracy(others, LABELS, 0.25, sigma=0.5, pilot=0.1, seed=7).polynomials == h).all()
+    others = COUNTS.copy()
+    others[order[:pilot]] = others[order[:pilot]][:, ::-1]
+    assert (population_accuracy(others, LABELS, 0.25, sigma=0.5, pilot=0.1, seed=7).polynomials != h).any()
+
+
+def test_pilot_of_a_fixed_list_counts_as_wrong() -> None:
+    certain = np.tile([0, 60], (400, 1))
+    assert low(certain, fixed_list=True, pilot=0.5)[0] <= 0.5
+    assert low(certain, fixed_list=True)[0] > 0.9
+
+
+def test_inputs_that_abstain_need_n() -> None:
+    fewer = COUNTS.copy()
+    fewer[:5, 0] = np.maximum(fewer[:5, 0] - 1, 0)
+    fewer[0] = [0, 59]
+    with pytest.raises(InvalidInput, match="counts must have equally many draws"):
+        low(fewer)
+    assert low(fewer, n=60)[0] > 0.0
+    with pytest.raises(InvalidInput, match="n must be a whole number of at least 60"):
+        low(fewer, n=59)
+
+
+@pytest.mark.parametrize(
+    ("law", "radius"),
+    [
+        (noise.Splitting(2.5), 0.5),
+        (noise.Uniform(0.5), 0.1),
+        (noise.Ablation(20, 784), 2),
+        (noise.GridGaussian(0.5), 0.25),
+    ],
+)
+def test_every_noise_with_a_threshold(law: object, radius: float) -> None:
+    made = population_accuracy(COUNTS, LABELS, radius, noise=law, dimension=784)  # type: ignore[arg-type]
+    assert 0.0 < made.low[0] < 1.0
+    assert made.thresholds[0] == threshold(law, radius)  # type: ignore[arg-type]
+
+
+def test_thresholds_are_rounded_up() -> None:
+    assert threshold(noise.Gaussian(0.5), 0.5) > ndtr(1.0)
+    assert threshold(noise.Gaussian(0.5), 0.5) == pytest.approx(ndtr(1.0), abs=1e-13)
+    assert threshold(noise.Gaussian(0.5), 0.0) > 0.5
+    law = noise.Splitting(2.5)
+    assert law.radius(2.0 * threshold(law, 1.0) - 1.0, "l1") >= 1.0
+    assert threshold(law, 1.0) == pytest.approx(0.7, abs=0.001)
+
+
+def test_radius_beyond_what_can_be_certified_has_no_limit() -> None:
+    assert low(COUNTS, [0.25, 1e6])[1] == 0.0
+    assert low(COUNTS, 3.0, sigma=None, noise=noise.Splitting(2.5), dimension=784)[0] == 0.0
+
+
+def test_price_of_drawing_is_paid_from_delta() -> None:
+    law = noise.GridGaussian(0.5)
+    with pytest.raises(InvalidInput, match="dimension"):
+        low(COUNTS, sigma=None, noise=law)
+    assert low(COUNTS, sigma=None, noise=law, dimension=2**60)[0] == 0.0
+    assert low(COUNTS, sigma=None, noise=law, dimension=1)[0] > 0.0
+
+
+def test_sentence_and_plot() -> None:
+    made = population_accuracy(COUNTS, LABELS, [0.25, 0.5], sigma=0.5, delta=0.01)
+    text = str(made)
+    assert "With probability at least 0.99 over the 392 inputs and their draws (60 each)" in text
+    assert "share of the population that the inputs were drawn from" in text
+    assert f"{np.floor(made.low[0] * 1000) / 1000:.3f} within 0.25" in text
+    assert "share of these 400 inputs" in str(population_accuracy(COUNTS, LABELS, 0.5, sigma=0.5, fixed_list=True))
+    axes = made.plot("title").axes[0]
+    assert axes.get_title() == "title"
+    assert made.low[0] in axes.lines[0].get_ydata()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"radii": -1.0}, "radii"),
+        ({"radii": []}, "radii"),
+        ({"pilot": 1.0}, "pilot"),
+        ({"pilot": -0.1}, "pilot"),
+        ({"pilot": 0.9999}, "counts must leave 2 inputs"),
+        ({"seed": -1}, "seed"),
+        ({"delta": 0.0}, "alpha"),
+        ({"sigma": None}, "exactly one of sigma"),
+        ({"noise": noise.Splitting(2.5)}, "exactly one of sigma"),
+        ({"sigma": None, "noise": noise.DerandomizedSplitting(2.5)}, "noise must draw copies at random"),
+        ({"labels": np.full(400, 2)}, "labels"),
+        ({"labels": LABELS[:3]}, "labels"),
+        ({"counts": VOTES}, "counts must have shape"),
+        ({"counts": np.tile([1001, 0], (400, 1))}, "n, the draws of each input"),
+    ],
+)
+def test_what_is_wrong_is_named(change: dict[str, object], named: str) -> None:
+    asked: dict[str, object] = {"counts": COUNTS, "labels": LABELS, "radii": 0.25, "sigma": 0.5} | change
+    with pytest.raises(InvalidInput, match=named):
+        population_accuracy(**asked)  # type: ignore[arg-type]
