@@ -2,6 +2,7 @@
 
     python benchmarks/population.py LOG --sigma 0.25 --radius 0.5
     python benchmarks/population.py LOG --sigma 0.25 --radius 0.5 --pilots
+    python benchmarks/population.py --picture docs/images/population.png
 
 LOG is a table (tabs) of certificates from 100,000 draws of each input, with the columns ``predict``, ``radius`` and
 ``correct``: the usual log of this field. The probability of the true class follows from a radius; where the certificate
@@ -12,7 +13,7 @@ log with replacement, votes of n draws are simulated, and the limits at level 0.
 - ``votes``: the usual way, every input certified by Clopper-Pearson at level .001, the false ones paid;
 - ``known``: the limit that would be had if every probability were known.
 
-The last line is common practice: 500 inputs with 100,000 draws each.
+The last line is common practice: 500 inputs with 100,000 draws each. The picture shows a polynomial below its step.
 """
 
 import argparse
@@ -21,9 +22,11 @@ import time
 from pathlib import Path
 
 import numpy as np
+from matplotlib.figure import Figure
 from scipy.special import betaincinv, ndtr
 
 from buckler import population_accuracy
+from buckler.bounds.bernstein import below_step, binomial_law, fitted_law
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.types import BoolArray, FloatArray, IntArray
 
@@ -81,17 +84,41 @@ def simulated(
     return [float(np.mean(drawn > t)), *limits, by_votes(votes, n, t), mean_limit(drawn > t, DELTA), seconds]
 
 
+def draw(path: Path) -> None:
+    """Draw h for 40 and 320 draws, and their polynomials below the step at t = Phi(1)."""
+    t = float(ndtr(1.0))
+    p = np.linspace(0.5, 1.0, 2001)
+    figure = Figure(figsize=(8.0, 3.2), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for n, look in ((40, "C0o-"), (320, "C1.-")):
+        h = below_step(n, t, fitted_law(np.zeros(0, dtype=np.int64), n), 10_000, DELTA)
+        left.plot(np.arange(n + 1) / n, h, look, lw=0.7, ms=3, label=f"n = {n}")
+        right.plot(p, binomial_law(n, p) @ h, look[:2], label=f"n = {n}")
+    right.plot([0.5, t, t, 1.0], [0, 0, 1, 1], "k-", lw=0.8, label="1[p > t]")
+    left.set(xlim=(0.5, 1.01), xlabel="share of votes k/n", ylabel="h(k)", title="the value of a count")
+    right.set(xlabel="probability p of the true class", title="its mean, never above the step")
+    for axes in (left, right):
+        axes.legend(loc="upper left", frameon=False)
+    figure.savefig(path, dpi=130)
+
+
 def main() -> None:
     """Print one row for each number of draws."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("log", type=Path)
-    parser.add_argument("--sigma", type=float, required=True)
-    parser.add_argument("--radius", type=float, required=True)
+    parser.add_argument("log", type=Path, nargs="?")
+    parser.add_argument("--picture", type=Path, help="draw the polynomials instead, to this file")
+    parser.add_argument("--sigma", type=float, default=0.25)
+    parser.add_argument("--radius", type=float, default=0.5)
     parser.add_argument("--inputs", type=int, default=10_000)
     parser.add_argument("--draws", type=int, nargs="+", default=[40, 160, 320, 1000])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--pilots", action="store_true", help="compare shares of pilot inputs instead")
     options = parser.parse_args()
+    if options.picture is not None:
+        draw(options.picture)
+        return
+    if options.log is None:
+        parser.error("a log of certificates, or --picture, must be given")
     p = recorded_probabilities(options.log, options.sigma)
     exactly = (options.sigma, options.radius)
     if options.pilots:

@@ -46,7 +46,7 @@ MAY_SEE = {
     "smoothed": ROOT | {"certify", "plans", "many", "progress", "predicting", "refuting"},
 }
 MAY_SEE["compat"] = ROOT | {"sampling", "smoothed"}
-WHEN_CALLED = {"certificates": {"evaluate", "report", "runs"}}
+WHEN_CALLED = {"certificates": {"evaluate", "report", "runs"}, "evaluate": {"report"}}
 """What people hold asks rooms above it, inside of its methods alone: ``import buckler`` does not load them."""
 MAY_SEE["paper"] = MAY_SEE.keys() - {"cli"}
 MAY_SEE["cli"] = set(MAY_SEE)

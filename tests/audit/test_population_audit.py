@@ -53,7 +53,7 @@ def too_small_a_threshold(h: FloatArray) -> FloatArray:
 
 def clipped_after_lowering(h: FloatArray) -> FloatArray:
     """An h whose low values were raised, to shorten its range, after it had been lowered."""
-    return np.maximum(h, h.min() + 0.05)
+    return np.asarray(np.maximum(h, h.min() + 0.05))
 
 
 def test_mean_is_never_above_the_certified_accuracy() -> None:

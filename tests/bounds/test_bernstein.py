@@ -1,5 +1,7 @@
 """Polynomials below a step: proved by ball arithmetic, lowered by what they are over, and sharp enough to be of use."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from flint import arb
@@ -31,7 +33,7 @@ def cut_in_balls(coefficients: list[arb], t: arb) -> tuple[list[arb], list[arb]]
     while row:
         left.append(row[0])
         right.append(row[-1])
-        row = [(1 - t) * a + t * b for a, b in zip(row, row[1:], strict=False)]
+        row = [(1 - t) * a + t * b for a, b in pairwise(row)]
     return left, right[::-1]
 
 

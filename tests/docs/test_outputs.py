@@ -70,7 +70,9 @@ class Linear:
         return linear(batch)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/sampling.md", "docs/anytime.md", "docs/noise.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/sampling.md", "docs/anytime.md", "docs/noise.md", "docs/population.md"]
+)
 def test_programs_run(page: str, folder: Path) -> None:
     (folder / "mymodels.py").write_text("from tests.docs.test_outputs import Linear as make\n")
     np.savez(folder / "cifar10.npz", x_test=np.full((3, 3, 8, 8), 0.5, dtype=np.float32))

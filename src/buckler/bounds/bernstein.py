@@ -1,12 +1,11 @@
-"""Polynomials below a step or a rising curve: values h(k) of a count K whose mean, at every p, is never above it.
+"""Polynomials below a step: values h(k) of a count K whose mean, at every p, is never above it.
 
 ``B(p) = sum over k of h(k) C(n,k) p^k (1-p)^(n-k)`` is the mean of ``h(K)``, K binomial (n, p), and h are its Bernstein
-coefficients. Two callers: the accuracy of a population needs B below the step ``1[p > t]`` (T32), prediction sets need
-it below the chance ``s(p)`` that a class stays in the set after the worst move (T34).
+coefficients. The accuracy of a population needs B below the step ``1[p > t]`` (T32).
 
 - ``fitted_law(counts, n)``: the law of counts, guessed from pilot inputs: what h is made for.
-- ``below_step(n, t, law, inputs, alpha)``, ``below_curve(n, curve, law, inputs)``: a linear programme chooses h.
-- ``lowered_below_step(h, t)``, ``lowered_below_curve(h, curve)``: h less what its polynomial is proved to be over.
+- ``below_step(n, t, law, inputs, alpha)``: h chosen by a linear programme.
+- ``lowered_below_step(h, t)``: h less what its polynomial is proved to be over.
 
 The programme may return anything at all: only lowering makes h sound (T33, F12), and nothing may be raised afterwards.
 """
@@ -16,7 +15,6 @@ from math import ceil, floor, pi, sqrt
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array, hstack, vstack
 from scipy.special import gammaln, ndtri, xlog1py, xlogy
 
 from buckler.errors import InvalidInput
@@ -165,18 +163,12 @@ class _Programme:
             mean = float(self.law @ window)
             cost = price / (2.0 * sqrt(max(float(self.law @ window**2) - mean**2, 1e-4)))
             rows = self.examined[self.chosen]
-            of, values = np.repeat(np.arange(size), at.shape[1]), at.ravel()
-            each = np.arange(values.size)
-            entries = (
-                np.concatenate([2.0 * values, np.full(values.size, -1.0)]),
-                (np.tile(each, 2), np.append(of, of + size)),
-            )
-            tangents = coo_array(entries, shape=(values.size, 2 * size))
-            held = hstack([csr_array(rows), csr_array((len(rows), size))])
+            values, each = at.reshape(-1, 1), np.repeat(np.eye(size), at.shape[1], axis=0)
+            held = np.hstack([rows, np.zeros_like(rows)])
             found = linprog(
                 np.concatenate([-(1.0 + 2.0 * cost * mean) * self.law, cost * self.law]),
-                A_ub=vstack([held, tangents]).tocsr(),
-                b_ub=np.concatenate([self.limits[self.chosen], values**2]),
+                A_ub=np.vstack([held, np.hstack([2.0 * values * each, -each])]),
+                b_ub=np.concatenate([self.limits[self.chosen], values[:, 0] ** 2]),
                 bounds=[(-LARGEST, LARGEST)] * size + [(0.0, None)] * size,
                 method="highs",
             )
