@@ -85,7 +85,7 @@ def test_thresholds_are_rounded_up() -> None:
     assert threshold(noise.Gaussian(0.5), 0.5) == pytest.approx(ndtr(1.0), abs=1e-13)
     assert threshold(noise.Gaussian(0.5), 0.0) > 0.5
     law = noise.Splitting(2.5)
-    assert law.radius(2.0 * threshold(law, 1.0) - 1.0, "l1") >= 1.0
+    assert law.radius(2.0 * threshold(law, 1.0) - 1.0, "probability") >= 1.0
     assert threshold(law, 1.0) == pytest.approx(0.7, abs=0.001)
 
 

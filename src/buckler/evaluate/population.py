@@ -146,8 +146,7 @@ def threshold(noise: Law, radius: float) -> float:
     >>> round(threshold(law_of(0.5, None), 0.5), 6)
     0.841345
     """
-    kind = next(kind for kind, margin in noise.kinds.items() if margin == "probability")
-    return min(1.0, nextafter(0.5 * (1.0 + noise.margin(radius, kind)), inf))
+    return min(1.0, nextafter(0.5 * (1.0 + noise.margin(radius, "probability")), inf))
 
 
 def shuffled(count: int, seed: int) -> IntArray:
