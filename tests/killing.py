@@ -2,10 +2,10 @@
 
 A place is a call and a file's name (or a number):
 
-    open 000003.json      before the file is made, under its temporary name
-    fsync 000003.json     before it is flushed to the disk
-    rename 000003.json    before it gets its own name
-    named 000003.json     after that, before the folder is flushed
+    open 000012-000015.json      before the file is made, under its temporary name
+    fsync 000012-000015.json     before it is flushed to the disk
+    rename 000012-000015.json    before it gets its own name
+    named 000012-000015.json     after that, before the folder is flushed
     draw 5                in the fifth call of the model, which calls ``drawing``
     hold 25               after so many calls it waits for a file ``go``, for a fault from outside
     write 9000            in the middle of a write, when a file has so many bytes (the kernel's own limit, SIGXFSZ)

@@ -16,11 +16,9 @@ ROOMS = (
     "noise",
     "evaluate/curves.py",
     "runs/store",
-    "runs/admission.py",
     "runs/identity.py",
     "runs/executor.py",
     "sampling/streams.py",
-    "sampling/probe.py",
     "records.py",
 )
 

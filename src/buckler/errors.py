@@ -59,10 +59,6 @@ class DamagedEvidence(StoreError):  # noqa: N818
     """A file of a run is not the one that was written."""
 
 
-class NewerFormat(StoreError):  # noqa: N818
-    """A file of a run was made by a newer version, and is left alone."""
-
-
 def show(value: object, limit: int = 60) -> str:
     """Return a short one-line picture of a value for an error message."""
     text = " ".join(repr(value).split())

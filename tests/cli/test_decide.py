@@ -104,7 +104,7 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
         (["--alpha", "1"], "alpha must be in the open interval"),
         (["--workers", "2"], "workers are for the executor 'ray'"),
         (["--gpus-per-worker", "1"], "gpus_per_worker must be at least 0, and for the executor 'ray'"),
-        (["--any-environment"], "--any-environment is for --out or workers"),
+        (["--allow-other-model"], "--allow-other-model is for going on with the file of --out"),
         (["--spec", "nofile.toml"], "spec must be a readable TOML file"),
     ],
 )

@@ -201,8 +201,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--max-seconds": Row("--max-seconds 1e-9", "code"),
         "--max-samples": Row("--max-samples 1", "code"),
         "--repair": Row("--repair", "call:sample"),
-        "--any-environment": Row("--any-environment", "call:sample"),
-        "--another-model": Row("--another-model", "call:sample"),
+        "--allow-other-model": Row("--allow-other-model", "call:sample"),
         "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
         "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
         "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
@@ -260,11 +259,8 @@ TABLE: dict[str, dict[str, Row]] = {
         "--batch-size": Row("--batch-size 7", "call:decide"),
         "--out": Row("--out made.parquet", "files"),
         "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
-        "--another-model": Row(
-            "--another-model", "call:decide", given="--out made.parquet", refused=("--another-model",)
-        ),
-        "--any-environment": Row(
-            "--any-environment", "call:decide", given="--out made.parquet", refused=("--any-environment",)
+        "--allow-other-model": Row(
+            "--allow-other-model", "call:decide", given="--out made.parquet", refused=("--allow-other-model",)
         ),
         "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
         "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
@@ -360,7 +356,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--json": JSON,
         "--quiet": QUIET,
     },
-    "compact": {"--json": Row("--json")},
+    "compact": {"--json": Row("--json"), "--quiet": QUIET},
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
         "--law": Row("--law splitting", "code", refused=("--law ablation", "--law splitting")),

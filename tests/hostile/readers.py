@@ -8,6 +8,7 @@ import io
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache, partial
@@ -20,7 +21,6 @@ from buckler.certify.counts import certify_counts
 from buckler.errors import BucklerError
 from buckler.noise import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
-from buckler.runs.admission import Allowed
 from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
@@ -37,7 +37,7 @@ from buckler.sampling.datasets import from_arrays, open_dataset
 SPEC = RunSpec(
     model="m", data="d", sigma=0.5, num_classes=3, n=20, n0=5, scores="softmax", shard_inputs=2, checkpoints=(10, 20)
 )
-FIRST = folder.place_of(0, 2, SPEC, 4)
+FIRST = folder.Place(0, 2)
 
 
 @cache
@@ -75,8 +75,9 @@ def _read_all(root: Path) -> None:
 
 def _go_on(root: Path) -> None:
     for repair in (False, True):
-        with open_writer(
-            root, SPEC, Identity("c", "d"), inputs=4, repair=repair, allowed=Allowed(any_environment=True)
+        with (
+            warnings.catch_warnings(),
+            open_writer(root, SPEC, Identity("c", "d"), inputs=4, repair=repair, allow_other_model=True),
         ):
             pass
 
@@ -106,15 +107,15 @@ def manifest(data: bytes) -> None:
 def seal(data: bytes) -> None:
     for text in (data, _sealed_again(data)):
         for use in (_read_all, _go_on):
-            _only_ours(partial(_with, "shards/000000.json", text, use))
+            _only_ours(partial(_with, "shards/000000-000001.json", text, use))
 
 
 def votes(data: bytes) -> None:
-    _with("shards/000000.parquet", data, _read_all, reseal=True)
+    _with("shards/000000-000001.parquet", data, _read_all, reseal=True)
 
 
 def scores(data: bytes) -> None:
-    _with("shards/000000.scores.parquet", data, _read_all, reseal=True)
+    _with("shards/000000-000001.scores.parquet", data, _read_all, reseal=True)
 
 
 def _file(name: str, data: bytes, use: Callable[[Path], Any]) -> None:

@@ -21,7 +21,7 @@ from buckler.errors import BucklerError, DamagedEvidence, InvalidInput
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.datasets import open_dataset
-from tests.hostile.readers import READERS, SPEC, home, seeds
+from tests.hostile.readers import READERS, home, seeds
 
 ROUNDS = int(os.environ.get("BUCKLER_HOSTILE_ROUNDS", "60"))
 
@@ -138,7 +138,7 @@ def test_a_table_that_unfolds_is_refused(tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    sound = pq.read_table(home() / "run" / "shards" / "000000.parquet")
+    sound = pq.read_table(home() / "run" / "shards" / "000000-000001.parquet")
     many = pa.concat_tables([sound] * 5_000)
     stream = io.BytesIO()
     pq.write_table(many, stream, compression="zstd")
@@ -161,7 +161,9 @@ def test_pickles_are_refused(tmp_path: Path) -> None:
             open_dataset(tmp_path / name)
 
 
-@pytest.mark.parametrize("link", ["shards", "manifest.json", "shards/000000.json", "shards/000000.parquet"])
+@pytest.mark.parametrize(
+    "link", ["shards", "manifest.json", "shards/000000-000001.json", "shards/000000-000001.parquet"]
+)
 def test_links_do_not_lead_out(tmp_path: Path, link: str) -> None:
     root = tmp_path / "run"
     shutil.copytree(home() / "run", root)
@@ -174,10 +176,10 @@ def test_links_do_not_lead_out(tmp_path: Path, link: str) -> None:
 def test_names_are_made_of_numbers(tmp_path: Path) -> None:
     for number in (0, 7, 10**9):
         for part in ("seal", "counts", "scores"):
-            place = folder.place_of(number, number + 3, SPEC, 10**10)
+            place = folder.Place(number, number + 3)
             assert place.path(tmp_path, part).parent == tmp_path / "shards"
     (tmp_path / "shards").mkdir()
-    for name in ("..", "0", "000000-", "-1", "000000-0000x1", "\u0660\u0660\u0660\u0660\u0660\u0660"):
+    for name in ("..", "0", "000000", "000000-", "-1", "000000-0000x1", "\u0660\u0660\u0660\u0660\u0660\u0660"):
         (tmp_path / "shards" / f"{name}.json").touch()
     assert folder.sealed_names(tmp_path) == []
 
@@ -201,10 +203,10 @@ def test_a_sealed_file_with_another_number_of_scores_is_named(rows: int) -> None
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    whole = pq.read_table(home() / "run" / "shards" / "000000.scores.parquet")
+    whole = pq.read_table(home() / "run" / "shards" / "000000-000001.scores.parquet")
     assert len(whole) == 50
     changed = pa.concat_tables([whole, whole]).slice(0, rows)
     buffer = io.BytesIO()
     pq.write_table(changed, buffer)
-    with pytest.raises(DamagedEvidence, match=r"000000\.scores\.parquet"):
+    with pytest.raises(DamagedEvidence, match=r"000000-000001\.scores\.parquet"):
         READERS["scores"](buffer.getvalue())

@@ -149,7 +149,7 @@ def test_a_row_of_a_sweep_that_contradicts_itself_is_named(tmp_path: Path) -> No
 
 
 def test_keys_given_twice(tmp_path: Path) -> None:
-    for name in (folder.MANIFEST, "shards/000000.json"):
+    for name in (folder.MANIFEST, "shards/000000-000001.json"):
         root = tmp_path / Path(name).stem
         shutil.copytree(home() / "run", root)
         text = (root / name).read_text()
@@ -192,7 +192,7 @@ def test_a_manifest_of_a_billion_classes(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 def test_special_files_within_a_run(tmp_path: Path) -> None:
-    for name in ("shards/000000.json", "shards/000000.parquet"):
+    for name in ("shards/000000-000001.json", "shards/000000-000001.parquet"):
         root = tmp_path / name.replace("/", "-")
         shutil.copytree(home() / "run", root)
         (root / name).unlink()

@@ -14,11 +14,9 @@ MUTATED = (
     "src/buckler/evaluate/curves.py",
     "src/buckler/evaluate/pairs.py",
     "src/buckler/runs/store",
-    "src/buckler/runs/admission.py",
     "src/buckler/runs/identity.py",
     "src/buckler/runs/executor.py",
     "src/buckler/sampling/streams.py",
-    "src/buckler/sampling/probe.py",
 )
 """What certificates and their evidence rest on."""
 

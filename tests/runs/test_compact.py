@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from buckler.cli.app import run as command
-from buckler.errors import DamagedEvidence, StoreError
+from buckler.errors import BucklerWarning, DamagedEvidence, StoreError
 from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.folder import parts_of, sealed_names
+from buckler.runs.store.folder import sealed_names
 from buckler.runs.store.sealed import read_sealed, write_sealed
 from tests.runs.victim import run, spec
 
 KILLER = Path(__file__).with_name("compact_killed.py")
 SMALL = spec(limit=12)
+NAMES = ["000000-000003", "000004-000007", "000008-000011"]
 
 
 def contents(home: Path) -> dict[str, bytes]:
@@ -43,7 +44,7 @@ def test_shards_behind_a_link_are_left_alone(copy: Path, tmp_path: Path) -> None
     (copy / "shards").rename(tmp_path / "elsewhere")
     (copy / "shards").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
     before = contents(tmp_path / "elsewhere")
-    with pytest.raises(StoreError, match=r"shards' must be a folder of its own, not a link"):
+    with pytest.raises(StoreError, match=r"shards' must be a folder, not a link"):
         compact(copy)
     assert contents(tmp_path / "elsewhere") == before
     with pytest.raises(StoreError, match=r"elsewhere' is not a run: it has no manifest\.json"):
@@ -78,10 +79,10 @@ def test_the_digest_is_of_what_was_drawn(undisturbed: Path, tmp_path: Path) -> N
 
 
 def test_an_unfinished_run_is_merged_where_it_can_be_and_finished_later(undisturbed: Path, copy: Path) -> None:
-    for path in (copy / "shards").glob("000001.*"):
+    for path in (copy / "shards").glob("000004-*"):
         path.unlink()
     assert compact(copy) == compact(copy)
-    assert sealed_names(copy) == ["000000", "000002"]
+    assert sealed_names(copy) == ["000000-000003", "000008-000011"]
     assert run(str(copy), spec=SMALL, max_samples=4 * 450).complete
     assert compact(copy).after == 1
     assert open_evidence(copy).digest() == open_evidence(undisturbed).digest()
@@ -99,32 +100,35 @@ def test_begun_merged_and_gone_on_with(undisturbed: Path, tmp_path: Path) -> Non
 
 def test_merged_shards_have_a_bounded_size(undisturbed: Path, copy: Path) -> None:
     votes = 8 * 10 * 7 * 8  # of eight inputs, ten classes and seven rows each, at eight bytes
-    scores = sum((copy / "shards" / f"00000{k}.scores.parquet").stat().st_size for k in (0, 1))
+    scores = sum((copy / "shards" / f"{k}.scores.parquet").stat().st_size for k in NAMES[:2])
     assert compact(copy, largest=votes + scores - 1).after == 3
     assert compact(copy, largest=votes + scores).after == 2
-    assert sealed_names(copy) == ["000000-000007", "000002"]
+    assert sealed_names(copy) == ["000000-000007", "000008-000011"]
     assert open_evidence(copy).digest() == open_evidence(undisturbed).digest()
 
 
 def test_what_the_seals_said_of_each_part_is_kept(copy: Path) -> None:
-    for number, where in enumerate(("here", "here", "there")):
-        path = copy / "shards" / f"00000{number}.json"
-        write_sealed(path, {**read_sealed(path), "environment": {"machine": where}})
+    for name, where in zip(NAMES, ("here", "here", "there"), strict=True):
+        path = copy / "shards" / f"{name}.json"
+        seal = read_sealed(path)
+        seal["parts"][0] |= {"replayed": 3, "differed": 1}
+        seal["parts"][0]["drawn_by"]["environment"] = {"machine": where}
+        write_sealed(path, seal)
     compact(copy)
-    (place,) = open_evidence(copy).shards
-    parts = parts_of(copy, place, ())
-    assert [(part["first"], part["count"], part["environment"]["machine"]) for part in parts] == [
-        (0, 8, "here"),
-        (8, 4, "there"),
+    evidence = open_evidence(copy)
+    assert [(part["first"], part["count"], part["drawn_by"]["environment"]) for part in evidence.parts] == [
+        (0, 8, {"machine": "here"}),
+        (8, 4, {"machine": "there"}),
     ]
-    assert all({"version", "rows"} <= part.keys() for part in parts)
+    assert all(part["rows"] == SMALL.batch_size for part in evidence.parts)
+    assert evidence.replayed == (9, 3)
 
 
 def test_damage_is_refused_and_nothing_is_touched(copy: Path, tmp_path: Path) -> None:
-    path = copy / "shards" / "000001.scores.parquet"
+    path = copy / "shards" / "000004-000007.scores.parquet"
     path.write_bytes(path.read_bytes()[:-1])
     before = contents(copy)
-    with pytest.raises(DamagedEvidence, match=r"000001\.scores\.parquet"):
+    with pytest.raises(DamagedEvidence, match=r"000004-000007\.scores\.parquet"):
         compact(copy)
     assert contents(copy) == before
     with pytest.raises(StoreError, match="not a run"):
@@ -138,22 +142,24 @@ def test_a_damaged_merged_shard_gives_way_to_its_parts(undisturbed: Path, copy: 
     (copy / "shards" / "000000-000011.parquet").write_bytes(b"")
     with pytest.raises(DamagedEvidence, match="000000-000011"):
         run(str(copy), spec=SMALL)
-    assert run(str(copy), spec=SMALL, repair=True).samples == 0
-    assert sealed_names(copy) == ["000000", "000001", "000002"]
+    with pytest.warns(BucklerWarning, match="set aside"):
+        assert run(str(copy), spec=SMALL, repair=True).samples == 0
+    assert sealed_names(copy) == ["000000-000003", "000004-000007", "000008-000011"]
     assert open_evidence(copy).digest() == open_evidence(undisturbed).digest()
 
 
 def test_shards_that_overlap_are_damage(copy: Path) -> None:
     place = copy / "shards"
-    seal = read_sealed(place / "000001.json")
+    seal = read_sealed(place / "000004-000007.json")
     for ending in (".parquet", ".scores.parquet"):
-        shutil.copy(place / f"000001{ending}", place / f"000002-000005{ending}")
-    write_sealed(place / "000002-000005.json", {**seal, "first": 2, "count": 4})
+        shutil.copy(place / f"000004-000007{ending}", place / f"000002-000005{ending}")
+    write_sealed(place / "000002-000005.json", {**seal, "first": 2})
     with pytest.raises(DamagedEvidence, match="overlaps another shard"):
         open_evidence(copy)
     with pytest.raises(DamagedEvidence, match="overlaps another shard"):
         run(str(copy), spec=SMALL)
-    assert run(str(copy), spec=SMALL, repair=True).complete
+    with pytest.warns(BucklerWarning, match="set aside"):
+        assert run(str(copy), spec=SMALL, repair=True).complete
     assert open_evidence(copy).complete
 
 
@@ -167,7 +173,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(undisturbed: P
     steps: list[str] = json.loads(told)
     merged = "000000-000011"
     renames = [f"replace .tmp-{merged}{ending}" for ending in (".parquet", ".scores.parquet", ".json")]
-    removals = [f"unlink 00000{k}{end}" for k in range(3) for end in (".json", ".parquet", ".scores.parquet")]
+    removals = [f"unlink {k}{end}" for k in NAMES for end in (".json", ".parquet", ".scores.parquet")]
     assert [step for step in steps if step in {*renames, *removals}] == renames + removals
     assert sum(step.startswith("fsync") for step in steps) >= len(renames) + 3
     expected = open_evidence(undisturbed)
@@ -183,7 +189,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(undisturbed: P
         else:
             assert run(str(home), spec=SMALL).samples == 0
         left = {p.name.split(".")[0] for p in (home / "shards").iterdir()}
-        assert left in ({merged}, {"000000", "000001", "000002"}), step
+        assert left in ({merged}, set(NAMES)), step
         assert open_evidence(home).digest() == expected.digest(), step
 
 
@@ -192,6 +198,8 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == {"before": 3, "after": 1}
     assert command(["compact", str(copy)]) == 0
     assert "1 shards before, 1 now" in capsys.readouterr().out
+    assert command(["compact", str(copy), "--quiet"]) == 0
+    assert capsys.readouterr().out == ""
     assert command(["compact", str(copy / "shards")]) == 2
     assert "is not a run" in capsys.readouterr().err
 

@@ -321,13 +321,13 @@ def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict
 def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "decided.parquet"
     with monkeypatch.context() as patch:
-        patch.setattr("buckler.runs.executor.environment", lambda _: {"numpy": "0.9"})
+        patch.setattr("buckler.runs.identity.environment", lambda _: {"numpy": "0.9"})
         found = call(out)
     pq.write_table(pq.read_table(out).slice(0, 20), out)
-    with pytest.raises(StoreError, match=r"another environment: numpy: '0\.9' in the folder"):
+    with pytest.raises(StoreError, match=r"another model: numpy: '0\.9' then"):
         call(out)
     classifier = as_classifier(linear, num_classes=4)
-    assert decide(spec(), TARGET, classifier, data(), out, any_environment=True) == found
+    assert decide(spec(), TARGET, classifier, data(), out, allow_other_model=True) == found
     origin = read_origin(out)
     assert origin is not None
     assert [entry["environment"]["numpy"] for entry in origin["drawn_by"]] == ["0.9", np.__version__]

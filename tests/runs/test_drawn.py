@@ -1,7 +1,7 @@
-"""A run knows its data and says who drew it: environments in every seal, contents compared, manifests lost."""
+"""Data are compared when a run goes on, and every seal and reader says which models drew it."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,27 @@ import pytest
 from PIL import Image
 
 from buckler.cli.app import run
-from buckler.errors import BucklerError, StoreError
-from buckler.runs.certify import certify_evidence
-from buckler.runs.provenance import who_drew
+from buckler.errors import BucklerError, BucklerWarning, StoreError
 from buckler.runs.sample import sample
 from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
-from buckler.runs.store.sealed import read_sealed, write_sealed
+from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
 from tests.runs.test_identity import SPEC, WEIGHTS, X, drawn_by, go_on, linear
 
-ENVIRONMENT = "buckler.runs.executor.environment"
+ABOUT = "Each certificate is about the model that drew its input."
+MIXED = (
+    "Drawn by 2 models or environments (4, 2 inputs), as the user allowed: "
+    f"numpy 1.0 (4 inputs), 2.0 (2 inputs). {ABOUT}"
+)
+BOTH = (
+    "Drawn by 3 models or environments (4, 2, 2 inputs), as the user allowed: other logits for the same inputs; "
+    f"numpy 1.0 (6 inputs), 2.0 (2 inputs). {ABOUT}"
+)
+ENVIRONMENT = "buckler.runs.identity.environment"
 
 
 @contextmanager
@@ -34,8 +41,10 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, numpy: str) -> Iterator[None]:
         yield
 
 
-def seal(home: Path, shard: int) -> dict[str, Any]:
-    return read_sealed(home / "run" / "shards" / f"{shard:06d}.json")
+def environments(home: Path) -> list[str]:
+    """Return the version of NumPy that each shard's seal tells."""
+    seals = [read_sealed(path) for path in sorted((home / "run" / "shards").glob("*.json"))]
+    return [part["drawn_by"]["environment"]["numpy"] for seal in seals for part in seal["parts"]]
 
 
 @pytest.fixture
@@ -44,25 +53,25 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with elsewhere(monkeypatch, "1.0"):
         go_on(linear, tmp_path, shards=2)
     with elsewhere(monkeypatch, "2.0"):
-        with pytest.raises(StoreError, match=r"another environment: numpy: '1\.0' in the folder, '2\.0' asked for"):
+        with pytest.raises(StoreError, match=r"another model: numpy: '1\.0' then, '2\.0' now; use another folder"):
             go_on(linear, tmp_path)
-        assert go_on(linear, tmp_path, any_environment=True).difference == 0.0
+        assert go_on(linear, tmp_path, allow_other_model=True).samples == 100
     return tmp_path
 
 
 def test_every_seal_names_its_environment(mixed: Path) -> None:
-    assert [seal(mixed, i)["environment"]["numpy"] for i in range(3)] == ["1.0", "1.0", "2.0"]
+    assert environments(mixed) == ["1.0", "1.0", "2.0"]
     first, second = drawn_by(mixed)
     assert [first["environment"]["numpy"], second["environment"]["numpy"]] == ["1.0", "2.0"]
-    assert second["because"] == "any_environment"
-    drawn = who_drew(open_evidence(mixed / "run"))
-    assert drawn.sentence() == "It was drawn in 2 environments: numpy 1.0 (4 inputs), 2.0 (2 inputs)."
+    assert (first.get("allowed_other_model"), second["allowed_other_model"]) == (None, True)
+    drawn = open_evidence(mixed / "run").drawers()
+    assert drawn.sentence() == MIXED
     assert drawn.facts() == {"device": "cpu", "numpy": "1.0 (4 inputs), 2.0 (2 inputs)"}
 
 
 def test_the_real_environment_is_told(tmp_path: Path) -> None:
     go_on(linear, tmp_path)
-    told = seal(tmp_path, 0)["environment"]
+    told = drawn_by(tmp_path)[0]["environment"]
     assert told["numpy"] == np.__version__
     assert {"buckler", "machine", "instructions", "device", "torch", "onnxruntime", "scikit-learn"} <= told.keys()
     assert all(isinstance(value, str) and value for value in told.values())
@@ -73,14 +82,15 @@ def test_a_lost_manifest_does_not_relabel_shards(mixed: Path, how: str, monkeypa
     manifest = mixed / "run" / MANIFEST
     shards = {p: p.read_bytes() for p in (mixed / "run" / "shards").iterdir()}
     manifest.unlink() if how == "deleted" else manifest.write_text("{")
-    with elsewhere(monkeypatch, "3.0"), pytest.raises(StoreError, match="another environment"):
+    with elsewhere(monkeypatch, "3.0"), pytest.raises(StoreError, match="another model: numpy"):
         go_on(linear, mixed, repair=True)
-    with elsewhere(monkeypatch, "1.0"), pytest.raises(StoreError, match="none can be compared"):
+    with elsewhere(monkeypatch, "1.0"), pytest.raises(StoreError, match="another model: its logits"):
         go_on(lambda b: -linear(b), mixed, repair=True)
-    with elsewhere(monkeypatch, "2.0"):
+    told = nullcontext() if how == "deleted" else pytest.warns(BucklerWarning, match=r"damaged/manifest\.json\.1")
+    with elsewhere(monkeypatch, "2.0"), told:
         assert go_on(linear, mixed, repair=True).samples == 100
     assert all(path.read_bytes() == was for path, was in shards.items())
-    assert [seal(mixed, i)["environment"]["numpy"] for i in range(4)] == ["1.0", "1.0", "2.0", "2.0"]
+    assert environments(mixed) == ["1.0", "1.0", "2.0", "2.0"]
     assert [entry["environment"]["numpy"] for entry in drawn_by(mixed)] == ["1.0", "2.0"]
     with elsewhere(monkeypatch, "1.0"):
         assert go_on(linear, mixed).samples == 100
@@ -90,53 +100,24 @@ def test_certify_and_report_say_so(
     mixed: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with elsewhere(monkeypatch, "1.0"):
-        go_on(lambda b: -linear(b), mixed, another_model=True)
+        go_on(lambda b: -linear(b), mixed, allow_other_model=True)
     monkeypatch.chdir(mixed)
     assert run(["certify", "run", "--out", "c.parquet"]) == 0
     said = capsys.readouterr().err
-    assert "drawn in 2 environments: numpy 1.0 (6 inputs), 2.0 (2 inputs)" in said
-    assert "drawn by 2 different classifiers (6, 2 inputs): each certificate is about the one" in said
+    assert BOTH in said
     for what in ("run", "c.parquet"):
         assert run(["report", what, "-o", "page.html", "--method", "exact"]) == 0
         page = (mixed / "page.html").read_text(encoding="utf-8")
-        assert "It was drawn in 2 environments: numpy 1.0 (6 inputs), 2.0 (2 inputs)." in page
-        assert "2 different classifiers" in page
+        assert BOTH in page
     capsys.readouterr()
     assert run(["certify", "run", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def old_version(home: Path) -> None:
-    """Take away what an earlier version did not write."""
-    manifest = read_sealed(home / "run" / MANIFEST)
-    del manifest["drawn_by"]
-    manifest["owner"] = {**manifest["owner"], "classifier": "callable:0123", "data": "array:4567"}
-    write_sealed(home / "run" / MANIFEST, manifest)
-    for path in (home / "run" / "shards").glob("*.json"):
-        values = {k: v for k, v in read_sealed(path).items() if k not in {"environment", "classifier"}}
-        write_sealed(path, {**values, "owner": manifest["owner"]})
-
-
-def test_runs_of_an_earlier_version(tmp_path: Path) -> None:
-    go_on(linear, tmp_path, shards=2)
-    before = certify_evidence(open_evidence(tmp_path / "run"))[0]
-    old_version(tmp_path)
-    evidence = open_evidence(tmp_path / "run")
-    assert certify_evidence(evidence)[0] == before
-    assert who_drew(evidence).sentence() == ""
-    assert who_drew(evidence).facts()["numpy"] == np.__version__
-    with pytest.raises(StoreError, match="earlier version"):
-        go_on(linear, tmp_path)
-    assert go_on(linear, tmp_path, another_model=True).samples == 100
-    assert certify_evidence(open_evidence(tmp_path / "run"))[0][: len(before)] == before
-    with pytest.raises(StoreError, match="other values"):
-        sample(SPEC, as_classifier(linear, num_classes=3), from_arrays(X * 0.5), tmp_path / "run", another_model=True)
-
-
 def test_inputs_that_were_drawn_are_compared(tmp_path: Path) -> None:
     model = as_classifier(linear, num_classes=3)
     go_on(linear, tmp_path)
-    for changed, text in ((0, "another data set: input '0'"), (1, "'1' has other values"), (11, "input '11'")):
+    for changed, text in ((0, "other data"), (1, "'1' has other values"), (11, "other data")):
         x = X.copy()
         x[changed] = 0.5
         with pytest.raises(BucklerError, match=text):
@@ -144,7 +125,7 @@ def test_inputs_that_were_drawn_are_compared(tmp_path: Path) -> None:
     x = X.copy()
     x[4] = 0.5  # neither drawn nor asked about: nothing is known of it, and nothing was made of it
     assert sample(SPEC, model, from_arrays(x), tmp_path / "run", max_samples=100).samples == 100
-    with pytest.raises(StoreError, match="ids or labels"):
+    with pytest.raises(StoreError, match="ids, labels or values"):
         sample(SPEC, model, from_arrays(X, np.zeros(12, dtype=np.int64)), tmp_path / "run")
 
 
@@ -175,7 +156,7 @@ def test_a_folder_whose_files_were_replaced(tmp_path: Path, shards: int) -> None
     assert len(open_evidence(tmp_path / "run").shards) == shards
     pictures(tmp_path, 1)
     assert {path.stat().st_size for path in place.rglob("*.bmp")} == sizes
-    with pytest.raises(StoreError, match=r"another data set: input 'class0/00\.bmp' has other values"):
+    with pytest.raises(StoreError, match="begun with other data"):
         draw(open_dataset(place))
     pictures(tmp_path, 0)
     draw(open_dataset(place))
@@ -206,7 +187,7 @@ def test_names_of_model_and_data_do_not_matter(here: Path, capsys: pytest.Captur
     moved = ["--model", "other_of_test_drawn:make", "--data", str(here / "images")]
     capsys.readouterr()
     assert run([*start, "--model", "third_of_test_drawn:make", "--data", "images"]) == 2
-    assert "another classifier" in capsys.readouterr().err
+    assert "another model: its logits" in capsys.readouterr().err
     assert run([*start, *moved]) == 0
     again = ["--model", "model_of_test_drawn:make", "--data", "images"]
     assert run(["sample", "whole", *start[2:], *again]) == 0
@@ -228,22 +209,34 @@ def test_decided_files_know_their_model_and_data(
     assert decide(model="other", data=str(here / "images")) == 0
     capsys.readouterr()
     assert decide(model="third") == 2
-    assert "another classifier: its logits differ by up to" in capsys.readouterr().err
+    assert "another model: its logits" in capsys.readouterr().err
     with elsewhere(monkeypatch, "0.1"):
         assert decide() == 2
-        assert "another environment" in capsys.readouterr().err
-        assert decide("--any-environment") == 0
+        assert "another model: " in capsys.readouterr().err
+        assert decide("--allow-other-model") == 0
     black = Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8))
     black.save(here / "images" / "class0" / "02.bmp")
     for command in ([], ["report", "t.parquet", "-o", "page.html", "--data", "images"]):
         assert (run(command) if command else decide()) == 2
-        assert "not what was certified in 't.parquet': 'class0/02.bmp' has other values" in capsys.readouterr().err
+        assert "not that of 't.parquet': 'class0/02.bmp' has other values" in capsys.readouterr().err
     pictures(here, 0)
     assert run(["report", "t.parquet", "-o", "page.html", "--data", "images"]) == 0
-    assert (
-        run(["decide", "--target-radius", "1", *COMMON, "--another-model", "--model", "m:m", "--data", "images"]) == 2
-    )
-    assert "--another-model is for going on with --out" in capsys.readouterr().err
+    other = ["--allow-other-model", "--model", "m:m", "--data", "images"]
+    assert run(["decide", "--target-radius", "1", *COMMON, *other]) == 2
+    assert "--allow-other-model is for going on with the file of --out" in capsys.readouterr().err
+
+
+def test_a_decided_input_is_drawn_again(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a blind probe, another model is refused by its votes alone."""
+    (here / "moved_of_test_drawn.py").write_text(MODEL.replace("* SCALE", "+ np.array([0.5, 0.0, 0.0])"))
+    monkeypatch.setattr("buckler.runs.identity.Probe.answers", lambda *_, **__: "answers:the same")
+    assert decide() == 0
+    assert decide() == 0
+    capsys.readouterr()
+    assert decide(model="moved") == 2
+    assert "drawn again, has other votes" in capsys.readouterr().err
 
 
 def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,22 +244,21 @@ def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.M
         assert decide() == 0
     pq.write_table(pq.read_table(here / "t.parquet").slice(0, 5), here / "t.parquet")
     with elsewhere(monkeypatch, "2.0"):
-        assert decide("--any-environment") == 0
+        assert decide("--allow-other-model") == 0
     pq.write_table(pq.read_table(here / "t.parquet").slice(0, 10), here / "t.parquet")
     with elsewhere(monkeypatch, "2.0"):
-        assert decide("--another-model", model="third") == 0
+        assert decide("--allow-other-model", model="third") == 0
     assert run(["report", "t.parquet", "-o", "page.html"]) == 0
     page = (here / "page.html").read_text(encoding="utf-8")
-    assert "It was drawn in 2 environments: numpy 1.0 (5 inputs), 2.0 (7 inputs)." in page
-    assert "It was drawn by 2 different classifiers (10, 2 inputs)" in page
+    assert "Drawn by 3 models or environments (5, 5, 2 inputs), as the user allowed: other logits" in page
+    assert "numpy 1.0 (5 inputs), 2.0 (7 inputs)" in page
 
 
 def test_merged_shards_keep_who_drew_them(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compact(mixed / "run").after == 1
-    told = "It was drawn in 2 environments: numpy 1.0 (4 inputs), 2.0 (2 inputs)."
-    assert who_drew(open_evidence(mixed / "run")).sentence() == told
+    assert open_evidence(mixed / "run").drawers().sentence() == MIXED
     (mixed / "run" / MANIFEST).unlink()
     with elsewhere(monkeypatch, "1.0"):
         assert go_on(linear, mixed).samples == 100
     assert [entry["environment"]["numpy"] for entry in drawn_by(mixed)] == ["1.0", "2.0"]
-    assert who_drew(open_evidence(mixed / "run")).facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"
+    assert open_evidence(mixed / "run").drawers().facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from buckler.errors import BucklerError, ClassifierError, DamagedEvidence, InvalidInput, StoreError
+from buckler.errors import BucklerError, BucklerWarning, ClassifierError, DamagedEvidence, InvalidInput, StoreError
 from buckler.runs.sample import choose_columns, sample
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
@@ -121,15 +121,14 @@ PLACES = [
     "open .lock",
     "open manifest.json", "fsync manifest.json", "rename manifest.json", "named manifest.json",
     "draw 1", "draw 5", "write 9000",
-    "fsync 000001.parquet", "rename 000001.parquet", "named 000001.parquet",
-    "fsync 000002.scores.parquet", "rename 000002.scores.parquet", "named 000002.scores.parquet",
-    "open 000003.json", "fsync 000003.json", "rename 000003.json", "named 000003.json",
-    "draw 9", "rename 000009.json", "named 000009.json",
+    "fsync 000004-000007.parquet", "rename 000004-000007.parquet", "named 000004-000007.parquet",
+    "fsync 000008-000011.scores.parquet", "rename 000008-000011.scores.parquet", "named 000008-000011.scores.parquet",
+    "open 000012-000015.json", "fsync 000012-000015.json", "rename 000012-000015.json", "named 000012-000015.json",
+    "draw 9", "rename 000036-000039.json", "named 000036-000039.json",
 ]  # fmt: skip
 """Where a run is killed, one after another in the same folder: each place lies beyond what was sealed before it."""
 
 
-@pytest.mark.faults
 def test_killed_in_every_place_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     home = tmp_path / "killed"
     command = [sys.executable, "-c", "import sys; from tests.runs.victim import serve; serve(sys.argv[1])", str(home)]
@@ -163,19 +162,19 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
     with pytest.raises(StoreError, match=r"sigma: 0\.25 in the folder, 0\.5 asked for"):
         run(str(copy), spec=spec(sigma=0.5))
     data = open_dataset("digits").select(limit=40)
-    with pytest.raises(StoreError, match="another classifier"):
+    with pytest.raises(StoreError, match="another model"):
         sample(spec(), as_classifier(lambda b: linear(b) * 2, num_classes=10), data, copy)
     other = replace(data, ids=tuple(reversed(data.ids)))
-    with pytest.raises(StoreError, match="another data"):
+    with pytest.raises(StoreError, match="other data"):
         sample(spec(), as_classifier(linear, num_classes=10), other, copy)
     assert contents(copy) == before
 
 
 def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("buckler.runs.executor.environment", lambda _: {"numpy": "0.0"})
-    with pytest.raises(StoreError, match=r"another environment: .*0\.0"):
+    monkeypatch.setattr("buckler.runs.identity.environment", lambda _: {"numpy": "0.0"})
+    with pytest.raises(StoreError, match=r"another model: .*0\.0"):
         run(str(copy))
-    assert run(str(copy), any_environment=True).complete
+    assert run(str(copy), allow_other_model=True).complete
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
@@ -204,14 +203,41 @@ def test_damage_to_any_file_is_found_named_and_repaired(undisturbed: Path, copy:
                 run(str(copy))
             with pytest.raises(DamagedEvidence):
                 open_evidence(copy).counts()
-            summary = run(str(copy), repair=True)
+            with pytest.warns(BucklerWarning, match="set aside in .*" + Path(name).name):
+                summary = run(str(copy), repair=True)
             assert summary.samples == (0 if name == "manifest.json" else 4 * 450)
+            kept = [path.read_bytes() for path in (copy / "damaged").iterdir()]
+            assert broken in kept
+            shutil.rmtree(copy / "damaged")
             assert contents(copy) == expected
-    (copy / "shards" / "000003.parquet").unlink()
-    with pytest.raises(DamagedEvidence, match="000003"):
+    (copy / "shards" / "000012-000015.parquet").unlink()
+    with pytest.raises(DamagedEvidence, match="000012-000015"):
         run(str(copy))
-    run(str(copy), repair=True)
+    with pytest.warns(BucklerWarning, match="set aside"):
+        run(str(copy), repair=True)
+    shutil.rmtree(copy / "damaged")
     assert contents(copy) == expected
+
+
+def test_a_file_that_cannot_be_read_is_not_damaged(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An I/O error is named, and repair touches nothing: the file may be whole."""
+    before = contents(copy)
+
+    def failing(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("hashlib.file_digest", failing)
+        for attempt in (
+            lambda: open_evidence(copy).counts(),
+            lambda: run(str(copy)),
+            lambda: run(str(copy), repair=True),
+        ):
+            with pytest.raises(StoreError, match=r"cannot read .*000000-000003\.parquet.*Input/output error") as caught:
+                attempt()
+            assert not isinstance(caught.value, DamagedEvidence)
+    assert contents(copy) == before
+    assert run(str(copy), repair=True).samples == 0
 
 
 JSON = st.recursive(
@@ -225,7 +251,7 @@ JSON = st.recursive(
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_forged_manifests_and_seals_give_our_errors(copy: Path, undisturbed: Path, data: st.DataObject) -> None:
     """Files changed by someone who knows how to seal them: still only our errors come out."""
-    name = data.draw(st.sampled_from(["manifest.json", "shards/000000.json"]))
+    name = data.draw(st.sampled_from(["manifest.json", "shards/000000-000003.json"]))
     values = read_sealed(undisturbed / name)
     key = data.draw(st.sampled_from(sorted(values)))
     inside = values[key] if isinstance(values[key], dict) and data.draw(st.booleans()) else values
@@ -243,8 +269,8 @@ def test_forged_manifests_and_seals_give_our_errors(copy: Path, undisturbed: Pat
 
 
 def test_votes_that_do_not_add_up_are_refused(copy: Path) -> None:
-    path = copy / "shards" / "000000.parquet"
-    seal_path = copy / "shards" / "000000.json"
+    path = copy / "shards" / "000000-000003.parquet"
+    seal_path = copy / "shards" / "000000-000003.json"
     shard = next(open_evidence(copy).read_shards())
     more = shard.counts.copy()
     more[0, -1, 0] += 1
@@ -265,10 +291,10 @@ def test_repair_never_removes_another_run(copy: Path) -> None:
 
 
 def test_links_do_not_lead_out_of_the_folder(copy: Path, tmp_path: Path) -> None:
-    shard = copy / "shards" / "000001.parquet"
+    shard = copy / "shards" / "000004-000007.parquet"
     shard.rename(tmp_path / "outside.parquet")
     shard.symlink_to(tmp_path / "outside.parquet")
-    with pytest.raises(DamagedEvidence, match="000001"):
+    with pytest.raises(DamagedEvidence, match="000004-000007"):
         open_evidence(copy).counts()
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -1,10 +1,11 @@
-"""A run knows its model: whatever changes an answer is refused, and whatever does not is let through."""
+"""A run goes on with its own model alone: changed answers, weights or votes are refused."""
 
 import importlib
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,19 +14,25 @@ import onnx
 import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
+from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from buckler.errors import StoreError
+from buckler.errors import BucklerWarning, StoreError
+from buckler.runs import identity
 from buckler.runs.executor import Executor
-from buckler.runs.identity import Expected, identify
+from buckler.runs.identity import NOT_REPEATABLE, Expected, identify
 from buckler.runs.sample import Summary, sample
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import RunSpec, ScoreKind
+from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
 from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.models import resolve_model
-from buckler.sampling.probe import answers_from
 from buckler.sampling.weights import weight_files
 from buckler.types import AnyArray
 
@@ -117,7 +124,7 @@ def test_weights_wherever_they_are(where: str, tmp_path: Path, load: Callable[..
     source = HEAD + SOURCES[where]
     go_on(load("first_name", source), tmp_path)
     before = {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()}
-    with pytest.raises(StoreError, match=r"another classifier: its logits differ by up to [\d.]+ .* at input '\d+'"):
+    with pytest.raises(StoreError, match="another model: its logits for the same noisy inputs differ"):
         go_on(load("second_name", source, w=1.5), tmp_path)
     assert {p: p.read_bytes() for p in (tmp_path / "run").rglob("*") if p.is_file()} == before
     # The same from a module of another name, with a comment more.
@@ -164,7 +171,7 @@ def test_torch_modules(what: str, tmp_path: Path) -> None:
     go_on(Net(), tmp_path)
     changed = Net()
     CHANGES[what](changed)
-    with pytest.raises(StoreError, match="another classifier"):
+    with pytest.raises(StoreError, match="another model"):
         go_on(changed, tmp_path)
     same = Net()
     assert same.norm.num_batches_tracked is not None
@@ -225,7 +232,7 @@ def test_an_onnx_file_and_its_external_data(tmp_path: Path) -> None:
     whole = bytes(raw)
     raw[-1] ^= 0x01  # two powers of two in the exponent of the last weight
     (tmp_path / "net.data").write_bytes(raw)
-    with pytest.raises(StoreError, match=r"'net\.data' is not the file that began it"):
+    with pytest.raises(StoreError, match=r"its weights differ \(net\.data\)"):
         go_on(path, tmp_path)
     (tmp_path / "net.data").write_bytes(whole)
     # Elsewhere, and without a path that says so, it is the same model.
@@ -235,11 +242,12 @@ def test_an_onnx_file_and_its_external_data(tmp_path: Path) -> None:
     assert go_on(tmp_path / "moved" / "net.onnx", tmp_path).samples == 100
     # Another file is refused although it answers alike, unless that is meant.
     noted = onnx_model(tmp_path / "noted.onnx", 1.0, note="exported again")
-    with pytest.raises(StoreError, match=r"'noted\.onnx' is not the file"):
+    with pytest.raises(StoreError, match=r"its weights differ \(noted\.onnx\)"):
         go_on(noted, tmp_path)
-    assert go_on(noted, tmp_path, another_model=True).samples == 100
-    assert drawn_by(tmp_path)[1]["because"] == "another_model"
-    assert drawn_by(tmp_path)[1]["difference"] == 0.0
+    assert go_on(noted, tmp_path, allow_other_model=True).samples == 100
+    first, second = drawn_by(tmp_path)
+    assert first["answers"] == second["answers"]
+    assert (first.get("allowed_other_model"), second["allowed_other_model"]) == (None, True)
 
 
 def test_normalisation_and_names_keep_the_files(tmp_path: Path) -> None:
@@ -248,51 +256,28 @@ def test_normalisation_and_names_keep_the_files(tmp_path: Path) -> None:
     assert inside.files == as_classifier(path).files == weight_files(path)
 
 
-def test_rounding_is_told_and_let_in_on_request(tmp_path: Path) -> None:
-    go_on(linear, tmp_path)
-
-    def rounded(batch: AnyArray) -> AnyArray:
-        return linear(batch) * np.float32(1.0 + 1e-5)
-
-    with pytest.raises(StoreError, match=r"differ by up to .*any_environment goes on"):
-        go_on(rounded, tmp_path)
-    summary = go_on(rounded, tmp_path, any_environment=True)
-    assert summary.difference is not None
-    assert 0.0 < summary.difference < 1e-4
-    first, second = drawn_by(tmp_path)
-    assert (second["because"], second["difference"]) == ("any_environment", summary.difference)
-    assert first["classifier"] == second["classifier"]
-    # Both are known now, and neither is asked for a permission again.
-    assert go_on(linear, tmp_path).difference is None
-    assert go_on(rounded, tmp_path).samples == 100
-    assert len(drawn_by(tmp_path)) == 2
-    with pytest.raises(StoreError, match="another classifier"):
-        go_on(lambda b: linear(b) * 1.2, tmp_path, any_environment=True)
-
-
 def test_another_model_joins_on_request_and_is_recorded(tmp_path: Path) -> None:
     go_on(linear, tmp_path)
 
     def other(batch: AnyArray) -> AnyArray:
         return -linear(batch)
 
-    with pytest.raises(StoreError, match="go on all the same with another_model, which is recorded"):
+    with pytest.raises(StoreError, match="allow_other_model, which is recorded"):
         go_on(other, tmp_path)
-    assert go_on(other, tmp_path, another_model=True).samples == 100
+    assert go_on(other, tmp_path, allow_other_model=True).samples == 100
     first, second = drawn_by(tmp_path)
-    assert second["because"] == "another_model"
-    assert second["difference"] > 1.0
-    assert second["at_input"] in data().ids
-    seals = [read_sealed(tmp_path / "run" / "shards" / f"{i:06d}.json") for i in (0, 1)]
-    assert [seal["classifier"] for seal in seals] == [first["classifier"], second["classifier"]]
-    # A permission that was not needed leaves no trace.
-    assert go_on(linear, tmp_path, another_model=True).samples == 100
+    assert (first.get("allowed_other_model"), second["allowed_other_model"]) == (None, True)
+    seals = [read_sealed(path) for path in sorted((tmp_path / "run" / "shards").glob("*.json"))]
+    assert [seal["parts"][0]["drawn_by"] for seal in seals] == [first, second]
+    # Both are known now, and neither needs the permission again.
+    assert go_on(linear, tmp_path).samples == 100
+    assert go_on(other, tmp_path).samples == 100
     assert len(drawn_by(tmp_path)) == 2
 
 
 def test_a_permission_without_draws_leaves_no_trace(tmp_path: Path) -> None:
     go_on(linear, tmp_path, shards=6)
-    assert go_on(lambda b: -linear(b), tmp_path, another_model=True).samples == 0
+    assert go_on(lambda b: -linear(b), tmp_path, allow_other_model=True).samples == 0
     assert len(drawn_by(tmp_path)) == 1
 
 
@@ -304,41 +289,108 @@ def test_other_classes_and_rows_are_named(tmp_path: Path) -> None:
         sample(wide, model, data(), tmp_path / "run")
 
 
-def test_a_classifier_that_does_not_repeat_itself(tmp_path: Path) -> None:
+def test_a_model_that_does_not_repeat_itself_is_named(tmp_path: Path) -> None:
     noise = np.random.default_rng(0)
 
     def restless(batch: AnyArray) -> AnyArray:
         return linear(batch) + noise.normal(size=(len(batch), 3))
 
-    go_on(restless, tmp_path)
-    assert drawn_by(tmp_path)[0]["answers"]["repeatable"] is False
-    assert go_on(restless, tmp_path).samples == 100
-    with pytest.raises(StoreError, match="it repeats its answers, and that one did not"):
+    for _ in range(2):
+        with pytest.warns(BucklerWarning, match="different logits for the same batch"):
+            assert go_on(restless, tmp_path).samples == 100
+    assert [record["answers"] for record in drawn_by(tmp_path)] == [NOT_REPEATABLE]
+    with pytest.raises(StoreError, match="one of the two gives different logits"):
         go_on(linear, tmp_path)
+    assert open_evidence(tmp_path / "run").drawers().sentence() == "The model gave different logits for the same batch."
 
 
-def test_the_manifest_holds_the_answers_to_the_bit(tmp_path: Path) -> None:
-    go_on(linear, tmp_path)
-    kept = answers_from(drawn_by(tmp_path)[0]["answers"])
-    assert list(kept.inputs) == ["0", "2", "3", "5", "6", "8", "9", "11"]
-    identity, _ = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
-    assert identity.answers is not None
-    assert identity.answers.logits.tobytes() == kept.logits.tobytes()
-    assert kept.logits.shape == (32, 3)
-    assert not np.array_equal(kept.logits[0], kept.logits[1])
-    for broken in ({}, None, {"shape": [1, 3]}, {**kept.as_dict(), "logits": "!"}, {**kept.as_dict(), "shape": [8, 3]}):
-        with pytest.raises(ValueError, match=r"answers|base64|reshape|Only|padding"):
-            answers_from(broken)
+def test_every_worker_must_be_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, probe = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
+    other = as_classifier(lambda b: linear(b) * np.float32(1.00001), num_classes=3)
+    assert Expected(probe, known).check(as_classifier(linear, num_classes=3), 1) == known.as_dict()
+    with pytest.raises(StoreError, match="different models: its logits for the same noisy inputs differ"):
+        Expected(probe, known).check(other, 1)
+    assert Expected(probe, known, allow_other_model=True).check(other, 1)["answers"] != known.answers
+    monkeypatch.setattr(identity, "environment", lambda _: {"numpy": "0.0"})
+    with pytest.raises(StoreError, match=r"numpy: '.*' at one, '0\.0' at another"):
+        Expected(probe, known).check(as_classifier(linear, num_classes=3), 1)
 
 
-def test_every_worker_must_answer_alike() -> None:
-    identity, probe = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
-    assert identity.answers is not None
-    near = as_classifier(lambda b: linear(b) * np.float32(1.00001), num_classes=3)
-    far = as_classifier(lambda b: linear(b) * 2, num_classes=3)
-    strict, lenient = (Expected(probe, identity.answers, "float32", free) for free in (False, True))
-    strict.check(as_classifier(linear, num_classes=3), 1)
-    lenient.check(near, 1)
-    for expected, worker in ((strict, near), (strict, far), (lenient, far)):
-        with pytest.raises(StoreError, match="different classifiers: logits differ by up to"):
-            expected.check(worker, 1)
+def hard(offset: float) -> Any:
+    """A hard-label model: one-hot of the largest logit, one of which is moved."""
+
+    def model(batch: AnyArray) -> AnyArray:
+        labels = (linear(batch) + np.array([offset, 0, 0])).argmax(axis=1)
+        return np.asarray(np.eye(3, dtype=np.float32)[labels])
+
+    return model
+
+
+def test_hard_label_models_are_told_apart() -> None:
+    """Models that agree on all of the first 32 answers, and differ in some of 4,096."""
+    spec = replace(SPEC, sigma=0.5)
+    probe = identity.probe_of(spec, data())
+    first = {offset: _few_answers(probe, hard(offset)) for offset in (0.0, *np.linspace(0.02, 0.4, 20))}
+    twins = [offset for offset, answers in first.items() if offset and answers == first[0.0]]
+    assert len(twins) >= 3
+    known = probe.answers(as_classifier(hard(0.0), num_classes=3))
+    told = [probe.answers(as_classifier(hard(offset), num_classes=3)) != known for offset in twins]
+    assert all(told)
+
+
+def _few_answers(probe: identity.Probe, model: Any) -> bytes:
+    few = pytest.MonkeyPatch()
+    with few.context() as patch:
+        patch.setattr(identity, "HARD_LABEL_DRAWS", identity.DRAWS)
+        return probe.answers(as_classifier(model, num_classes=3)).encode()
+
+
+@pytest.mark.parametrize("scores", ["none", "softmax"])
+@pytest.mark.parametrize("shape", [{}, {"shard_inputs": 6, "n": 37, "n0": 3}, {"shard_inputs": None, "batch_size": 32}])
+def test_one_finished_input_is_drawn_again(
+    tmp_path: Path, scores: ScoreKind, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a blind probe, another model is refused by its votes; the same one goes on, whatever shares its batches."""
+    monkeypatch.setattr(identity.Probe, "answers", lambda *_, **__: "answers:the same")
+    spec = replace(SPEC, checkpoints=(), scores=scores, score_draws=None if scores == "none" else 20, **shape)
+    each = spec.n + spec.n0
+
+    def draw(model: Any, limit: int) -> Summary:
+        made = as_classifier(model, num_classes=3)
+        return sample(spec, made, data(), tmp_path / "run", max_samples=limit * each)
+
+    assert draw(linear, 6).inputs_done == 6
+    with pytest.raises(StoreError, match=r"another model: input '\d', drawn again, has other votes"):
+        draw(lambda b: linear(b) + np.array([0.3, 0.0, 0.0], dtype=np.float32), 6)
+    assert draw(linear, 6).complete
+
+
+def _refit(seed: int) -> Any:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(60, 16)), rng.integers(0, 3, 60)
+
+
+ESTIMATORS: dict[str, Callable[[], Any]] = {
+    "nearest neighbours": lambda: KNeighborsClassifier(5),
+    "a forest": lambda: RandomForestClassifier(3, random_state=0),
+    "gradient boosting": lambda: HistGradientBoostingClassifier(max_iter=3, random_state=0),
+    "a pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
+}
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_a_refitted_estimator_is_another_model(name: str) -> None:
+    x, y = _refit(0)
+    hashes = [as_classifier(ESTIMATORS[name]().fit(x, y)).files["fitted arrays"] for _ in range(2)]
+    assert hashes[0] == hashes[1]
+    moved = x.copy()
+    moved[7] += 0.5
+    assert as_classifier(ESTIMATORS[name]().fit(moved, y)).files["fitted arrays"] != hashes[0]
+
+
+def test_a_refitted_estimator_does_not_join_a_run(tmp_path: Path) -> None:
+    x, y = _refit(0)
+    go_on(KNeighborsClassifier(5).fit(x, y), tmp_path)
+    assert go_on(KNeighborsClassifier(5).fit(x, y), tmp_path).samples == 100
+    with pytest.raises(StoreError, match=r"another model: .*weights differ \(fitted arrays\)"):
+        go_on(KNeighborsClassifier(5).fit(*_refit(1)), tmp_path)

@@ -19,7 +19,7 @@ from buckler.runs.store.decisions import BESIDE, DRAWN, Drawing, read_decisions,
 from buckler.runs.store.refutations import SCHEMA, read_refutations, write_refutations
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
 from buckler.runs.store.tables import ORIGIN
-from buckler.runs.store.writer import _added, _foreign
+from buckler.runs.store.writer import _foreign
 from buckler.types import AnyArray
 from tests.runs.victim import spec
 
@@ -229,12 +229,6 @@ def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
     (tmp_path / "a.tex").touch()
     assert _foreign(tmp_path) == "a.tex"
-
-
-def test_what_was_replayed_adds_up() -> None:
-    first = _added({}, (32, 1))
-    assert first == {"compared": 32, "differed": 1}
-    assert _added({"replayed": first}, (8, 2)) == {"compared": 40, "differed": 3}
 
 
 def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path) -> None:

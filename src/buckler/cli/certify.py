@@ -20,7 +20,6 @@ from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
 from buckler.runs.interop import write_log
-from buckler.runs.provenance import who_drew
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
@@ -72,7 +71,7 @@ def certify(
             temperature=temperature,
         )
     check_tsv(tsv, evidence.spec.noise_law, labels)
-    drawn = who_drew(evidence)
+    drawn = evidence.drawers()
     if out is not None:
         contents = contents_hash(
             pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from buckler.cli import options
 from buckler.cli.options import option
 from buckler.runs.store.compact import compact as merge
 
@@ -13,6 +14,7 @@ from buckler.runs.store.compact import compact as merge
 def compact(
     run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
     as_json: Annotated[bool, option("Print the numbers of shards as JSON.", name="--json")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Merge the shards of a run into one, or a few of at most a gigabyte; what they hold stays the same.
 
@@ -26,5 +28,5 @@ def compact(
     done = merge(run)
     if as_json:
         print(json.dumps({"before": done.before, "after": done.after}))
-    else:
+    elif not quiet:
         print(f"{done.before:,} shards before, {done.after:,} now in {run}")

@@ -55,8 +55,7 @@ def decide(
     batch_size: options.BatchSize = None,
     out: Annotated[Path | None, option("Keep what is decided in this Parquet file.", "nowhere")] = None,
     tsv: options.Tsv = None,
-    any_environment: options.AnyEnvironment = False,
-    another_model: options.AnotherModel = False,
+    allow_other_model: options.AllowOtherModel = False,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
@@ -91,14 +90,12 @@ def decide(
     options.check_outputs(out=out, tsv=tsv)
     options.check_given(merged, "model", "data")
     settings = settings_to_decide(merged, target)
-    if any_environment and out is None and executor == "process":
-        raise InvalidInput("--any-environment is for --out or workers, and there are neither")
-    if another_model and out is None:
-        raise InvalidInput("--another-model is for going on with --out, and there is none")
+    if allow_other_model and out is None:
+        raise InvalidInput("--allow-other-model is for going on with the file of --out, and there is none")
     kept = 0
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker, any_environment)
+            where = Where(executor, address, workers, gpus_per_worker)
             with open_run(settings, where, out) as run, _bar(len(run.dataset), quiet or as_json) as show:
                 check_tsv(tsv, run.spec.noise_law, run.dataset.labels)
 
@@ -114,8 +111,7 @@ def decide(
                     run.dataset,
                     out,
                     max_seconds=max_seconds,
-                    any_environment=any_environment,
-                    another_model=another_model,
+                    allow_other_model=allow_other_model,
                     progress=progress,
                 )
         except KeyboardInterrupt:

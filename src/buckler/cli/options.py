@@ -48,9 +48,8 @@ FreshSeed = Annotated[
 ]
 NumClasses = Annotated[int | None, option("Classes, where the model does not tell.", "what the model tells")]
 BatchSize = Annotated[int | None, option("Rows of a batch.", "512, or 2048 on cuda")]
-AnyEnvironment = Annotated[bool, option("Go on although versions or the device differ.", name="--any-environment")]
-AnotherModel = Annotated[
-    bool, option("Go on although the model answers otherwise; it is recorded.", name="--another-model")
+AllowOtherModel = Annotated[
+    bool, option("Go on with another model, versions or device; it is recorded.", name="--allow-other-model")
 ]
 Executor = Annotated[str, option("process, or ray for the workers of a cluster.", name="--executor")]
 Address = Annotated[str | None, option("With ray: auto, HOST:PORT or ray://...", "a cluster of its own, on loopback")]

@@ -83,7 +83,7 @@ def refute(
     done = 0
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker, any_environment=True)
+            where = Where(executor, address, workers, gpus_per_worker)
             with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
                 law = opened.spec.noise_law
                 total = sum(not c.abstained for c in result.groups[0].certificates)

@@ -14,7 +14,6 @@ from buckler.progress import bar
 from buckler.runs import sample as runs
 from buckler.runs.open_run import Where, open_run, settings_from
 from buckler.runs.spec import values, with_draws
-from buckler.sampling.environment import peak_memory
 
 
 def sample(
@@ -58,9 +57,8 @@ def sample(
     ids: Annotated[str | None, option("Take these inputs: 7,20,35", "all")] = None,
     max_seconds: Annotated[float | None, option("Stop after this time; resumable.", "no limit")] = None,
     max_samples: Annotated[int | None, option("Stop before more draws than this; resumable.", "no limit")] = None,
-    repair: Annotated[bool, option("Draw damaged shards again.", name="--repair")] = False,
-    any_environment: options.AnyEnvironment = False,
-    another_model: options.AnotherModel = False,
+    repair: Annotated[bool, option("Set damaged shards aside and draw them again.", name="--repair")] = False,
+    allow_other_model: options.AllowOtherModel = False,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
@@ -94,7 +92,7 @@ def sample(
     options.check_given(settings, "model", "data", "n")
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker, any_environment)
+            where = Where(executor, address, workers, gpus_per_worker)
             shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
             with open_run(settings, where, out) as (resolved, classifier, dataset), shown as advance:
                 summary = runs.sample(
@@ -106,8 +104,7 @@ def sample(
                     max_seconds=max_seconds,
                     max_samples=max_samples,
                     repair=repair,
-                    any_environment=any_environment,
-                    another_model=another_model,
+                    allow_other_model=allow_other_model,
                 )
         except runs.Interrupted as interrupt:
             _stopped("interrupted", out, interrupt.summary)
@@ -118,19 +115,13 @@ def sample(
             "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
             "shards": summary.shards, "samples": summary.samples, "lost": summary.lost,
             "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
-            "largest_difference": summary.difference, "spec_hash": resolved.hash(), "device_memory": peak_memory(),
+            "spec_hash": resolved.hash(),
         }  # fmt: skip
         print(json.dumps(told))
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
-        memory = peak_memory()
-        used = "" if memory is None else f"; {memory / 2**30:.1f} GiB of the device's memory at most"
-        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second{used}")
-    if summary.difference is not None and not quiet:
-        print(
-            f"buckler: logits differ by up to {summary.difference:.3g} from those that began the run", file=sys.stderr
-        )
+        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
     if summary.rows < resolved.batch_size and not quiet:
         print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
     if not summary.complete:

@@ -6,7 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from buckler.runs.spec import MOST_TOGETHER, RunSpec
-from buckler.runs.store.folder import place_of
+from buckler.runs.store.folder import Place
 from buckler.runs.store.sealed import temporary
 from buckler.sampling.datasets import Dataset
 from buckler.types import Float32Array, IntArray
@@ -79,7 +79,7 @@ class Blocks:
     def load(self, first: int) -> Block:
         """Return a block with its inputs loaded."""
         stop = self._stops[first]
-        place = place_of(first, stop, self._spec, len(self._dataset))
+        place = Place(first, stop)
         labels = None if self._dataset.labels is None else self._dataset.labels[first:stop]
         name = temporary(place.path(Path(), "scores")).name
         return Block(first, self._dataset.ids[first:stop], labels, self._dataset.load(first, stop), name)

@@ -16,10 +16,9 @@ import numpy as np
 from buckler.certify.anytime import AnytimeTest
 from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput, check_label, check_positive
-from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block
 from buckler.runs.executor import Executor, Job, Step, StepContext
-from buckler.runs.identity import Expected, expected_of, identify
+from buckler.runs.identity import Expected, identify
 from buckler.runs.resume import DecidedFile
 from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
@@ -57,13 +56,12 @@ class DecideInputs:
     spec: RunSpec
     target: Target
     exam_n: int
-    expected: Expected | None
+    expected: Expected
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that decides a block: each decision is sent when it is made, others as they stand."""
-        if self.expected is not None:
-            self.expected.check(classifier, threads)
+        self.expected.check(classifier, threads)
         spec, engine = self.spec, make_engine(self.spec, classifier, threads)
         ladder = self.target.ladder(spec, self.exam_n)
 
@@ -121,8 +119,7 @@ def decide(
     out: str | Path | None = None,
     *,
     max_seconds: float | None = None,
-    any_environment: bool = False,
-    another_model: bool = False,
+    allow_other_model: bool = False,
     progress: Watch | None = None,
 ) -> list[Decided]:
     """Return how every input ended or stands, in the order of the data; at most ``spec.n`` draws go into each.
@@ -137,8 +134,8 @@ def decide(
     exam is not taken again (theory T17). After ``max_seconds`` drawing stops: inputs under way are ``undecided``, with
     the certificates that they have by then, and those that were not begun are missing.
 
-    ``any_environment`` goes on although the versions of the libraries or the device differ from those of earlier calls,
-    and ``another_model`` although the classifier answers otherwise; the file records both.
+    The file goes on with the model, environment and data of earlier calls alone (``runs.identity``), and one finished
+    input is drawn again; ``allow_other_model`` lets another model or environment go on, which the file records.
     """
     spec = spec.fitted(dataset)
     labels = _labels(spec, target, dataset)
@@ -146,10 +143,11 @@ def decide(
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     asked = {"spec": spec.as_dict(), **target.as_dict(), "exam_n": spec.n}
-    allowed = Allowed(any_environment, another_model)
-    file = None if out is None else DecidedFile(Path(out), asked, identity, allowed)
+    file = None if out is None else DecidedFile(Path(out), asked, identity, allow_other_model)
     exam_n = spec.n if file is None else file.exam_n
     kept: dict[str, Decided] = {} if file is None else file.read(target.ladder(spec).radii, dataset)
+    if file is not None:
+        file.draw_again(list(kept.values()), spec, executor, dataset)
     finished = {name for name, decided in kept.items() if decided.decision != "undecided"}
     left = [i for i, name in enumerate(dataset.ids) if name not in finished]
     most = spec.batch_size * BATCHES_AT_ONCE
@@ -190,7 +188,7 @@ def decide(
         return [kept[name] for name in dataset.ids if name in kept]
 
     tell(0)
-    work = DecideInputs(spec, target, exam_n, expected_of(identity, probe, spec, any_environment))
+    work = DecideInputs(spec, target, exam_n, Expected(probe, identity))
     try:
         executor.run(Job(work.begin, range(-(-len(left) // size)), fetch, keep, tell, deadline=deadline))
     finally:

@@ -5,7 +5,7 @@ that calls ``run`` reads the data and writes the files.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.environment import environment
 
 
 class OutOfTime(Exception):  # noqa: N818
@@ -21,12 +20,10 @@ class OutOfTime(Exception):  # noqa: N818
 
 
 class Description(NamedTuple):
-    """Classes, device, file hashes and environment of the classifier that the workers run."""
+    """Classes and device of the classifier that the workers run; ``runs.identity`` compares the rest."""
 
     num_classes: int | None
     device: str
-    files: Mapping[str, str]
-    environment: Mapping[str, str]
 
 
 class StepContext(NamedTuple):
@@ -65,7 +62,7 @@ class Job:
 
 def describe(classifier: Classifier) -> Description:
     """Return the description of a classifier in this process."""
-    return Description(classifier.num_classes, classifier.device, dict(classifier.files), environment(classifier))
+    return Description(classifier.num_classes, classifier.device)
 
 
 class Executor:

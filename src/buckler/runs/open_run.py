@@ -38,7 +38,6 @@ class Where:
     address: str | None = None
     workers: int | None = None
     gpus_per_worker: float | None = None
-    any_environment: bool = False
 
 
 class Opened(NamedTuple):
@@ -118,7 +117,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
         gpus = float(draft.device.startswith("cuda"))
     load = partial(load_classifier, draft, settings.get("num_classes"), settings.get("device"))
     with (
-        open_ray(load, where.address, where.workers, gpus or 0.0, where.any_environment)
+        open_ray(load, where.address, where.workers, gpus or 0.0)
         if where.executor == "ray"
         else nullcontext(Executor(load()))
     ) as executor:

@@ -19,9 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, StoreError, WorkerLost, check_whole
+from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
 from buckler.runs.executor import Description, Executor, Job, OutOfTime, StepContext, describe
-from buckler.runs.spec import difference
 from buckler.sampling.classifiers import Classifier
 
 RESTARTS = 100
@@ -75,8 +74,8 @@ class _Worker:
 class RayExecutor(Executor):
     """Runs blocks in actors; made by ``open_ray``."""
 
-    def __init__(self, ray: Any, actors: list[Any], any_environment: bool) -> None:
-        self.width, self._ray, self._any_environment, self._jobs = len(actors), ray, any_environment, 0
+    def __init__(self, ray: Any, actors: list[Any]) -> None:
+        self.width, self._ray, self._jobs = len(actors), ray, 0
         self._idle, self._seen = list[Any](), list[Description]()
         self._calls = {actor.describe.remote(): (actor, -1) for actor in actors}  # calls to actors, and their blocks
 
@@ -135,26 +134,12 @@ class RayExecutor(Executor):
             if block != -1:
                 yield block, came
             else:
-                self._compare(came)
-
-    def _compare(self, came: Description) -> None:
-        """Refuse an actor whose classifier has other files, or whose environment is another one."""
-        self._seen.append(came)
-        first, here = (
-            {"classes": d.num_classes, **d.files, **({} if self._any_environment else d.environment)}
-            for d in (self._seen[0], came)
-        )
-        if first != here:
-            raise StoreError(f"the workers differ: {difference(first, here, ('at one worker', 'at another'))}")
+                self._seen.append(came)
 
 
 @contextmanager
 def open_ray(
-    load: Callable[[], Classifier],
-    address: str | None = None,
-    workers: int | None = None,
-    gpus_per_worker: float = 0.0,
-    any_environment: bool = False,
+    load: Callable[[], Classifier], address: str | None = None, workers: int | None = None, gpus_per_worker: float = 0.0
 ) -> Iterator[RayExecutor]:
     """Yield an executor on the cluster at an address, or on one started here and stopped at the end.
 
@@ -188,7 +173,7 @@ def open_ray(
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", **variables}},
         )(_Worker)  # fmt: skip
         actors = [actor.remote(load, str(Path.cwd())) for _ in range(wanted or max(1, int(room)))]
-        yield RayExecutor(ray, actors, any_environment)
+        yield RayExecutor(ray, actors)
 
 
 def _connect(where: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ than where one rival holds all other votes.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -170,8 +170,8 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
         n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     chosen = np.where(log.certified, log.predicted, log.labels)
-    origin = f"log {source}, read at alpha {made.alpha:g}"
-    with open_writer(folder, spec, Identity(origin, _hash(log)), inputs=len(log.ids)) as writer:
+    identity = Identity(f"log {source}, read at alpha {made.alpha:g}", _hash(log))
+    with open_writer(folder, spec, identity, inputs=len(log.ids)) as writer:
         starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
         for start in starts:
             part = slice(start, start + IN_A_SHARD)
@@ -181,8 +181,8 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
             for bucket in range(buckets):
                 counts[:, classes + bucket] = np.minimum(rival[part], made.n - counts.sum(axis=1))
             selection[rows, chosen[part]] = n0
-            shard = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
-            writer.append(start, shard)
+            drawn = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
+            writer.append(start, replace(drawn, drawn_by=identity.as_dict()))
     return spec
 
 

@@ -17,13 +17,12 @@ from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import Refuting, check_searched, to_refute
 from buckler.refutations import Bracket, Refutation
 from buckler.results import Result
-from buckler.runs.admission import NAMES
 from buckler.runs.executor import Job, Step, StepContext
-from buckler.runs.identity import found_again, identify
+from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import Opened
 from buckler.runs.results import inputs_of
 from buckler.runs.sample import make_engine
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
 from buckler.types import Float32Array, FloatArray, IntArray
@@ -67,12 +66,14 @@ class RefuteInputs:
 
     spec: RunSpec
     how: Refuting
+    expected: Expected
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that attacks a block; each refutation is sent."""
         from buckler.sampling.gradients import Attacked
 
+        self.expected.check(classifier, threads)
         engine = make_engine(self.spec, classifier, threads)
 
         def step(block: ToRefute, context: StepContext) -> None:
@@ -123,22 +124,22 @@ def refute(
     wanted = {c.id: (*to_refute(c, how.law), c, i) for c, i in claims}
     if result.contents is None and result.contents_hash is not None:
         deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
-    identity, _ = identify(run.spec, run.executor, run.dataset)
+    identity, probe = identify(run.spec, run.executor, run.dataset)
     drawn_by = result.origins.get("classifier")
-    kept, file = _kept(out, run.spec, how, identity.classifier, wanted)
+    kept, file = _kept(out, run.spec, how, identity.answers, wanted)
     left = [name for name in wanted if name not in kept]
     attack = how.attack
     looks = 1 if attack is None else attack.searches * attack.draws
     size = max(1, BATCHES * run.spec.batch_size // looks)
     if run.executor.width > 1:
         size = min(size, max(1, -(-len(left) // (2 * run.executor.width))))
-    drawn, saved = 0, time.monotonic()
+    drawn, saved, lookup = 0, time.monotonic(), Lookup(run.dataset, result.path)
 
     def fetch(number: int) -> ToRefute:
         names = left[number * size : (number + 1) * size]
         rows = [wanted[name] for name in names]
         contents = None if result.contents is None else [result.contents[row[3]] for row in rows]
-        x = np.stack(list(found_again(run.dataset, names, contents, result.path)))
+        x = np.stack(list(lookup.inputs(names, contents)))
         return ToRefute(tuple(names), x, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
 
     def tell(count: int) -> None:
@@ -162,13 +163,14 @@ def refute(
     tell(0)
     before = len(kept)
     try:
-        run.executor.run(Job(RefuteInputs(run.spec, how).begin, range(-(-len(left) // size)), fetch, keep, tell))
+        work = RefuteInputs(run.spec, how, Expected(probe, identity))
+        run.executor.run(Job(work.begin, range(-(-len(left) // size)), fetch, keep, tell))
     finally:
         if file is not None and len(kept) > before:
             write_refutations(file[0], in_order(), file[1])
         tell(0)
     known = drawn_by is not None and drawn_by.startswith("answers:")
-    return Refuted(in_order(), drawn_by == identity.classifier if known else None)
+    return Refuted(in_order(), drawn_by == identity.answers if known else None)
 
 
 def _kept(

@@ -13,11 +13,9 @@ from buckler.certify.registry import sound_methods
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes, top_votes
-from buckler.runs.admission import entries
 from buckler.runs.certify import certify_by_each
-from buckler.runs.identity import contents_hash, found_again
+from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
-from buckler.runs.provenance import drawn_from, who_decided, who_drew
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store.certificates import read_labelled, read_origin
 from buckler.runs.store.decisions import read_decisions, read_drawings
@@ -54,7 +52,7 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
-    drawn = who_drew(evidence)
+    drawn = evidence.drawers()
     every = evidence.spec.noise_law.total is not None
     methods = options.methods or (("exact",) if every else tuple(method.name for method in sound_methods()))
     given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
@@ -67,7 +65,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         contents_hash=None,
         spec=evidence.spec.as_dict(),
         spec_toml=_again(evidence.spec),
-        origins={str(k): str(v) for k, v in evidence.manifest["owner"].items()},
+        origins={"classifier": evidence.manifest["drawn_by"][0]["answers"], **evidence.manifest["owner"]},
         environment=drawn.facts(),
         caution=drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
@@ -88,11 +86,12 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
-    contents, drawn, votes = None, drawn_from(origin), None
+    contents, drawn, votes = None, drawers_from(origin.get("drawn")), None
     if "drawn_by" in origin:
-        drawers = entries(origin)
-        drawings = read_drawings(path, len(drawers))
-        contents, drawn = tuple(drawing.input for drawing in drawings), who_decided(origin, drawers, drawings)
+        records = records_in(origin)
+        drawings = read_drawings(path, len(records))
+        contents = tuple(drawing.input for drawing in drawings)
+        drawn = drawers_of([(records[drawing.drawn_by], 1) for drawing in drawings], replayed_in(origin))
         votes = _votes_of(read_decisions(path)) if len(groups) == 1 else None
     return Result(
         path=path,
@@ -179,13 +178,10 @@ def with_data(result: Result, data: str) -> Result:
         crop=spec.get("crop"),
         value_range=tuple(spec.get("value_range", (0.0, 1.0))),
     )
-    place = {name: i for i, name in enumerate(dataset.ids)}
-    missing = next((name for name in result.ids if name not in place), None)
-    if missing is not None:
-        raise InvalidInput(f"data must hold every input of {str(result.path)!r}; it has no {missing!r}")
+    places = Lookup(dataset, result.path).places(result.ids)
     groups = result.groups
     if result.labels is None and dataset.labels is not None:
-        labels = dataset.labels[[place[name] for name in result.ids]]
+        labels = dataset.labels[places]
         groups = tuple(replace(group, labels=labels) for group in groups)
     return replace(result, groups=groups, pictures=Pictures(dataset.low, dataset.high, inputs_of(dataset, result)))
 
@@ -206,7 +202,7 @@ def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
     A picture of something else beside a certificate, or its label, would be worse than none.
     """
     seen = []
-    for x in found_again(dataset, result.ids, result.contents, result.path):
+    for x in Lookup(dataset, result.path).inputs(result.ids, result.contents):
         seen.append(content_id(x) if result.contents_hash is not None else "")
         yield x
     if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:

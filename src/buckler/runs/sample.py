@@ -17,10 +17,10 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.records import REST
-from buckler.runs.admission import Allowed
 from buckler.runs.blocks import Block, Blocks
-from buckler.runs.executor import Executor, Job, Step, StepContext, describe
-from buckler.runs.identity import Expected, expected_of, found_again, identify
+from buckler.runs.executor import Executor, Job, Step, StepContext
+from buckler.runs.identity import Expected, identify
+from buckler.runs.resume import check_finished
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard
@@ -47,8 +47,6 @@ class Summary:
     lost: int
     seconds: float
     rows: int
-    difference: float | None = None
-    """The largest difference of the classifier's logits from those that began the run, where they are not the same."""
 
     @property
     def complete(self) -> bool:
@@ -84,8 +82,7 @@ def sample(
     max_seconds: float | None = None,
     max_samples: int | None = None,
     repair: bool = False,
-    any_environment: bool = False,
-    another_model: bool = False,
+    allow_other_model: bool = False,
 ) -> Summary:
     """Draw what is missing from a folder and return what was done; the same call again finishes the rest.
 
@@ -94,9 +91,9 @@ def sample(
     interrupt raises ``Interrupted``, which says what is kept.
     Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
 
-    A run goes on with the classifier that began it, known by its answers, in the same environment, and with inputs
-    whose values are those that were drawn. ``any_environment`` lets another environment join, where answers are nearly
-    the same; ``another_model`` lets another classifier join. Both are recorded in the manifest.
+    A run goes on with the model, the environment and the data that began it (``runs.identity``); one finished input is
+    drawn again and must give the same votes. ``allow_other_model`` lets another model or environment go on, which the
+    manifest and the seals record. ``repair`` sets damaged shards aside and draws them again.
     """
     if max_seconds is not None:
         max_seconds = check_positive("max_seconds", max_seconds)
@@ -115,11 +112,11 @@ def sample(
     rows = spec.batch_size
     with (
         open_writer(
-            folder, spec, identity, inputs=len(dataset), repair=repair, allowed=Allowed(any_environment, another_model)
+            folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
         ) as writer,
         ThreadPoolExecutor(1) as background,
     ):
-        check_drawn(writer, dataset)
+        check_finished(writer, executor, dataset, identity)
         there = writer.inputs_done
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), most=most)
@@ -144,29 +141,16 @@ def sample(
             if last is not None:
                 last.result()
             spent = time.monotonic() - started
-            apart = None if writer.entry is None else writer.entry.get("difference")
             there, lost = writer.inputs_done, max(drawn - kept, 0)
-            return Summary(there, len(dataset), len(writer.done), drawn, lost, spent, rows, apart)
+            return Summary(there, len(dataset), len(writer.done), drawn, lost, spent, rows)
 
-        work = DrawBlocks(writer.spec, expected_of(identity, probe, spec, any_environment))
+        work = DrawBlocks(writer.spec, Expected(probe, identity, allow_other_model))
         try:
             deadline = None if max_seconds is None else started + max_seconds
             executor.run(Job(work.begin, blocks, blocks.load, done, tick, writer.step_folder, deadline))
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
-
-
-def check_drawn(writer: Writer, dataset: Dataset) -> None:
-    """Refuse data whose values or labels are not those that the finished shards were drawn from."""
-    labels = None if dataset.labels is None else dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
-    for place in writer.done:
-        drawn = writer.read(place)
-        for _ in found_again(dataset, drawn.ids, drawn.input_hashes, writer.root):
-            pass
-        now = None if labels is None else [labels[name] for name in drawn.ids]
-        if now != (None if drawn.labels is None else drawn.labels.tolist()):
-            raise InvalidInput(f"data has other labels than those in {str(writer.root)!r}; use another folder")
 
 
 def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
@@ -193,19 +177,17 @@ class DrawBlocks:
     """The work of ``sample``, for an executor."""
 
     spec: RunSpec
-    expected: Expected | None
+    expected: Expected
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that draws a block."""
-        if self.expected is not None:
-            self.expected.check(classifier, threads)
-        here = describe(classifier).environment
+        record = self.expected.check(classifier, threads)
         engine = make_engine(self.spec, classifier, threads)
         with engine.session():
 
             def step(block: Block, context: StepContext) -> None:
-                context.send_result(replace(draw_block(engine, self.spec, block, context), environment=here))
+                context.send_result(replace(draw_block(engine, self.spec, block, context), drawn_by=record))
 
             yield step
 

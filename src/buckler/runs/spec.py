@@ -30,6 +30,9 @@ take seconds on a processor; more on a device, where a batch that is not full co
 MOST_TOGETHER = 1000
 """Inputs drawn together, at most: they are held in memory."""
 
+NAMES = frozenset({"model", "denoiser", "data", "labels"})
+"""Fields that are names: what they stand for is compared itself (``runs.identity``)."""
+
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28
 """Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""

@@ -27,6 +27,7 @@ from buckler.errors import (
     show,
 )
 from buckler.sampling.preprocess import on_host
+from buckler.sampling.weights import fitted_hash
 from buckler.types import AnyArray, IntArray, Label
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -38,7 +39,7 @@ class Classifier(Protocol):
 
     ``backend`` is the type of a batch: a float32 NumPy array, or a float32 torch tensor on ``device``. ``classes`` are
     the user's labels in the order of the columns, None where they are 0 to m - 1. ``files`` are the names and SHA-256
-    of the files that it was loaded from.
+    of the files that it was loaded from, or the hash of an estimator's fitted arrays.
     """
 
     num_classes: int | None
@@ -108,6 +109,7 @@ class EstimatorClassifier(OnHost):
         self._order = np.argsort(self._labels)
         self.classes = _own_labels(self._labels.tolist())
         self._estimator = estimator
+        self.files = {"fitted arrays": fitted_hash(estimator)}
 
     def __call__(self, batch: AnyArray, /) -> AnyArray:
         """Return log probabilities (zeros floored) or decision values, the class of ``predict`` highest."""

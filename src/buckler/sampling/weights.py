@@ -1,6 +1,10 @@
-"""The files that a model was loaded from: the hash of their content, and which network they name."""
+"""Hashes of a model's weights: of the files that it was loaded from, or of an estimator's fitted arrays."""
 
+import hashlib
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from buckler.files import checksum, parse_json
 
@@ -24,6 +28,44 @@ def weight_files(path: Path) -> dict[str, str]:
     else:
         found = [path, *(_external(path) if path.suffix == ".onnx" else [])]
     return {p.relative_to(path if path.is_dir() else path.parent).as_posix(): checksum(p) for p in found}
+
+
+TREE_ARRAYS = ("children_left", "children_right", "feature", "threshold", "value")
+"""Arrays of a scikit-learn decision tree, an extension type whose attributes ``vars`` does not list."""
+
+
+def fitted_hash(estimator: Any) -> str:
+    """Return the hash of all arrays that an estimator holds, in its attributes and in what these hold; no pickle.
+
+    Parameters that are not arrays are left out: they are seen in the model's answers. So is ``cv_results_`` of a
+    search, which holds the seconds of its fits.
+    """
+    digest, seen = hashlib.sha256(), set[int]()
+
+    def walk(name: str, value: Any) -> None:
+        if id(value) in seen or name == "cv_results_":
+            return
+        inside: list[tuple[str, Any]] = []
+        if isinstance(value, np.ndarray) and value.dtype.names:
+            inside = [(field, value[field]) for field in value.dtype.names]
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            digest.update(f"{name}:{value.dtype.str}{value.shape};".encode())
+            digest.update(np.ascontiguousarray(value).tobytes())
+        elif isinstance(value, dict):
+            inside = [(str(key), item) for key, item in value.items()]
+        elif isinstance(value, (list, tuple, np.ndarray)):
+            inside = [(name, item) for item in (value.ravel() if isinstance(value, np.ndarray) else value)]
+        elif hasattr(value, "__dict__") and not isinstance(value, type) and not callable(value):
+            inside = sorted(vars(value).items())
+        elif all(hasattr(value, array) for array in TREE_ARRAYS):
+            inside = [(array, getattr(value, array)) for array in TREE_ARRAYS]
+        if inside:
+            seen.add(id(value))
+        for key, item in inside:
+            walk(key, item)
+
+    walk("", estimator)
+    return digest.hexdigest()
 
 
 def named_architecture(path: Path) -> str | None:

@@ -1,12 +1,12 @@
-"""Many shards merged into one, or a few of bounded size.
+"""Merges the shards of a run into one, or into a few of bounded size.
 
-A merged shard is written beside its parts and counts from the moment its seal has its name; its parts lie inside of it
-then, and do not count any more (``folder.sort_out``), so they can be removed one after another. Killed at any moment,
-every input is there once, and the next writer or the next merging removes what is left over.
+A merged shard counts from the moment its seal is renamed into place; the shards it was merged from then lie inside of
+it, do not count any more (``folder.sort_out``), and are removed one after another. Killed at any moment, every input
+is there once, and the next writer or ``compact`` removes what is left.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,13 @@ from buckler.runs.store.evidence import read_shard
 from buckler.runs.store.folder import Place
 from buckler.runs.store.lock import locked
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
-from buckler.runs.store.sealed import read_sealed, temporary
+from buckler.runs.store.sealed import temporary
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import Writer, check_shards
 from buckler.types import IntArray
 
 LARGEST = 1 << 30
 """Bytes of a merged shard, at most: its votes in memory, where they are held at once, and its scores on disk."""
-
-KEPT_FIELDS = ("version", "classifier", "environment", "rows")
-"""What the seal of a merged shard keeps of each part's seal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +41,12 @@ def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
     folder.check_run(root)
     with locked(root):
         manifest, spec = folder.read_manifest(root)
-        owner, inputs = manifest["owner"], manifest["inputs"]
+        owner = manifest["owner"]
         before = len(folder.sealed_names(root))
-        found = check_shards(root, spec, inputs, owner)
+        found = check_shards(root, manifest["inputs"], owner)
         folder.clear_leftovers(root)
+        writer = Writer(root, spec, manifest, found)
         for group in _groups(root, spec, found, largest):
-            writer = Writer(root, spec, manifest, None, found)
             merged = _merge(writer, group, owner)
             folder.check_shard(root, merged, owner)
             for part in group:
@@ -63,7 +60,7 @@ def _groups(root: Path, spec: RunSpec, found: Sequence[Place], largest: int) -> 
     votes = 8 * spec.num_classes * (len(spec.checkpoints) + (spec.n0 > 0))
     for place in found:
         scores = place.path(root, "scores")
-        size = votes * (place.stop - place.first) + (scores.stat().st_size if spec.kept_draws else 0)
+        size = votes * place.count + (scores.stat().st_size if spec.kept_draws else 0)
         if group and (group[-1].stop != place.first or held + size > largest):
             if len(group) > 1:
                 yield group
@@ -76,15 +73,12 @@ def _groups(root: Path, spec: RunSpec, found: Sequence[Place], largest: int) -> 
 
 def _merge(writer: Writer, group: Sequence[Place], owner: Mapping[str, Any]) -> Place:
     """Write the shard that holds what the shards of a group hold, and return its place."""
-    root, spec, first = writer.root, writer.spec, group[0].first
+    root, spec = writer.root, writer.spec
     content = _joined([read_shard(root, place, spec, owner) for place in group])
     if content.columns is not None:
-        place = folder.place_of(first, group[-1].stop, spec, writer.inputs)
+        place = Place(group[0].first, group[-1].stop)
         _merge_scores(root, spec, group, ScoreWriter(temporary(place.path(root, "scores")), content.ids, spec))
-    parts = [part for place in group for part in folder.parts_of(root, place, KEPT_FIELDS)]
-    found = [folder.replayed_of(read_sealed(place.path(root, "seal"))) for place in group]
-    compared, differed = map(sum, zip(*found, strict=True))
-    return writer.append(first, replace(content, replayed=(compared, differed)), _coalesced(parts))
+    return writer.append_parts(content, _coalesced([part for place in group for part in writer.parts(place)]))
 
 
 def _joined(shards: Sequence[Shard]) -> Shard:
@@ -108,18 +102,18 @@ def _merge_scores(root: Path, spec: RunSpec, group: Sequence[Place], writer: Sco
     for stream in ("selection", "estimation"):
         writer.begin(stream)
         for place in group:
-            count = place.stop - place.first
-            for rows in ScoreFile(place.path(root, "scores"), spec, count).rows(stream, 0, count):
+            for rows in ScoreFile(place.path(root, "scores"), spec, place.count).rows(stream, 0, place.count):
                 writer.add(rows)
     writer.close()
 
 
 def _coalesced(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the parts with neighbours that say the same made one."""
+    """Return the parts with neighbours of one model and batch size joined."""
     made: list[dict[str, Any]] = []
     for part in parts:
-        if made and {**made[-1], "first": 0, "count": 0} == {**part, "first": 0, "count": 0}:
-            made[-1]["count"] += part["count"]
+        if made and (made[-1]["rows"], made[-1]["drawn_by"]) == (part["rows"], part["drawn_by"]):
+            for name in ("count", "replayed", "differed"):
+                made[-1][name] += part[name]
         else:
             made.append(dict(part))
     return made

@@ -1,4 +1,4 @@
-"""Reading evidence back. Files are checked against their seals before they are used."""
+"""Reads the evidence of a run; files are compared with their seals before they are used."""
 
 import hashlib
 import json
@@ -13,6 +13,7 @@ import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
 from buckler.records import Counts, Scores
+from buckler.runs.identity import Drawers, drawers_of
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.folder import Place
@@ -27,12 +28,14 @@ AHEAD = 4
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """A run's evidence as it is on disk; made by ``open_evidence``. Files are checked when they are read."""
+    """The evidence of a run on disk, made by ``open_evidence``; files are checked when they are read."""
 
     root: Path
     spec: RunSpec
     manifest: Mapping[str, Any]
     shards: tuple[Place, ...]
+    parts: tuple[Mapping[str, Any], ...]
+    """Ranges of inputs that were drawn at once, with who drew them, as the seals say."""
 
     @property
     def complete(self) -> bool:
@@ -47,17 +50,16 @@ class Evidence:
     @property
     def inputs_done(self) -> int:
         """The number of inputs that have been drawn."""
-        return sum(place.stop - place.first for place in self.shards)
+        return sum(place.count for place in self.shards)
 
     @property
     def replayed(self) -> tuple[int, int]:
-        """Rows that were run again elsewhere, and how many of them gave other bits."""
-        return folder.replayed_of(self.manifest)
+        """Rows that were run again at other places of a batch, and how many of them gave other bits."""
+        return sum(part["replayed"] for part in self.parts), sum(part["differed"] for part in self.parts)
 
-    def parts(self) -> Iterator[dict[str, Any]]:
-        """Yield the ranges of inputs that were drawn at once, with who drew them; their files are not compared."""
-        for place in self.shards:
-            yield from folder.parts_of(self.root, place, ("classifier", "environment"))
+    def drawers(self) -> Drawers:
+        """Return the models that drew the run, each with its number of inputs."""
+        return drawers_of([(part["drawn_by"], part["count"]) for part in self.parts], self.replayed)
 
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
@@ -91,7 +93,7 @@ class Evidence:
         return total.hexdigest()
 
     def _scores(self, place: Place) -> ScoreFile:
-        return ScoreFile(place.path(self.root, "scores"), self.spec, place.stop - place.first)
+        return ScoreFile(place.path(self.root, "scores"), self.spec, place.count)
 
     def checkpoint(self, n: int | None) -> int:
         """Return the place of the first ``n`` draws, all by default, among the checkpoints of the votes."""
@@ -176,9 +178,9 @@ def _as_double(rows: AnyArray) -> FloatArray:
 
 
 def read_shard(root: Path, place: Place, spec: RunSpec, owner: Mapping[str, Any]) -> Shard:
-    """Return a shard whose files are those of its seal."""
-    seal = folder.check_shard(root, place, owner)
-    return decode(place.path(root, "counts"), spec, place.stop - place.first, int(seal["rows"]))
+    """Return a shard after comparing its files with its seal."""
+    parts = folder.check_shard(root, place, owner)["parts"]
+    return decode(place.path(root, "counts"), spec, place.count, min(part["rows"] for part in parts))
 
 
 def open_evidence(root: str | Path) -> Evidence:
@@ -186,7 +188,8 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     folder.check_run(root)
     manifest, spec = folder.read_manifest(root)
-    count, _, overlapping = folder.sort_out(folder.places(root, spec, manifest["inputs"])[0])
+    count, _, overlapping = folder.sort_out(folder.places(root, manifest["inputs"])[0])
     if overlapping:
         raise DamagedEvidence(f"{str(overlapping[0].path(root, 'seal'))!r} is damaged: it overlaps another shard")
-    return Evidence(root, spec, manifest, tuple(count))
+    parts = [part for place in count for part in folder.read_seal(root, place, manifest["owner"])["parts"]]
+    return Evidence(root, spec, manifest, tuple(count), tuple(parts))

@@ -1,64 +1,59 @@
-"""A run's folder: which shards are in it, and how a damaged one is found.
+"""The folder of a run: its shards, and how damaged ones are found and set aside.
 
-    manifest.json                     specification, its hash, and who drew: answers, files, versions
+    manifest.json                     specification, number of inputs, hash of the data, models that drew
     shards/000000-000119.parquet      votes of the inputs 0 to 119
     shards/000000-000119.scores.parquet
     shards/000000-000119.json         the seal: checksums of the files above and who drew them, written last
-    shards/000007.parquet             where the specification says how many inputs a shard has, its number
+    damaged/                          files that ``repair`` found damaged
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard
-counts only once its seal is there; without one its files are leftovers of a killed run. A shard whose inputs all lie in
-another, larger one was merged into it (``compact``), and does not count either.
+counts once it has a seal; files without one are leftovers of a killed run. A shard whose inputs all lie in another,
+larger one was merged into it (``compact``), and does not count.
+
+Damage is a file that is missing, is a link, or can be read and has another checksum. A file that cannot be read (an
+I/O error, missing permission) is an error, never damage: it may be whole.
 """
 
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError, show
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError
 from buckler.files import checksum, sync_folder
-from buckler.noise import LAWS
-from buckler.runs.spec import FIELDS, RunSpec, from_dict, hash_of
-from buckler.runs.store.sealed import TEMPORARY, newer, read_sealed, writing
+from buckler.runs.identity import is_record, records_in
+from buckler.runs.spec import RunSpec, from_dict, hash_of
+from buckler.runs.store.sealed import TEMPORARY, read_sealed, writing
 
 MANIFEST = "manifest.json"
 SHARDS = "shards"
+DAMAGED = "damaged"
 PARTS = {"counts": ".parquet", "scores": ".scores.parquet"}
-_NAME = re.compile(r"(\d{6,12})(?:-(\d{6,12}))?", re.ASCII)
+_NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a shard lies: the inputs ``[first, stop)``, and the name of its files without their endings."""
+    """The inputs ``[first, stop)`` of a shard, which its files are named by."""
 
-    name: str
     first: int
     stop: int
 
+    @property
+    def name(self) -> str:
+        """The name of the shard's files without their endings."""
+        return f"{self.first:06d}-{self.stop - 1:06d}"
+
+    @property
+    def count(self) -> int:
+        """The number of inputs."""
+        return self.stop - self.first
+
     def path(self, root: Path, part: str) -> Path:
-        """Return where a part of the shard lies: names are made of numbers, never read from a file."""
+        """Return the path of the ``seal``, ``counts`` or ``scores``: made of numbers, never read from a file."""
         return root / SHARDS / (self.name + (".json" if part == "seal" else PARTS[part]))
-
-
-def place_of(first: int, stop: int, spec: RunSpec, inputs: int) -> Place:
-    """Return the place of a shard with the inputs ``[first, stop)``."""
-    size = spec.shard_inputs
-    if size and first % size == 0 and stop == min(first + size, inputs):
-        return Place(f"{first // size:06d}", first, stop)
-    return Place(f"{first:06d}-{stop - 1:06d}", first, stop)
-
-
-def _place(name: str, spec: RunSpec, inputs: int) -> Place | None:
-    """Return the place of the shard with a name, or None if this run can have no such shard."""
-    match = _NAME.fullmatch(name)
-    if match is None:
-        return None
-    size, number = spec.shard_inputs, int(match[1])
-    first, stop = (number, int(match[2]) + 1) if match[2] else (number * (size or 0), (number + 1) * (size or 0))
-    stop = stop if match[2] else min(stop, inputs)
-    return Place(name, first, stop) if first < stop <= inputs else None
 
 
 def sealed_names(root: Path) -> list[str]:
@@ -66,19 +61,26 @@ def sealed_names(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / SHARDS).glob("*.json") if _NAME.fullmatch(path.stem))
 
 
-def places(root: Path, spec: RunSpec, inputs: int) -> tuple[list[Place], list[str]]:
-    """Return the places of all shards that have a seal, and the names of those that this run cannot have."""
-    found = {name: _place(name, spec, inputs) for name in sealed_names(root)}
-    return [place for place in found.values() if place], [name for name, place in found.items() if place is None]
+def places(root: Path, inputs: int) -> tuple[list[Place], list[str]]:
+    """Return the places of the shards that have a seal, and the names of seals that a run of ``inputs`` cannot have."""
+    found, strange = list[Place](), list[str]()
+    for name in sealed_names(root):
+        first, last = map(int, name.split("-"))
+        place = Place(first, last + 1)
+        if first <= last < inputs and place.name == name:
+            found.append(place)
+        else:
+            strange.append(name)
+    return found, strange
 
 
 def sort_out(found: Iterable[Place]) -> tuple[list[Place], list[Place], list[Place]]:
-    """Return the shards that count, in the order of the inputs; those inside of others; those that overlap others."""
-    count, inside, overlapping = list[Place](), list[Place](), list[Place]()
+    """Return the shards that count in the order of the inputs, those inside of others, and those that overlap."""
+    whole, inside, overlapping = list[Place](), list[Place](), list[Place]()
     for place in sorted(found, key=lambda place: (place.first, -place.stop)):
-        before = count[-1].stop if count else 0
-        (count if place.first >= before else inside if place.stop <= before else overlapping).append(place)
-    return count, inside, overlapping
+        before = whole[-1].stop if whole else 0
+        (whole if place.first >= before else inside if place.stop <= before else overlapping).append(place)
+    return whole, inside, overlapping
 
 
 def measure(path: Path) -> dict[str, Any]:
@@ -87,7 +89,7 @@ def measure(path: Path) -> dict[str, Any]:
 
 
 def check_run(root: Path) -> None:
-    """Refuse a folder that is not a run, or whose shards are somewhere else."""
+    """Refuse a folder that is not a run, or whose shards are a link."""
     if not (root / MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {MANIFEST}")
     check_own_shards(root)
@@ -96,91 +98,106 @@ def check_run(root: Path) -> None:
 def check_own_shards(root: Path) -> None:
     """Refuse a link in the place of the folder of shards."""
     if (root / SHARDS).is_symlink():
-        raise StoreError(f"{str(root / SHARDS)!r} must be a folder of its own, not a link")
+        raise StoreError(f"{str(root / SHARDS)!r} must be a folder, not a link")
 
 
 def read_manifest(root: Path) -> tuple[dict[str, Any], RunSpec]:
-    """Return a run's manifest, with every field of its kind, and its specification."""
+    """Return a run's manifest, checked field by field, and its specification."""
     path = root / MANIFEST
     values = read_sealed(path)
-    kinds = {"spec": dict, "owner": dict, "environment": dict, "inputs": int}
-    if any(not isinstance(values.get(name), kind) for name, kind in kinds.items()) or not (
-        {"spec", "classifier", "data"} <= values["owner"].keys() and values["inputs"] > 0
-    ):
-        raise DamagedEvidence(f"{str(path)!r} is damaged: it does not describe a run")
-    written = values["spec"]
-    if values["owner"]["spec"] != hash_of(written):
-        raise DamagedEvidence(f"{str(path)!r} is damaged: its specification has another hash")
-    # What an unknown field says of the draws is not known either: nothing may be certified from them.
-    unknown = sorted(written.keys() - FIELDS)
-    if unknown:
-        raise newer(path, f"the specification says {unknown[0]!r}", values)
-    if written.get("law") not in {None, *LAWS}:
-        raise newer(path, f"its law is {show(written['law'])}", values)
+    owner, inputs, written = values.get("owner"), values.get("inputs"), values.get("spec")
     try:
+        if not isinstance(owner, dict) or type(inputs) is not int or inputs < 1 or not isinstance(written, dict):
+            raise InvalidInput("it does not describe a run")
+        if owner.keys() != {"spec", "data"} or owner["spec"] != hash_of(written):
+            raise InvalidInput("its specification has another hash")
+        records_in(values)
         return values, from_dict(written)
-    except InvalidInput as problem:
+    except (InvalidInput, DamagedEvidence) as problem:
         raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
 
 
-def check_shard(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a shard's seal after comparing every file with it, and its owner with the run's."""
-    seal_path = place.path(root, "seal")
-    seal = read_sealed(seal_path)
-    if place.name.isdigit() and "first" not in seal:  # the first seals said the number alone
-        ours = seal.get("shard") == int(place.name)
-    else:
-        ours = (seal.get("first"), seal.get("count")) == (place.first, place.stop - place.first)
-    if not ours or seal.get("owner") != dict(owner):
-        raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it belongs to another run or shard")
-    files = seal.get("files")
-    named = isinstance(files, dict) and "counts" in files and files.keys() <= PARTS.keys()
-    if not named or not isinstance(files, dict) or not isinstance(seal.get("rows"), int):
-        raise DamagedEvidence(f"{str(seal_path)!r} is damaged: it does not name the shard's files")
-    for part, expected in files.items():
-        path = place.path(root, part)
-        try:
-            found = None if path.is_symlink() else measure(path)
-        except OSError:
-            found = None
-        if found != expected:
-            raise DamagedEvidence(f"{str(path)!r} is damaged: its checksum is not the one it was sealed with")
+def read_seal(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the seal of a shard, checked field by field; its files are not read."""
+    path = place.path(root, "seal")
+    seal = read_sealed(path)
+    if (seal.get("first"), seal.get("count"), seal.get("owner")) != (place.first, place.count, dict(owner)):
+        raise DamagedEvidence(f"{str(path)!r} is damaged: it belongs to another run or shard")
+    files, parts = seal.get("files"), seal.get("parts")
+    if not isinstance(files, dict) or "counts" not in files or not files.keys() <= PARTS.keys():
+        raise DamagedEvidence(f"{str(path)!r} is damaged: it does not name the shard's files")
+    if not isinstance(parts, list) or not parts or not all(map(_is_part, parts)):
+        raise DamagedEvidence(f"{str(path)!r} is damaged: it does not say who drew the shard")
+    stops = [place.first, *(part["first"] + part["count"] for part in parts)]
+    if [*(part["first"] for part in parts), place.stop] != stops:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: its parts are not its inputs")
     return seal
 
 
-def parts_of(root: Path, place: Place, fields: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the ranges of inputs that a shard was merged from, or its own, each with what its seal said of it."""
-    seal = read_sealed(place.path(root, "seal"))
-    whole = {"first": place.first, "count": place.stop - place.first}
-    parts = seal.get("parts", [whole | {field: seal[field] for field in fields if field in seal}])
-    if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
-        raise DamagedEvidence(f"{str(place.path(root, 'seal'))!r} is damaged: it does not say what it was merged from")
-    return parts
+def _is_part(part: Any) -> bool:
+    """Return whether a value is the record of inputs that were drawn at once."""
+    numbers = ("first", "count", "rows", "replayed", "differed")
+    return (
+        isinstance(part, dict)
+        and all(type(part.get(name)) is int and part[name] >= 0 for name in numbers)
+        and part["count"] > 0
+        and part["differed"] <= part["replayed"]
+        and is_record(part.get("drawn_by"))
+    )
+
+
+def check_shard(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a shard's seal after comparing its files with it: DamagedEvidence for damage, StoreError if unreadable."""
+    seal = read_seal(root, place, owner)
+    for part, expected in seal["files"].items():
+        path = place.path(root, part)
+        try:
+            found = None if path.is_symlink() else measure(path)
+        except FileNotFoundError:
+            found = None
+        except OSError as problem:
+            raise StoreError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None
+        if found != expected:
+            what = "it is missing or a link" if found is None else "its checksum is not the one it was sealed with"
+            raise DamagedEvidence(f"{str(path)!r} is damaged: {what}")
+    return seal
+
+
+def set_aside(root: Path, paths: Iterable[Path]) -> list[str]:
+    """Rename files into the folder ``damaged`` of a run, and return their new names; missing ones are left out."""
+    moved = []
+    with writing(f"set aside damaged files of {str(root)!r}"):
+        for path in paths:
+            if path.exists() or path.is_symlink():
+                (root / DAMAGED).mkdir(exist_ok=True)
+                names = {found.name for found in (root / DAMAGED).iterdir()}
+                number = next(k for k in count(1) if f"{path.name}.{k}" not in names)
+                target = root / DAMAGED / f"{path.name}.{number}"
+                path.rename(target)
+                sync_folder(path.parent)
+                moved.append(f"{DAMAGED}/{target.name}")
+    return moved
+
+
+def shard_files(root: Path, name: str) -> list[Path]:
+    """Return the paths of a shard's files, the seal first: a shard without its seal does not count."""
+    return [root / SHARDS / (name + ending) for ending in (".json", *PARTS.values())]
 
 
 def remove_shard(root: Path, name: str) -> None:
-    """Remove a shard, its seal first, so that a half removed one does not count."""
+    """Remove a shard that was merged into another."""
     with writing(f"remove shard {name} of {str(root)!r}"):
-        for ending in (".json", *PARTS.values()):
-            (root / SHARDS / (name + ending)).unlink(missing_ok=True)
+        for path in shard_files(root, name):
+            path.unlink(missing_ok=True)
         sync_folder(root / SHARDS)
 
 
 def clear_leftovers(root: Path) -> None:
     """Remove what killed writers left: files half written, and files of shards without a seal."""
-    sealed = set(sealed_names(root))
+    names = set(sealed_names(root))
     with writing(f"clean {str(root)!r}"):
         for path in [*root.glob(TEMPORARY + "*"), *(root / SHARDS).iterdir()]:
             name, _, ending = path.name.partition(".")
             part = _NAME.fullmatch(name) and "." + ending in PARTS.values()
-            if path.name.startswith(TEMPORARY) or (part and name not in sealed):
+            if path.name.startswith(TEMPORARY) or (part and name not in names):
                 path.unlink()
-
-
-def replayed_of(manifest: Mapping[str, Any]) -> tuple[int, int]:
-    """Return how many rows of a run were run again elsewhere, and how many of them gave other bits."""
-    found = manifest.get("replayed", {"compared": 0, "differed": 0})
-    compared, differed = (found.get(key) if isinstance(found, dict) else None for key in ("compared", "differed"))
-    if type(compared) is not int or type(differed) is not int or not 0 <= differed <= compared:
-        raise DamagedEvidence("the manifest is damaged: it does not say what was run again")
-    return compared, differed

@@ -1,8 +1,6 @@
-"""JSON files that hold a checksum of themselves, a format and the version that wrote them: the manifest and the seals.
+"""Sealed JSON files (the manifest and the seals of shards): a format number, the writer's version and a checksum.
 
-The promise of a format: a file has the fields ``format``, ``version`` and ``seal``; fields that a reader does not know
-mean nothing to it, and where they would, the format is another number. What is of a newer format is never taken for
-damage, and never removed.
+There is one format. A file with another number is refused and left alone: it is not damaged, and never set aside.
 """
 
 import hashlib
@@ -13,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from buckler import __version__
-from buckler.errors import DamagedEvidence, NewerFormat, StoreError, show
+from buckler.errors import DamagedEvidence, StoreError, show
 from buckler.files import parse_json, put_in_place, read_text
 
-FORMAT = 1
+FORMAT = 2
 LARGEST_JSON = 64 * 1024 * 1024
 TEMPORARY = ".tmp-"
 
 
 @contextmanager
 def writing(action: str) -> Iterator[None]:
-    """Turn what the operating system says into one clear line."""
+    """Turn an OSError into a StoreError of one line."""
     try:
         yield
     except StoreError:
@@ -43,44 +41,53 @@ def publish(path: Path) -> None:
         put_in_place(temporary(path), path)
 
 
-def _seal(values: Mapping[str, Any]) -> str:
+def seal_of(values: Mapping[str, Any]) -> str:
+    """Return the checksum of values, whatever the order of their keys."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
-    """Write values as JSON with the format, our version and a checksum of it all, whole or not at all."""
+def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values with the format number, this version and a checksum of it all."""
     whole = {"format": FORMAT, "version": __version__, **values}
-    text = json.dumps({**whole, "seal": _seal(whole)}, sort_keys=True, indent=1, allow_nan=False) + "\n"
+    return {**whole, "seal": seal_of(whole)}
+
+
+def unsealed(values: Any, path: Path) -> dict[str, Any]:
+    """Return what ``sealed`` made, without the checksum; refuse another format, and raise ValueError for damage."""
+    if not isinstance(values, dict):
+        raise ValueError("it is not a JSON object")
+    number = values.get("format")
+    if type(number) is int and number != FORMAT:
+        raise StoreError(
+            f"{str(path)!r} has format {number}, written by buckler {show(values.get('version'), 30)}; this is buckler "
+            f"{__version__}, which reads format {FORMAT} alone"
+        )
+    rest = {key: value for key, value in values.items() if key != "seal"}
+    if type(number) is not int or values.get("seal") != seal_of(rest):
+        raise ValueError("its checksum is not that of its content")
+    return rest
+
+
+def write_sealed(path: Path, values: Mapping[str, Any]) -> None:
+    """Write values as sealed JSON, whole or not at all."""
+    text = json.dumps(sealed(values), sort_keys=True, indent=1, allow_nan=False) + "\n"
     with writing(f"write {str(path)!r}"):
         temporary(path).write_text(text, encoding="utf-8")
     publish(path)
 
 
 def read_sealed(path: Path) -> dict[str, Any]:
-    """Return values written by ``write_sealed``, or name the file that is newer, or not as it was written."""
+    """Return the values of a sealed file; a missing, linked or changed file is damaged, an unreadable one is not."""
     try:
         if path.is_symlink():
-            raise ValueError
-        values = parse_json(read_text(path, LARGEST_JSON))
-        if not isinstance(values, dict):
-            raise ValueError
-        made = values.get("format")
-        if type(made) is int and made > FORMAT:  # before the checksum, which may be made in another way there
-            raise newer(path, f"format {made}", values)
-        if values.pop("seal", None) != _seal(values) or type(made) is not int or made != FORMAT:
-            raise ValueError
-    except ValueError:
-        raise DamagedEvidence(f"{str(path)!r} is damaged: it is not what was written") from None
-    except NewerFormat:
+            raise ValueError("it is a link")
+        return unsealed(parse_json(read_text(path, LARGEST_JSON)), path)
+    except FileNotFoundError:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: it is missing") from None
+    except ValueError as problem:
+        raise DamagedEvidence(f"{str(path)!r} is damaged: {show(str(problem), 100)[1:-1]}") from None
+    except StoreError:
         raise
     except OSError as problem:
         raise StoreError(f"cannot read {str(path)!r}: {problem.strerror or problem}") from None
-    return values
-
-
-def newer(path: Path, what: str, values: Mapping[str, Any]) -> NewerFormat:
-    """Return the error for a file with something that this version does not know."""
-    version = values.get("version")
-    writer = show(version, 30).strip("'") if isinstance(version, str) else "of an unknown version"
-    return NewerFormat(f"{str(path)!r} was made by a newer version ({what}, buckler {writer}); this is {__version__}")

@@ -1,12 +1,13 @@
-"""What one shard holds, in memory and as a Parquet table.
+"""A shard: the draws of a block of inputs, in memory and as a Parquet table.
 
 The table has one row for each input, stream and checkpoint: id, label, a hash of the input, stream, n, the list of
 votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,17 +18,17 @@ from buckler.runs.store.tables import open_table
 from buckler.types import IntArray
 
 LONGEST_NAME = 8192
-"""Bytes of an id and its company in a row, at most about."""
+"""Bytes of an id, a label, a hash and a stream's name in a row, at most about."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """What was drawn for a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
+    """The draws of a block of inputs. ``counts[input, checkpoint, class]`` are votes up to each checkpoint.
 
-    ``input_hashes`` are hashes of the inputs' values; ``rows`` is the size of the batches that were used; ``seconds``
-    is how long drawing took, and is not kept; ``environment`` is the one it was drawn in, where that is known, and goes
-    into the seal; ``replayed`` are rows that were run again elsewhere, and how many of them gave other bits, which the
-    manifest adds up.
+    ``input_hashes`` are hashes of the inputs' values, ``columns`` the classes of the scores that are kept, ``rows`` the
+    rows of the batches used. ``drawn_by`` is the record of the model (``runs.identity``) and ``replayed`` counts rows
+    that were run again and those of them that gave other bits; both go into the seal. ``seconds`` of drawing are not
+    kept.
     """
 
     ids: tuple[str, ...]
@@ -38,7 +39,7 @@ class Shard:
     columns: IntArray | None
     rows: int
     seconds: float = 0.0
-    environment: Mapping[str, str] | None = None
+    drawn_by: Mapping[str, Any] = field(default_factory=dict)
     replayed: tuple[int, int] = (0, 0)
 
 
@@ -71,7 +72,7 @@ def _lists(rows: IntArray) -> pa.Array:
 
 
 def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
-    """Return the shard of that many inputs in a file, or name the file if it holds anything else."""
+    """Return the shard of ``inputs`` inputs in a file; DamagedEvidence names a file with anything else."""
     points, m = len(spec.checkpoints), spec.num_classes
     step = points + (spec.n0 > 0)
     try:
@@ -81,7 +82,6 @@ def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(inputs, step, m)
         sizes = np.array([*([spec.n0] if spec.n0 else []), *spec.checkpoints])
-        # Votes that do not add up were not drawn; a certificate must not be made of them.
         if (votes < 0).any() or (votes.sum(axis=2) != sizes).any():
             raise ValueError("votes that do not add up to their number of draws")
         firsts = table.take(pa.array(np.arange(0, table.num_rows, step)))

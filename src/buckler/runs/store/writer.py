@@ -1,5 +1,6 @@
-"""Appending evidence to a folder: one writer at a time, shard after shard, each whole or not there."""
+"""Writes the shards of a run to its folder: one writer at a time, each shard whole or not at all."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -8,33 +9,23 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from buckler.errors import DamagedEvidence, StoreError
-from buckler.runs.admission import NAMES, Allowed, admit, check_data, entries, from_seals
-from buckler.runs.identity import Identity
-from buckler.runs.spec import RunSpec, difference
+from buckler.errors import BucklerWarning, DamagedEvidence, StoreError
+from buckler.runs.identity import Identity, admit
+from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store import folder
 from buckler.runs.store.folder import Place
 from buckler.runs.store.lock import HOLDER, LOCK, locked
 from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
 from buckler.runs.store.shard import Shard, decode, encode
 
-NOTHING_ELSE = Allowed()
-
 
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
 
-    def __init__(
-        self,
-        root: Path,
-        spec: RunSpec,
-        manifest: Mapping[str, Any],
-        entry: Mapping[str, Any] | None,
-        done: Sequence[Place],
-    ) -> None:
-        """Hold the folder; ``entry`` says who draws now, ``done`` are the shards there and whole, in order."""
-        self.root, self.spec, self.entry, self.done = root, spec, entry, list(done)
-        self._manifest, self.inputs = manifest, int(manifest["inputs"])
+    def __init__(self, root: Path, spec: RunSpec, manifest: Mapping[str, Any], done: Sequence[Place]) -> None:
+        """Take the manifest, and the shards that are there and whole, in order."""
+        self.root, self.spec, self.done = root, spec, list(done)
+        self._manifest = dict(manifest)
 
     @property
     def step_folder(self) -> Path:
@@ -44,21 +35,38 @@ class Writer:
     @property
     def inputs_done(self) -> int:
         """The number of inputs that are there."""
-        return sum(place.stop - place.first for place in self.done)
+        return sum(place.count for place in self.done)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges ``[first, stop)`` of inputs that are not there."""
         stops = [0, *(place.stop for place in self.done)]
-        firsts = [*(place.first for place in self.done), self.inputs]
+        firsts = [*(place.first for place in self.done), int(self._manifest["inputs"])]
         return [(stop, first) for stop, first in zip(stops, firsts, strict=True) if stop < first]
 
     def read(self, place: Place) -> Shard:
         """Return a shard that is there; its files were compared with their seal when the folder was opened."""
-        return decode(place.path(self.root, "counts"), self.spec, place.stop - place.first, 0)
+        return decode(place.path(self.root, "counts"), self.spec, place.count, 0)
 
-    def append(self, first: int, content: Shard, parts: Sequence[Mapping[str, Any]] | None = None) -> Place:
-        """Write a shard's votes, publish its files and seal them; ``parts`` are the shards that it was merged from."""
-        place = folder.place_of(first, first + len(content.ids), self.spec, self.inputs)
+    def parts(self, place: Place) -> list[dict[str, Any]]:
+        """Return the ranges of a shard's inputs that were drawn at once, and who drew them."""
+        parts: list[dict[str, Any]] = folder.read_seal(self.root, place, self._manifest["owner"])["parts"]
+        return parts
+
+    def append(self, first: int, content: Shard) -> Place:
+        """Write a shard and seal it; a model that is new to the run is added to the manifest before."""
+        known: list[dict[str, Any]] = self._manifest["drawn_by"]
+        entry = admit(self.root, known, dict(content.drawn_by), allow=True)
+        if entry not in known:
+            self._manifest["drawn_by"] = [*known, entry]
+            write_sealed(self.root / folder.MANIFEST, self._manifest)
+        replayed, differed = content.replayed
+        part = {"first": first, "count": len(content.ids), "rows": content.rows, "drawn_by": entry,
+                "replayed": replayed, "differed": differed}  # fmt: skip
+        return self.append_parts(content, [part])
+
+    def append_parts(self, content: Shard, parts: Sequence[Mapping[str, Any]]) -> Place:
+        """Write a shard that holds what was drawn in parts, publish its files and seal them."""
+        place = Place(parts[0]["first"], parts[0]["first"] + len(content.ids))
         path = place.path(self.root, "counts")
         with writing(f"write {str(path)!r}"):
             table = encode(content, self.spec)
@@ -67,33 +75,11 @@ class Writer:
         for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
             publish(place.path(self.root, part))
             files[part] = folder.measure(place.path(self.root, part))
-        if content.replayed != (0, 0) and parts is None:
-            # Before the seal: what was compared is never forgotten, though its shard may be.
-            self._manifest = {**self._manifest, "replayed": _added(self._manifest, content.replayed)}
-            write_sealed(self.root / folder.MANIFEST, self._manifest)
-        seal: dict[str, Any] = {"first": first, "count": len(content.ids), "files": files, "rows": content.rows}
-        seal["owner"] = self._manifest["owner"]
-        if content.replayed != (0, 0):
-            seal["replayed"] = _added({}, content.replayed)
-        if parts is not None:
-            seal["parts"] = list(parts)
-        if self.entry is not None:
-            seal |= self._sign(self.entry, content.environment)
+        seal = {"first": place.first, "count": place.count, "owner": self._manifest["owner"], "files": files,
+                "parts": list(parts)}  # fmt: skip
         write_sealed(place.path(self.root, "seal"), seal)
         self.done = sorted([*self.done, place], key=lambda place: place.first)
         return place
-
-    def _sign(self, entry: Mapping[str, Any], environment: Mapping[str, str] | None) -> dict[str, Any]:
-        """Return who draws, for a seal, after the manifest names them too."""
-        drawn = {"classifier": entry["classifier"], "environment": dict(environment or entry["environment"])}
-        known, new = entries(self._manifest), entry
-        if drawn["environment"] != new["environment"]:  # a worker in an environment of its own
-            met = next((other for other in known if drawn.items() <= other.items()), None)
-            new = met or {**drawn, "files": {}, "because": "any_environment"}
-        if new not in known:
-            self._manifest = {**self._manifest, "drawn_by": [*known, new]}
-            write_sealed(self.root / folder.MANIFEST, self._manifest)
-        return drawn
 
 
 @contextmanager
@@ -104,11 +90,12 @@ def open_writer(
     *,
     inputs: int,
     repair: bool = False,
-    allowed: Allowed = NOTHING_ELSE,
+    allow_other_model: bool = False,
 ) -> Iterator[Writer]:
-    """Hold a folder for writing the evidence of a specification: begun, gone on with, or refused with the reason.
+    """Yield a writer of a run that is begun or goes on; another specification, data or model is refused.
 
-    ``repair`` removes damaged shards, which are then drawn again; ``allowed`` says what may be other than it was.
+    ``repair`` sets damaged shards aside, so that they are drawn again; ``allow_other_model`` lets another model or
+    environment go on with the run, which the manifest and the seals record.
     """
     root = Path(root)
     with writing(f"open {str(root)!r}"):
@@ -118,83 +105,74 @@ def open_writer(
         folder.check_own_shards(root)
     with locked(root):
         path = root / folder.MANIFEST
-        found: tuple[dict[str, Any], RunSpec] | None = None
+        moved = list[str]()
+        manifest: dict[str, Any] | None = None
         try:
-            found = folder.read_manifest(root) if path.exists() else None
+            if path.exists():
+                manifest, found = folder.read_manifest(root)
+                if spec.shard_inputs is None:
+                    spec = replace(spec, shard_inputs=found.shard_inputs)  # what was begun with shards of a size
+                _compare(root, found.as_dict(), spec.as_dict())
         except DamagedEvidence:
             if not repair:
                 raise
-        if found is not None and spec.shard_inputs is None:
-            spec = replace(spec, shard_inputs=found[1].shard_inputs)  # what was begun with shards of a size goes on so
-        manifest: dict[str, Any] = {
-            "spec": spec.as_dict(),
-            "owner": {"spec": spec.hash(), "classifier": identity.classifier, "data": identity.data},
-            "inputs": inputs,
-            "environment": dict(identity.environment),
-            "drawn_by": [identity.as_dict()],
-        }
-        if found is not None:
-            _compare(root, found[1].as_dict(), spec.as_dict())
-            check_data(root, found[0], identity)
-            if found[0]["inputs"] != inputs:
-                raise StoreError(f"{str(root)!r} was begun with {found[0]['inputs']} inputs; there are {inputs} now")
-            manifest = found[0]
-        elif seals := _readable_seals(root, manifest["owner"]):
-            drawn_by = from_seals(seals, identity)
-            manifest |= {"owner": seals[0]["owner"], "environment": drawn_by[0]["environment"], "drawn_by": drawn_by}
-            for seal in seals:
-                if "replayed" in seal:
-                    manifest["replayed"] = _added(manifest, folder.replayed_of(seal))
-        entry = admit(root, entries(manifest), identity, allowed, spec.dtype)
-        done = check_shards(root, spec, inputs, manifest["owner"], repair=repair)
+        owner = {"spec": spec.hash(), "data": identity.data}
+        begun = manifest is not None
+        if manifest is None:
+            drawn_by = _drawn_by(root, owner) or [identity.as_dict()]
+            manifest = {"spec": spec.as_dict(), "owner": owner, "inputs": inputs, "drawn_by": drawn_by}
+        if manifest["owner"]["data"] != identity.data or manifest["inputs"] != inputs:
+            raise StoreError(
+                f"{str(root)!r} was begun with other data: ids, labels or values of inputs differ; use another folder"
+            )
+        admit(root, manifest["drawn_by"], identity.as_dict(), allow_other_model)
+        done = check_shards(root, inputs, manifest["owner"], moved if repair else None)
         folder.clear_leftovers(root)
-        if found is None:
+        if not begun:
+            moved += folder.set_aside(root, [path])
             write_sealed(path, manifest)
-        yield Writer(root, spec, manifest, entry, done)
-
-
-def _added(manifest: Mapping[str, Any], replayed: tuple[int, int]) -> dict[str, int]:
-    before = folder.replayed_of(manifest)
-    return {"compared": before[0] + replayed[0], "differed": before[1] + replayed[1]}
+        if moved:
+            listed = ", ".join(moved)
+            warnings.warn(f"damaged files were set aside in {str(root)!r}: {listed}", BucklerWarning, stacklevel=3)
+        yield Writer(root, spec, manifest, done)
 
 
 def _foreign(root: Path) -> str | None:
-    own = {folder.MANIFEST, folder.SHARDS, LOCK, HOLDER}
+    """Return the name of something in a folder that is not part of a run, None if there is nothing."""
+    own = {folder.MANIFEST, folder.SHARDS, folder.DAMAGED, LOCK, HOLDER}
     names = sorted(path.name for path in root.iterdir())
     return next((name for name in names if name not in own and not name.startswith(TEMPORARY)), None)
 
 
 def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> None:
-    """Refuse another specification; what its model and its data are called does not matter, they are compared."""
+    """Refuse another specification; names of models and data are left out, what they stand for is compared."""
     there, now = ({k: v for k, v in spec.items() if k not in NAMES} for spec in (found, asked))
     if there != now:
         raise StoreError(f"{str(root)!r} holds a run of another specification: {difference(there, now)}")
 
 
-def _readable_seals(root: Path, asked: Mapping[str, str]) -> list[dict[str, Any]]:
-    """Return the seals of a run that has lost its manifest; those of another specification or data are not touched."""
-    found = []
-    for name in folder.sealed_names(root):
+def _drawn_by(root: Path, owner: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the models that drew a run whose manifest is lost, as its seals tell; seals of another run are refused."""
+    known: list[dict[str, Any]] = []
+    for place in folder.places(root, 10**12)[0]:
         with suppress(DamagedEvidence):
-            found.append(read_sealed(_seal_path(root, name)))
-    for seal in found:
-        owner = seal.get("owner")
-        if not isinstance(owner, dict) or any(owner.get(part) != asked[part] for part in ("spec", "data")):
-            raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
-    return found
+            if read_sealed(place.path(root, "seal")).get("owner") != owner:
+                raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
+            parts = folder.read_seal(root, place, owner)["parts"]
+            known += [part["drawn_by"] for part in parts if part["drawn_by"] not in known]
+    return known
 
 
-def check_shards(
-    root: Path, spec: RunSpec, inputs: int, owner: Mapping[str, str], *, repair: bool = False
-) -> list[Place]:
-    """Return the shards that are whole, in order; others are removed if ``repair``, or the first of them is named.
+def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[str] | None = None) -> list[Place]:
+    """Return the shards that are whole, in order, or name the first damaged one.
 
-    Parts that a larger shard was merged from are removed once that one is known to be whole.
+    With a list ``moved``, damaged shards are set aside and their files' new names added to it. Parts that a larger
+    shard was merged from are removed once that one is known to be whole.
     """
     while True:
-        found, strange = folder.places(root, spec, inputs)
+        found, strange = folder.places(root, inputs)
         count, inside, overlapping = folder.sort_out(found)
-        damaged = {name: _damaged(root, name, "no such shard") for name in strange}
+        damaged = {name: _damaged(root, name, "this run has no such shard") for name in strange}
         damaged |= {place.name: _damaged(root, place.name, "it overlaps another shard") for place in overlapping}
         for place in count:
             try:
@@ -203,12 +181,12 @@ def check_shards(
                 damaged[place.name] = problem
         if not damaged:
             break
-        if not repair:
+        if moved is None:
             more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
             first = next(iter(damaged.values()))
-            raise DamagedEvidence(f"{first}{more}; repair draws what is damaged again, and nothing else")
+            raise DamagedEvidence(f"{first}{more}; repair sets what is damaged aside and draws it again")
         for name in damaged:
-            folder.remove_shard(root, name)
+            moved += folder.set_aside(root, folder.shard_files(root, name))
     for place in inside:
         _damaged(root, place.name, "it was merged into another shard")
         folder.remove_shard(root, place.name)
@@ -216,11 +194,8 @@ def check_shards(
 
 
 def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
-    """Return why a shard does not count; one of a newer format raises that instead, so that it is never removed."""
+    """Return why a shard does not count; a seal of another format raises that instead, so it is left alone."""
+    path = root / folder.SHARDS / f"{name}.json"
     with suppress(DamagedEvidence):
-        read_sealed(_seal_path(root, name))
-    return DamagedEvidence(f"{str(_seal_path(root, name))!r} is damaged: {why}")
-
-
-def _seal_path(root: Path, name: str) -> Path:
-    return root / folder.SHARDS / f"{name}.json"
+        read_sealed(path)
+    return DamagedEvidence(f"{str(path)!r} is damaged: {why}")

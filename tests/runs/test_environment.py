@@ -1,4 +1,4 @@
-"""Whether float32 products keep all their bits is a part of where a run was drawn."""
+"""The environment says whether float32 products keep all their bits."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
+from buckler.runs.identity import _coarse_products, environment
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.environment import _coarse_products, environment
 
 
 def test_coarse_products_are_recorded_and_exact_ones_left_out() -> None:
