@@ -1,8 +1,12 @@
 """Every file of a run, truncated or with a flipped bit: found, named, repaired, never used."""
 
+import errno
+import hashlib
+import os
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,10 +34,38 @@ def test_damage_is_found_named_and_repaired(home: Path, undisturbed: Path, ledge
             used += code == 0
             code, said = call(home, arguments("run"), apart=False)
             unnamed += code != 2 or Path(name).name not in said
-            assert call(home, [*arguments("run"), "--repair"], apart=False)[0] == 0
+            code, said = call(home, [*arguments("run"), "--repair"], apart=False)
+            unnamed += code != 0 or f"damaged/{Path(name).name}.1" not in said
+            shutil.rmtree(home / "run" / "damaged")
             wrong += differing(contents(home / "run"), expected)
-    ledger.add("file truncated or a bit flipped: named, repaired", tried, used + unnamed, wrong)
+    ledger.add("file truncated or a bit flipped: named, set aside, drawn again", tried, used + unnamed, wrong)
     assert (used, unnamed, wrong) == (0, 0, 0)
+
+
+def test_files_that_cannot_be_read_are_kept(
+    home: Path, undisturbed: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An I/O error or missing permission is no damage: repair names the file and touches nothing."""
+    shutil.copytree(undisturbed, home / "run")
+    expected, digest = contents(undisturbed), hashlib.file_digest
+    broken: list[OSError] = []
+
+    def failing(file: Any, name: str) -> Any:
+        if "000012-000015" in file.name:
+            raise broken[0]
+        return digest(file, name)
+
+    monkeypatch.setattr("hashlib.file_digest", failing)
+    unnamed = gone = 0
+    for number in (errno.EIO, errno.EACCES):
+        broken[:] = [OSError(number, os.strerror(number))]
+        for command in (["certify", "run"], arguments("run"), [*arguments("run"), "--repair"]):
+            code, said = call(home, command, apart=False)
+            unnamed += code != 2 or "cannot read" not in said or "000012-000015.parquet" not in said
+        gone += lost(sealed(undisturbed), sealed(home / "run"))
+    wrong = differing(contents(home / "run"), expected)
+    ledger.add("file that cannot be read (EIO, EACCES): named, never repaired", 6, gone + unnamed, wrong)
+    assert (unnamed, gone, wrong) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,32 @@ def test_another_model_under_any_guise(begun: Path, undisturbed: Path, ledger: L
     assert (mixed, wrong) == (0, 0)
 
 
+def test_hard_labels_and_refitted_estimators(home: Path, ledger: Ledger) -> None:
+    """Models whose few answers are often the same: other weights of a hard-label model, a refitted estimator."""
+    (home / "hard.py").write_text(
+        HEAD + "from sklearn.neighbors import KNeighborsClassifier\n"
+        "def hard(shift):\n    return lambda b: np.eye(10)[(flat(b) @ (W + np.float32(shift) * W[::-1])).argmax(1)]\n"
+        "def knn(seed):\n    rng = np.random.default_rng(seed)\n"
+        "    return KNeighborsClassifier(3).fit(rng.random((50, 64)), np.arange(50) % 10)\n"
+        + "".join(
+            f"def hard{k}():\n    return hard({k} * 0.002)\ndef knn{k}():\n    return knn({k})\n" for k in range(9)
+        )
+    )
+    mixed = 0
+    for kind in ("hard", "knn"):
+        begin = arguments(kind, model=f"hard:{kind}0", scores="none", runner_ups=None)
+        assert call(home, [*begin, "--max-samples", "4000"], apart=False)[0] == 3
+        before = contents(home / kind)
+        for k in range(1, 9):
+            other = arguments(kind, model=f"hard:{kind}{k}", scores="none", runner_ups=None)
+            code, said = call(home, other, apart=False)
+            mixed += code != 2 or "another model" not in said
+        assert differing(contents(home / kind), before) == 0
+        assert call(home, begin, apart=False)[0] == 0
+    ledger.add("identity: hard labels of another model, a refitted estimator", 16, 0, 0, mixed)
+    assert mixed == 0
+
+
 def test_other_data_under_the_same_name(begun: Path, undisturbed: Path, ledger: Ledger) -> None:
     whole = (begun / "data.npz").read_bytes()
     arrays = dict(np.load(begun / "data.npz"))

@@ -358,7 +358,7 @@ def drawers_from(values: Any) -> Drawers | None:
         records = records_in(values)
         pairs = [({k: v for k, v in record.items() if k != "count"}, int(record["count"])) for record in records]
         return drawers_of(pairs, replayed_in(values))
-    except (KeyError, TypeError, ValueError, DamagedEvidence):
+    except (AttributeError, KeyError, TypeError, ValueError, DamagedEvidence):
         return None
 
 
