@@ -100,7 +100,7 @@ def test_evidence_of_a_log_for_the_label_and_twice(log: Log, tmp_path: Path) -> 
     write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
     with pytest.raises(StoreError, match="specification"):
         write_evidence(log, best, tmp_path / "run", source="usual_log.tsv", n0=50)
-    with pytest.raises(StoreError, match="another data"):
+    with pytest.raises(StoreError, match="other data"):
         write_evidence(first(log, 240 - 1), best, tmp_path / "run", source="usual_log.tsv")
 
 
