@@ -36,7 +36,7 @@ def points_of_an_interpolant() -> None:
     for margin in ("quantile", "probability"):
         for x1, x2, n in [(1, 9999, 10_000), (300, 600, 1000), (5, 5000, 10_000), (900, 50, 1000), (0, 3, 3)]:
             assert buehler_lower(x1, x2, n, 1e-12, margin) < 4.0
-            assert buehler_lower(x1, x2, n, 0.3, margin, uniform=0.5) < 4.0
+            assert buehler_lower(x1, x2, n, 0.3, margin) < 4.0
 
 
 def any_number_of_draws() -> None:

@@ -15,9 +15,9 @@ from numpy.polynomial import chebyshev
 from buckler.bounds import margin_curve
 from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.curve import PROBABILITY, QUANTILE, corner, curve_bottom, curve_point, curve_top
-from buckler.bounds.margin_curve import DROP, ROUNDING, Event, log_excess, log_growth, polynomial_ceiling
+from buckler.bounds.margin_curve import DROP, ROUNDING, log_excess, log_growth, polynomial_ceiling
 from buckler.bounds.orderings import DEFAULT
-from buckler.bounds.trinomial import RELATIVE_ERROR, make_region, region_probability
+from buckler.bounds.trinomial import RELATIVE_ERROR, Region, make_region, region_probability
 from buckler.types import FloatArray, MarginKind
 from tests.balls import normal_cdf
 
@@ -183,13 +183,12 @@ def test_a_ceiling_is_above_the_series_and_close_to_it(seed: int) -> None:
             assert chebyshev.chebval(np.cos(where), coefficients) >= goal - 1e-9 * scale
 
 
-def event_of(kind: int, n: int, x1: int, x2: int, alpha: float) -> Event:
-    region = make_region(n, DEFAULT.region(x1, x2, n, alpha, MARGINS[kind])[0])
-    return Event(region, region, 1.0)
+def region_of(kind: int, n: int, x1: int, x2: int, alpha: float) -> Region:
+    return make_region(n, DEFAULT.region(x1, x2, n, alpha, MARGINS[kind])[0])
 
 
-def probability(event: Event, kind: int, L: float, t: float) -> float:
-    return float(region_probability(event.region, curve_point(kind, L, t), 1e-25))
+def probability(region: Region, kind: int, L: float, t: float) -> float:
+    return float(region_probability(region, curve_point(kind, L, t), 1e-25))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,9 +197,9 @@ def test_interpolants_err_less_than_their_bound(kind: int) -> None:
     n, alpha, largest = 60, 0.01, 0.0
     rng = np.random.default_rng(5)
     for x1, x2 in ((40, 10), (30, 28), (55, 2), (20, 3)):
-        event, L = event_of(kind, n, x1, x2, alpha), max(buehler_lower(x1, x2, n, alpha, MARGINS[kind]), 0.0)
+        region, L = region_of(kind, n, x1, x2, alpha), max(buehler_lower(x1, x2, n, alpha, MARGINS[kind]), 0.0)
         grid = np.linspace(0.0, 1.0, 801) if kind == PROBABILITY else -np.geomspace(1e-5, 8.0, 801)
-        supremum = max(probability(event, kind, L, float(t)) for t in grid)
+        supremum = max(probability(region, kind, L, float(t)) for t in grid)
         for _ in range(15):
             half = 10 ** rng.uniform(-1.8, -0.5)
             b = rng.uniform(2.25 * half, 1.0 - 0.25 * half) if kind == PROBABILITY else -(10 ** rng.uniform(-0.7, 0.3))
@@ -209,10 +208,10 @@ def test_interpolants_err_less_than_their_bound(kind: int) -> None:
                 continue
             for m in (4, 8, ceil((growth + 3.0) / log(2.0))):
                 nodes = np.cos(pi * np.arange(m + 1) / m)
-                values = [probability(event, kind, L, b - half + half * x) for x in nodes]
+                values = [probability(region, kind, L, b - half + half * x) for x in nodes]
                 series = chebyshev.chebfit(nodes, values, m)
                 between = rng.uniform(-1.0, 1.0, 25)
-                true = [probability(event, kind, L, b - half + half * x) for x in between]
+                true = [probability(region, kind, L, b - half + half * x) for x in between]
                 error = float(np.abs(chebyshev.chebval(between, series) - true).max())
                 bound = 4.0 * np.exp(growth) * 2.0**-m * max(supremum, alpha)
                 assert error <= bound + 1e-9 * supremum
@@ -223,23 +222,23 @@ def test_interpolants_err_less_than_their_bound(kind: int) -> None:
 class Walk:
     """Every cell and piece of one walk, seen from the functions that the walk calls."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: int, L: float, event: Event, alpha: float) -> None:
-        self.kind, self.L, self.event, self.alpha = kind, L, event, alpha
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kind: int, L: float, region: Region, alpha: float) -> None:
+        self.kind, self.L, self.region, self.alpha = kind, L, region, alpha
         self.goal = alpha * (1.0 - RELATIVE_ERROR)
         self.proved: list[tuple[float, float]] = []
         self.cell: tuple[float, float] = (inf, -inf)
         self.piece: tuple[float, float, float] = (inf, inf, inf)
         self.interpolants = 0
-        for name in ("corner", "event_probability", "log_growth", "polynomial_ceiling"):
+        for name in ("corner", "region_probability", "log_growth", "polynomial_ceiling"):
             monkeypatch.setattr(margin_curve, name, getattr(self, name))
 
     def corner(self, kind: int, L: float, a: float, b: float) -> Any:
         self.cell = (a, b)
         return corner(kind, L, a, b)
 
-    def event_probability(self, event: Event, q: Any, drop: float) -> float:
+    def region_probability(self, region: Region, q: Any, drop: float) -> float:
         assert drop == DROP * self.alpha
-        found = float(region_probability(event.region, q, drop))
+        found = float(region_probability(region, q, drop))
         if found <= self.goal:
             self.proved.append(self.cell)
         return found
@@ -258,7 +257,7 @@ class Walk:
         assert goal <= self.alpha * (1.0 - RELATIVE_ERROR - ROUNDING - error) * (1.0 + 1e-12)
         nodes = np.cos(pi * np.arange(m + 1) / m)
         for x, value in zip(nodes, values, strict=False):
-            true = probability(self.event, self.kind, self.L, b - half + half * x)
+            true = probability(self.region, self.kind, self.L, b - half + half * x)
             assert true * (1.0 - 1e-9) <= value <= true * (1.0 + 1e-9) + 3.0 * DROP * self.alpha
         assert chebyshev.chebval(nodes, coefficients[: m + 1]) == pytest.approx(values[: m + 1], abs=1e-11 * self.alpha)
         ceiling, angle = polynomial_ceiling(coefficients, m, values, goal)
@@ -273,9 +272,9 @@ class Walk:
 def test_the_walk_leaves_no_gap(kind: int, x1: int, x2: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cells and pieces that are proved cover the whole curve, and each counts all of its errors against alpha."""
     n, alpha = 60, 0.01
-    event, L = event_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
-    walk = Walk(monkeypatch, kind, L, event, alpha)
-    proved, _ = margin_curve.supremum_at_most.py_func(kind, L, event, alpha)  # type: ignore[attr-defined]
+    region, L = region_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
+    walk = Walk(monkeypatch, kind, L, region, alpha)
+    proved, _ = margin_curve.supremum_at_most.py_func(kind, L, region, alpha)  # type: ignore[attr-defined]
     assert proved
     assert walk.interpolants > 0
     reached = curve_top(kind)
@@ -290,9 +289,9 @@ def test_a_margin_a_little_too_large_is_not_proved(kind: int) -> None:
     """Both sides of the gate: the limit is proved, and 1e-4 of a standard error above it is not."""
     n, alpha = 60, 0.01
     for x1, x2 in ((40, 10), (30, 29), (57, 1), (12, 3)):
-        event, L = event_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
-        assert margin_curve.supremum_at_most(kind, L, event, alpha)[0]
-        assert not margin_curve.supremum_at_most(kind, L + 1e-4 / np.sqrt(n), event, alpha)[0]
+        region, L = region_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
+        assert margin_curve.supremum_at_most(kind, L, region, alpha)[0]
+        assert not margin_curve.supremum_at_most(kind, L + 1e-4 / np.sqrt(n), region, alpha)[0]
 
 
 @pytest.mark.parametrize("seed", range(20))

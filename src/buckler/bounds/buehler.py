@@ -18,11 +18,11 @@ import numpy as np
 from buckler.bounds.compiled import compiled
 from buckler.bounds.curve import PROBABILITY, QUANTILE, curve_top
 from buckler.bounds.distinct import distinct
-from buckler.bounds.margin_curve import DROP, Event, supremum_at_most
+from buckler.bounds.margin_curve import DROP, supremum_at_most
 from buckler.bounds.margin_search import WIDEST, climb, margin_at, scan
 from buckler.bounds.orderings import DEFAULT, Ordering
-from buckler.bounds.trinomial import make_region
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_whole, check_whole_array
+from buckler.bounds.trinomial import Region, make_region
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, check_whole_array
 from buckler.types import ArrayLike, FloatArray, MarginKind
 
 AIM = 1e-6
@@ -45,21 +45,21 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 
 @compiled
-def invert(kind: int, hint: float, event: Event, alpha: float) -> float:
+def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none.
 
     **Guarantee.** The one place where a margin leaves is behind ``supremum_at_most``, whatever the search did.
     """
-    n, drop, top = event.region.n, DROP * alpha, curve_top(kind)
+    n, drop, top = region.n, DROP * alpha, curve_top(kind)
     goal = alpha * (1.0 - AIM)
     bottom, nothing = (-1.0, -1.0) if kind == PROBABILITY else (-WIDEST, -inf)
-    L = margin_at(kind, hint, top, event, goal)
-    t, reach = scan(kind, L, event, alpha)
+    L = margin_at(kind, hint, top, region, goal)
+    t, reach = scan(kind, L, region, alpha)
     retreat = 0.0
     for attempt in range(ATTEMPTS):
         for _ in range(CLIMBS):
-            t = climb(kind, L, t, 2.0 * reach, event, drop)
-            after = margin_at(kind, L, t, event, goal)
+            t = climb(kind, L, t, 2.0 * reach, region, drop)
+            after = margin_at(kind, L, t, region, goal)
             done = abs(after - L) <= SETTLED * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
@@ -67,7 +67,7 @@ def invert(kind: int, hint: float, event: Event, alpha: float) -> float:
         L -= retreat
         if bottom >= L:
             return nothing
-        proved, t = supremum_at_most(kind, L, event, alpha)
+        proved, t = supremum_at_most(kind, L, region, alpha)
         if proved:
             return L
         # Where the proof failed there is a higher maximum: look within a fifth of a standard error of t, or less near
@@ -79,16 +79,7 @@ def invert(kind: int, hint: float, event: Event, alpha: float) -> float:
     return nothing
 
 
-def buehler_lower(
-    x1: int,
-    x2: int,
-    n: int,
-    alpha: float,
-    margin: MarginKind,
-    *,
-    ordering: Ordering = DEFAULT,
-    uniform: float | None = None,
-) -> float:
+def buehler_lower(x1: int, x2: int, n: int, alpha: float, margin: MarginKind, *, ordering: Ordering = DEFAULT) -> float:
     """Return the exact lower limit of the margin from counts ``x1`` (class), ``x2`` (rival) of ``n`` draws.
 
     **Guarantee.** For a trinomial with cell probabilities ``q``, ``P(limit(X) > theta(q)) <= alpha``; one-sided, a
@@ -100,14 +91,6 @@ def buehler_lower(
     that limit is -inf when the outcome (0, 0) is ordered at or above the one seen. A probability margin is never below
     -1, which is returned when nothing more is proved.
 
-    With ``uniform``, one draw ``u`` of a uniform variable on [0, 1) that is independent of the counts, ties are broken
-    at random: ``(T, u)`` is ordered first by T, then by u, and with ``w = 1 - u`` uniform on (0, 1]::
-
-        P((T(X), U) >= (t, u)) = P(T > t) + w P(T = t) = w P(T >= t) + (1 - w) P(T > t),
-
-    which is again monotone in q, so the same proof applies and the level alpha is met exactly instead of from below.
-    ``w`` is kept at or above ``2 alpha``, which only lowers the limit, so that it stays finite.
-
     >>> round(buehler_lower(100, 0, 100, 1e-3, "quantile"), 5)
     3.00095
     >>> round(buehler_lower(70, 10, 100, 1e-3, "quantile"), 3)
@@ -116,7 +99,6 @@ def buehler_lower(
     if alpha < SMALLEST_ALPHA:
         raise InvalidInput(f"alpha must be at least {SMALLEST_ALPHA:g} for the exact limit; got {alpha}")
     kind = CODE[margin]
-    weight = 1.0 if uniform is None else max(1.0 - uniform, min(2.0 * alpha, 1.0))
     c, hint = ordering.region(x1, x2, n, alpha, margin)
     if x2 >= c.size or c[x2] > x1:
         raise ArithmeticError(f"the region of ({x1}, {x2}) of {n} at alpha {alpha} does not hold that outcome")
@@ -124,10 +106,7 @@ def buehler_lower(
         if kind == QUANTILE:
             return -inf
         hint = min(hint, -0.01)
-    region = strict = make_region(n, c)
-    if uniform is not None:
-        strict = make_region(n, ordering.region(x1, x2, n, alpha, margin, ties=False)[0])
-    return float(invert(kind, hint, Event(region, strict, weight), alpha))
+    return float(invert(kind, hint, make_region(n, c), alpha))
 
 
 @lru_cache(maxsize=REMEMBERED)
@@ -136,18 +115,12 @@ def _remembered(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> f
 
 
 def exact_margin_lower(
-    top: ArrayLike,
-    runner_up: ArrayLike,
-    n: ArrayLike,
-    alpha: float,
-    margin: MarginKind = "quantile",
-    uniform: ArrayLike | None = None,
+    top: ArrayLike, runner_up: ArrayLike, n: ArrayLike, alpha: float, margin: MarginKind = "quantile"
 ) -> FloatArray:
     """Return exact lower limits of the margin for arrays of counts, which broadcast; repeated triples are solved once.
 
     **Guarantee.** Each entry alone is a one-sided ``1 - alpha`` lower limit of its margin, rounded down (see
-    ``buehler_lower``), with the likelihood-ratio ordering. ``uniform`` needs one independent draw on [0, 1) for each
-    entry.
+    ``buehler_lower``), with the likelihood-ratio ordering.
 
     >>> exact_margin_lower([99, 98], [1, 2], 100, 1e-3).round(4)
     array([2.6985, 2.4827])
@@ -157,19 +130,9 @@ def exact_margin_lower(
     x1, x2, total = np.broadcast_arrays(
         check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
     )
-    shape = np.broadcast_shapes(np.shape(top), np.shape(runner_up), np.shape(n))
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
-    if uniform is not None:
-        draws = check_float_array("uniform", uniform)
-        if draws.shape != shape or (draws < 0.0).any() or (draws >= 1.0).any():
-            raise InvalidInput(f"uniform must hold one draw in [0, 1) for each entry, shape {shape}")
-        limits = [
-            buehler_lower(a, b, m, alpha, margin, uniform=u)
-            for a, b, m, u in zip(*(each.ravel().tolist() for each in (x1, x2, total, draws)), strict=True)
-        ]
-        return np.asarray(limits, dtype=np.float64).reshape(shape)
     outcomes, where = distinct(x1, x2, total)
     return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
 

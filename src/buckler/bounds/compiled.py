@@ -1,15 +1,19 @@
-"""Compiled kernels, and the machine code that is kept of them between runs, since compiling takes seconds.
+"""Compile kernels with numba and keep the machine code between processes, since compiling takes seconds.
 
 Code lies in a folder named by a digest of all sources of this room, in the first of these places that can be written:
-``NUMBA_CACHE_DIR`` if set, ``__pycache__`` beside the sources, the user's cache. An edit anywhere in the room is
-another folder, so code that its sources no longer describe is never run, whichever file was changed. Without a place,
-every process compiles for itself. Each file has its checksum beside it; one that does not match is removed, and
-compiled again. The checksums are against accidents: whoever can write to the folder decides what is run.
+``NUMBA_CACHE_DIR`` if set, ``__pycache__`` beside the sources, the user's cache, a private folder among the temporary
+files. Any edit in the room gives another digest, so old code is never run with new sources. Where no place can be
+written, every process compiles for itself. Each file has its checksum beside it; a file that does not match is removed
+and compiled again. Checksums find accidents: whoever can write to the folder decides what is run.
+
+The first compilation in a process is told on the logger ``buckler``, which prints to stderr unless configured.
 """
 
 import hashlib
+import logging
 import os
 import shutil
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -19,6 +23,7 @@ from typing import Any, TypeVar, cast
 
 from numba import config, njit
 from numba.core import event
+from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -42,6 +47,7 @@ def _places() -> Iterator[Path]:
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  (never raises)
     if Path(user).is_absolute():
         yield Path(user) / "buckler"
+    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"buckler-{os.getuid()}"  # noqa: S108  (checked by _is_private)
 
 
 def _find_folder() -> Path | None:
@@ -49,7 +55,9 @@ def _find_folder() -> Path | None:
     name = FOLDER + _digest()
     for place in _places():
         with suppress(OSError):
-            place.mkdir(parents=True, exist_ok=True)
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_private(place):
+                continue
             (place / name).mkdir(mode=0o700, exist_ok=True)
             tempfile.TemporaryFile(dir=place / name).close()
             _remove_old(place, name)
@@ -58,6 +66,13 @@ def _find_folder() -> Path | None:
                     path.unlink(missing_ok=True)
             return place / name
     return None
+
+
+def _is_private(place: Path) -> bool:
+    """Return whether a folder among the temporary files, where anyone can make one, is ours alone; others pass."""
+    found = place.lstat()
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    return ours or not (place.parent.stat().st_mode & stat.S_ISVTX)
 
 
 def _remove_old(place: Path, name: str) -> None:
@@ -86,45 +101,59 @@ KERNELS = _find_folder()
 
 
 class _Compilations(event.Listener):  # type: ignore[misc]
-    """Hears what is compiled: the first time is told to whoever asked, and new files get their checksums."""
+    """Listens to numba: logs the first compilation of a kernel of this room, and writes checksums of new files."""
 
     def __init__(self) -> None:
-        self.tell: Callable[[], None] | None = None
-        self._any = False
-        self._lock = threading.Lock()
+        self._told = False
+        self._lock, self._here = threading.Lock(), threading.local()
 
     def on_start(self, event: Any) -> None:
-        if event.kind == "numba:compile" and event.data["dispatcher"].py_func.__module__.startswith(f"{__package__}."):
-            self._any, tell, self.tell = True, self.tell, None
-            if tell is not None:
-                tell()
+        if event.kind == "numba:compiler_lock":
+            self._here.held = getattr(self._here, "held", 0) + 1
+        elif event.data["dispatcher"].py_func.__module__.startswith(f"{__package__}."):
+            self._here.compiled = True
+            if not self._told:
+                self._told = True
+                logging.getLogger("buckler").warning("buckler: %s", ONCE if KERNELS is not None else EVERY_TIME)
 
     def on_end(self, event: Any) -> None:
-        # Code is stored after the end of compiling and before numba lets go of its lock.
-        if event.kind == "numba:compiler_lock" and self._any and KERNELS is not None:
-            with self._lock, suppress(OSError):  # a file that is left without its checksum is compiled again
-                for path in _code(KERNELS):
-                    if not _seal(path).exists() or _seal(path).stat().st_mtime_ns < path.stat().st_mtime_ns:
-                        draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-                        draft.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
-                        draft.replace(_seal(path))
+        if event.kind != "numba:compiler_lock":
+            return
+        # Numba stores code before it gives back the outermost hold of its lock.
+        self._here.held -= 1
+        if self._here.held or not getattr(self._here, "compiled", False) or KERNELS is None:
+            return
+        self._here.compiled = False
+        with self._lock, suppress(OSError):  # a file that is left without its checksum is compiled again
+            for path in _code(KERNELS):
+                if not _seal(path).exists() or _seal(path).stat().st_mtime_ns < path.stat().st_mtime_ns:
+                    draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+                    draft.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
+                    draft.replace(_seal(path))
 
 
+ONCE = "compiling kernels for this machine: some seconds, once"
+EVERY_TIME = (
+    "compiling kernels: some seconds in every process, since no folder can be written; set NUMBA_CACHE_DIR to one"
+)
 _COMPILATIONS = _Compilations()
 event.register("numba:compile", _COMPILATIONS)
 event.register("numba:compiler_lock", _COMPILATIONS)
 
+_OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+"""Strict IEEE arithmetic, since proofs rest on it."""
 
-def tell_when_compiling(call: Callable[[], None] | None) -> None:
-    """Call this once, when the next kernel is compiled because its code was not kept; None: say nothing."""
-    _COMPILATIONS.tell = call
+
+def inner(function: F) -> F:
+    """Let kernels call a function, compiled; its code is kept with theirs. Called from Python it stays plain Python."""
+    return cast(F, register_jitable(no_cpython_wrapper=True, **_OPTIONS)(function))
 
 
 def compiled(function: F) -> F:
-    """Compile a kernel, typed as the Python function it was; strict IEEE arithmetic, since proofs rest on it."""
+    """Compile a kernel that Python calls; it keeps the type of the function."""
     before = config.CACHE_DIR
     config.CACHE_DIR = str(KERNELS or before)  # read when a kernel is defined; other people's kernels keep their place
     try:
-        return cast(F, njit(cache=KERNELS is not None, nogil=True, error_model="numpy")(function))
+        return cast(F, njit(cache=KERNELS is not None, **_OPTIONS)(function))
     finally:
         config.CACHE_DIR = before

@@ -10,7 +10,7 @@ The third probability is part of a point: where the rival holds nearly everythin
 from math import erfc, inf
 from typing import NamedTuple
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, inner
 
 SQRT_HALF = 0.7071067811865476
 INV_SQRT_TWO_PI = 0.3989422804014327
@@ -28,7 +28,7 @@ class Trinomial(NamedTuple):
     q3: float
 
 
-@compiled
+@inner
 def normal_cells(L: float, a: float, b: float) -> Trinomial:
     """Return ``Phi(b + L/2)``, ``Phi(a - L/2)`` and the rest, without cancellation however far out they lie.
 

@@ -17,7 +17,7 @@ point, so that it depends on ``(y, k)`` alone and never on the path that led the
 
 from math import exp, log, sqrt
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, inner
 from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, normal_cells
 from buckler.types import IntArray
 
@@ -33,7 +33,7 @@ TIGHT, ROUGH = 1e-10, 1e-5
 """Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
 
 
-@compiled
+@inner
 def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolerance: float) -> float:
     """Return the ``t < 0`` that minimises ``-sum a_i log q_i`` on the quantile curve, which is convex in ``t``.
 
@@ -118,7 +118,7 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
     return low
 
 
-@compiled
+@inner
 def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
     """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
 
@@ -135,7 +135,7 @@ def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, z
     return deviance + slope * ahead >= zz + NEAR and deviance + slope * behind + bend < zz - NEAR
 
 
-@compiled
+@inner
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:

@@ -9,21 +9,11 @@ number of cells that grows as the gap to alpha shrinks; the analytic pieces need
 """
 
 from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
-from typing import NamedTuple
 
 import numpy as np
 
 from buckler.bounds.compiled import compiled
-from buckler.bounds.curve import (
-    INV_SQRT_TWO_PI,
-    PROBABILITY,
-    SQRT_HALF,
-    Trinomial,
-    corner,
-    curve_bottom,
-    curve_point,
-    curve_top,
-)
+from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF, corner, curve_bottom, curve_point, curve_top
 from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilities, region_probability
 from buckler.types import FloatArray
 
@@ -35,39 +25,6 @@ DROP = 1e-10
 """Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
 DEEPEST = 24
 """How often a cell of an interpolant's argument is halved; the slack of its bound shrinks by 4 each time."""
-
-
-class Event(NamedTuple):
-    """What is to happen with probability at most alpha: the region, or with ``1 - weight`` the strict region.
-
-    ``weight`` is 1, and ``strict`` not looked at, unless ties are broken at random.
-    """
-
-    region: Region
-    strict: Region
-    weight: float
-
-
-@compiled
-def event_probability(event: Event, q: Trinomial, drop: float) -> float:
-    """Return ``weight P(region) + (1 - weight) P(strict)``, monotone since both regions are up-closed."""
-    total = region_probability(event.region, q, drop)
-    if event.weight < 1.0:
-        total = event.weight * total + (1.0 - event.weight) * region_probability(event.strict, q, drop)
-    return total
-
-
-@compiled
-def event_probabilities(event: Event, q: FloatArray, drop: float, out: FloatArray) -> None:
-    """Fill ``out`` with ``event_probability`` at points ``q[points, 3]`` near one another."""
-    points = q.shape[0]
-    part = np.empty(points)
-    out[:points] = 0.0
-    for share, chosen in ((event.weight, event.region), (1.0 - event.weight, event.strict)):
-        if share > 0.0:
-            region_probabilities(chosen, q, drop, part)
-            for i in range(points):
-                out[i] += share * part[i]
 
 
 @compiled
@@ -166,14 +123,14 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 
 @compiled
-def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[bool, float]:
+def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple[bool, float]:
     """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a
     share of the supremum itself, are counted against alpha.
     """
-    n, drop = event.region.n, DROP * alpha
+    n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top, bottom = curve_top(kind), curve_bottom(kind)
     # Room for every degree m below: (room + growth) / log 2 with growth at most ``most``, error at least FINEST.
@@ -183,13 +140,13 @@ def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[b
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
     error = FINEST
     while True:
-        if b <= bottom or event_probability(event, corner(kind, L, bottom, b), drop) <= goal:
+        if b <= bottom or region_probability(region, corner(kind, L, bottom, b), drop) <= goal:
             return True, b
         if b - bottom < 1e-20:
             return False, b
         if half < 0.25 * cell or skip == 0:
             a = max(b - cell, bottom)
-            if event_probability(event, corner(kind, L, a, b), drop) <= goal:
+            if region_probability(region, corner(kind, L, a, b), drop) <= goal:
                 b = a
                 cell *= 1.6
                 continue
@@ -215,7 +172,7 @@ def supremum_at_most(kind: int, L: float, event: Event, alpha: float) -> tuple[b
             cosines[k] = cos(pi * k / m)
         for k in range(m + 1):
             points[k, 0], points[k, 1], points[k, 2] = curve_point(kind, L, middle + half * cosines[k])
-        event_probabilities(event, points[: m + 1], drop, values)
+        region_probabilities(region, points[: m + 1], drop, values)
         for k in range(m + 1):
             if values[k] > goal:
                 return False, middle + half * cosines[k]

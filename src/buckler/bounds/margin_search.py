@@ -8,9 +8,10 @@ from math import inf, log, sqrt
 
 import numpy as np
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import inner
 from buckler.bounds.curve import PROBABILITY, corner, curve_bottom, curve_point, curve_top
-from buckler.bounds.margin_curve import DROP, Event, event_probabilities, event_probability
+from buckler.bounds.margin_curve import DROP
+from buckler.bounds.trinomial import Region, region_probabilities, region_probability
 
 WIDEST = 80.0
 """Quantile margins beyond this size are not looked for: there ``Phi`` underflows."""
@@ -28,30 +29,30 @@ FLAT = 1e-13
 """A log probability this close to its goal is met: rounding leaves no more digits."""
 
 
-@compiled
-def log_at(kind: int, L: float, t: float, event: Event, drop: float) -> float:
+@inner
+def log_at(kind: int, L: float, t: float, region: Region, drop: float) -> float:
     """Return the log of the probability at one point of the curve."""
-    return log(max(event_probability(event, curve_point(kind, L, t), drop), 1e-300))
+    return log(max(region_probability(region, curve_point(kind, L, t), drop), 1e-300))
 
 
-@compiled
-def margin_at(kind: int, L: float, t: float, event: Event, alpha: float) -> float:
+@inner
+def margin_at(kind: int, L: float, t: float, region: Region, alpha: float) -> float:
     """Return the margin at which the probability, at parameter ``t``, meets ``alpha``, found from a first guess L."""
     drop = DROP * alpha
     limit = 1.0 if kind == PROBABILITY else WIDEST
     goal = log(alpha)
-    step = 0.5 / sqrt(event.region.n)  # half a standard error, doubled until the margin is bracketed
+    step = 0.5 / sqrt(region.n)  # half a standard error, doubled until the margin is bracketed
     low = high = min(max(L, -limit), limit)
-    f_low = f_high = log_at(kind, low, t, event, drop) - goal
+    f_low = f_high = log_at(kind, low, t, region, drop) - goal
     while f_low > 0.0 and low > -limit:
         high, f_high = low, f_low
         low = max(low - step, -limit)
-        f_low = log_at(kind, low, t, event, drop) - goal
+        f_low = log_at(kind, low, t, region, drop) - goal
         step *= 2.0
     while f_high <= 0.0 and high < limit:
         low, f_low = high, f_high
         high = min(high + step, limit)
-        f_high = log_at(kind, high, t, event, drop) - goal
+        f_high = log_at(kind, high, t, region, drop) - goal
         step *= 2.0
     if f_high <= 0.0 or f_low > 0.0:
         return high if f_high <= 0.0 else low
@@ -67,7 +68,7 @@ def margin_at(kind: int, L: float, t: float, event: Event, alpha: float) -> floa
             width = high - low
         if not low < x < high:
             return low if abs(f_low) < abs(f_high) else high
-        f = log_at(kind, x, t, event, drop) - goal
+        f = log_at(kind, x, t, region, drop) - goal
         if abs(f) < FLAT:
             return x
         if f > 0.0:
@@ -83,38 +84,38 @@ def margin_at(kind: int, L: float, t: float, event: Event, alpha: float) -> floa
     return low
 
 
-@compiled
-def climb(kind: int, L: float, t: float, reach: float, event: Event, drop: float) -> float:
+@inner
+def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: float) -> float:
     """Return a local maximiser along the curve, by golden section within ``reach`` of ``t``."""
     top = curve_top(kind)
     low, high = t - reach, min(t + reach, top)
     if kind == PROBABILITY:
         low = max(low, 0.0)
     x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    f, g = log_at(kind, L, x, event, drop), log_at(kind, L, y, event, drop)
+    f, g = log_at(kind, L, x, region, drop), log_at(kind, L, y, region, drop)
     while high - low > CLOSE * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - GOLDEN * (high - low)
-            f = log_at(kind, L, x, event, drop)
+            f = log_at(kind, L, x, region, drop)
         else:
             low, x, f = x, y, g
             y = low + GOLDEN * (high - low)
-            g = log_at(kind, L, y, event, drop)
+            g = log_at(kind, L, y, region, drop)
     best = 0.5 * (low + high)
-    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, event, drop) >= max(f, g):
+    if kind == PROBABILITY and low <= 0.0 and log_at(kind, L, 0.0, region, drop) >= max(f, g):
         best = 0.0
-    if high >= top and log_at(kind, L, top, event, drop) >= max(f, g):
+    if high >= top and log_at(kind, L, top, region, drop) >= max(f, g):
         best = top
     return best
 
 
-@compiled
-def scan(kind: int, L: float, event: Event, alpha: float) -> tuple[float, float]:
+@inner
+def scan(kind: int, L: float, region: Region, alpha: float) -> tuple[float, float]:
     """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
-    n, drop = event.region.n, DROP * alpha
+    n, drop = region.n, DROP * alpha
     bottom = curve_bottom(kind)
-    ts, steps, values = np.empty((3, SCANNED))
+    ts, steps, values = np.empty(SCANNED), np.empty(SCANNED), np.empty(SCANNED)
     points = np.empty((SCANNED, 3))
     t, step = curve_top(kind), FIRST_STEP / n
     best, where, reach = -inf, t, step
@@ -124,14 +125,14 @@ def scan(kind: int, L: float, event: Event, alpha: float) -> tuple[float, float]
         while count < SCANNED and not ended:
             points[count, 0], points[count, 1], points[count, 2] = curve_point(kind, L, t)
             ts[count], steps[count] = t, step
-            ended = event_probability(event, corner(kind, L, bottom, t), drop) <= alpha
+            ended = region_probability(region, corner(kind, L, bottom, t), drop) <= alpha
             step = min(STRETCH * step, LONGEST_STEP)
             if kind == PROBABILITY:
                 step = min(step, LONGEST_SHIFT, LONGEST_SHARE * t)
                 ended = ended or step < 0.01 / n
             t -= step
             count += 1
-        event_probabilities(event, points[:count], drop, values)
+        region_probabilities(region, points[:count], drop, values)
         for i in range(count):
             if values[i] > best:
                 best, where, reach = values[i], ts[i], steps[i]

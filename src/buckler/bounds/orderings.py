@@ -1,9 +1,8 @@
 """Orderings of trinomial outcomes: statistics ``T(x1, x2)`` that rise with ``x1`` and fall with ``x2``.
 
 ``ordering.region(x1, x2, n, alpha, margin)`` returns the boundary (see ``trinomial``) of ``{y : T(y) >= T(x)}``, ties
-included, and a margin near which to start searching; with ``ties=False`` the boundary of ``{y : T(y) > T(x)}``. Each
-T is one deterministic function, evaluated identically on every outcome: the regions of all outcomes nest, which is
-what Buehler's argument needs (T4, T6).
+included, and a margin near which to start searching. Each T is one deterministic function, evaluated identically on
+every outcome: the regions of all outcomes nest, which is what Buehler's argument needs (T4, T6).
 """
 
 from dataclasses import dataclass
@@ -23,10 +22,8 @@ SMALLEST_Z = 0.5
 class Ordering(Protocol):
     """What the inversion needs of an ordering."""
 
-    def region(
-        self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind, *, ties: bool = True
-    ) -> tuple[IntArray, float]:
-        """Return the boundary of ``{T >= T(x)}`` (``{T > T(x)}`` without ties) and a first guess of the limit."""
+    def region(self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
+        """Return the boundary of ``{T >= T(x)}`` and a first guess of the limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +36,15 @@ class LikelihoodRatio:
     everywhere, which is what brings the limit close to the optimum.
     """
 
-    def region(
-        self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind, *, ties: bool = True
-    ) -> tuple[IntArray, float]:
-        """Return the boundary at the grid index of ``x``; without ties at the next index."""
+    def region(self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
+        """Return the boundary at the grid index of ``x``, and that index as a margin."""
         kind = PROBABILITY if margin == "probability" else QUANTILE
         zz = max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
         k = value(kind, x1, x2, n, zz)
         c = np.zeros(n + 1, dtype=np.int64)
-        if x1 == 0 and margin == "quantile" and ties:
+        if x1 == 0 and margin == "quantile":
             return c, k * STEP
-        return c[: fill_boundary(kind, n, k if ties else k + 1, zz, c)], k * STEP
+        return c[: fill_boundary(kind, n, k, zz, c)], k * STEP
 
 
 DEFAULT = LikelihoodRatio()

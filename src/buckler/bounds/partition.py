@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from buckler.bounds.bets import CAP, COARSE_PACE, LOST, PACE, Pair
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, inner
 from buckler.bounds.stakes import add_draws, deviation_of, fill_moments, stake_for
 from buckler.types import FloatArray, IntArray
 
@@ -90,7 +90,7 @@ def follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) ->
     return wealth
 
 
-@compiled
+@inner
 def wealth_of(
     y: FloatArray, starts: IntArray, index: IntArray, stakes: FloatArray, means: FloatArray, goal: float
 ) -> float:
@@ -128,16 +128,16 @@ def cut(low: int, high: int, window: tuple[int, int], width: float, table: Float
     """
     bottom, top = window
     left, right = min(max(low, bottom), high), max(min(high, top), low)
-    inner = 0
+    parts = 0
     if left < right:
-        inner = min(int((table[right, s] - table[max(left, 0), s]) / width) + 1, right - left)
-    ends = np.empty(inner + 2, dtype=np.int64)
+        parts = min(int((table[right, s] - table[max(left, 0), s]) / width) + 1, right - left)
+    ends = np.empty(parts + 2, dtype=np.int64)
     found = 0
     if low < left:
         ends[found] = left
         found += 1
-    for k in range(1, inner + 1):
-        ends[found] = left + (right - left) * k // inner
+    for k in range(1, parts + 1):
+        ends[found] = left + (right - left) * k // parts
         found += 1
     if found == 0 or ends[found - 1] < high:
         ends[found] = high
@@ -145,7 +145,7 @@ def cut(low: int, high: int, window: tuple[int, int], width: float, table: Float
     return ends[:found]
 
 
-@compiled
+@inner
 def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
     """Return between which means the limit is expected after i draws, and how wide cells should be there."""
     mean, deviation = moments[1] / moments[0], deviation_of(moments)
@@ -178,7 +178,7 @@ def most_blocks(index: IntArray, pace: int) -> int:
     return blocks
 
 
-@compiled
+@inner
 def refine(
     cells: tuple[IntArray, FloatArray, FloatArray],
     seen: tuple[FloatArray, IntArray],
@@ -211,7 +211,8 @@ def refine(
     rich, rows = np.empty(found), np.empty((found, stakes.shape[1]))
     for k in range(found):
         parent = parents[k]
-        rows[k, : starts.size] = stakes[parent, : starts.size]
+        for j in range(starts.size):  # not as a slice, for whose error message numba compiles for a second
+            rows[k, j] = stakes[parent, j]
         rich[k] = wealth[parent]
         if ends[k] < upper[parent]:
             rich[k] = wealth_of(y, starts, index, rows[k], table[ends[k]], bets.goal)
@@ -235,7 +236,7 @@ def lowest_cell(bets: Bets, floor: int, ceiling: int, ceiling_means: FloatArray)
     upper, wealth, stakes = np.array([bets.table.shape[0] - 1]), np.ones(1), np.empty((1, most))
     first, cells, at_ceiling = 0, 1, 0.0
     opening = cutting = max(1, n // OPENING)
-    i = j = 0
+    i = j = n - n  # not the literal 0, for which numba would compile the callees once more
     while i < n:
         s = index[i]
         c, scale = slopes[s], 1.0 / (1.0 + slopes[s])

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import ndtri_exp
 
 from buckler.bounds.bets import PRIOR
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, inner
 from buckler.types import FloatArray
 
 STEPS = 200
@@ -46,14 +46,14 @@ def hazard(log_price: float, hazards: FloatArray) -> float:
     return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
 
 
-@compiled
+@inner
 def deviation_of(moments: FloatArray) -> float:
     """Return the deviation behind a count and the sums of y and y^2."""
     mean = moments[1] / moments[0]
     return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
 
 
-@compiled
+@inner
 def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
     """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
 
@@ -66,7 +66,7 @@ def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatAr
     return float(reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION))
 
 
-@compiled
+@inner
 def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
     """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
 
@@ -82,7 +82,7 @@ def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
     moments[3] = half + (zzz + 3.0 * c * zz + 3.0 * c * c * z + c**3 * count) * scale**3
 
 
-@compiled
+@inner
 def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
     """Add draws to ``sums``."""
     sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import betainc, gammaln, xlogy
 
-from buckler.bounds.compiled import compiled
+from buckler.bounds.compiled import compiled, inner
 from buckler.bounds.curve import Trinomial, without_rival
 from buckler.types import FloatArray, IntArray
 
@@ -26,7 +26,7 @@ RELATIVE_ERROR = 1e-8
 """What rounding may hide of a computed probability, relative, for n up to a million (F2)."""
 
 
-@compiled
+@inner
 def stirling_error(k: int) -> float:
     """Return ``log k! - log(sqrt(2 pi k) (k/e)^k)`` to full relative precision (Loader, 2000); 0 stands for k = 0."""
     if k == 0:
@@ -40,7 +40,7 @@ def stirling_error(k: int) -> float:
     return (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s * (1 / 1188 - s * (691 / 360360)))))) / k
 
 
-@compiled
+@inner
 def deviance_term(k: int, mean: float) -> float:
     """Return ``k log(k / mean) + mean - k`` without cancellation when k is near the mean (Loader, 2000)."""
     if k == 0:
@@ -71,7 +71,7 @@ def log_pmf(n: int, x1: int, x2: int, q1: float, q2: float, q3: float) -> float:
     return total
 
 
-@compiled
+@inner
 def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float]:
     """Return ``(log scale, sum)``: the probability of ``{x1 >= c, x2 = j}`` is ``exp(log scale) * sum``, from above."""
     m = n - j
@@ -95,7 +95,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
     return log_pmf(n, start, j, q1, q2, q3), total
 
 
-@compiled
+@inner
 def column_start(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float, float]:
     """Return ``(log scale, sum, g)``: a column as ``column_sum`` has it, and the outcome below it, ``(c - 1, j)``."""
     scale, total = column_sum(n, c, j, q1, q2, q3)
@@ -134,17 +134,14 @@ class Region(NamedTuple):
     """``x1 / (x3 + 1)`` for each ``x1`` below the boundary of a column: from there to ``(x1 - 1, x2)``."""
 
 
-@compiled
 def make_region(n: int, c: IntArray) -> Region:
     """Return the region with boundary ``c``."""
-    column, across = np.empty(c.size), np.empty(c.size)
+    j = np.arange(c.size)
     down = np.zeros(c[-1] + 1 if c.size else 1)
-    for j in range(c.size):
-        column[j] = j / (n - j + 1.0)
-        across[j] = j / (n - j - c[j] + 2.0)
-        for x1 in range(c[j], c[j + 1] if j + 1 < c.size else c[j]):
-            down[x1] = x1 / (n - j - x1 + 1.0)
-    return Region(n, c, column, across, down)
+    if c.size:
+        x1 = np.arange(c[0], c[-1])
+        down[c[0] : c[-1]] = x1 / (n - np.repeat(j[:-1], np.diff(c)) - x1 + 1.0)
+    return Region(n, c, j / (n - j + 1.0), j / (n - j - c + 2.0), down)
 
 
 @compiled
@@ -164,10 +161,11 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     n, c, column, across, down = region
     if c.size == 0:
         return 0.0
+    none = n - n  # not the literal 0, for which numba would compile the callees once more
     q1, q2, q3 = max(q.q1, TINY), q.q2, max(q.q3, TINY)
     d = without_rival(Trinomial(q1, q2, q3))
     if q2 <= 0.0:
-        scale, total = column_sum(n, c[0], 0, q1, 0.0, q3)
+        scale, total = column_sum(n, c[0], none, q1, 0.0, q3)
         return at_most_one(unscaled(total, scale, 0.0, n))
     spread = -log(drop)
     top = n * q2 + sqrt(2.0 * spread * n * q2 * d) + spread
@@ -176,13 +174,13 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     if top < j:
         j = int(top)
         outside = drop
-    log_f = log_pmf(n, 0, j, TINY, q2, d)
+    log_f = log_pmf(n, none, j, TINY, q2, d)
     # Columns that would underflow: above the mean they are left out, as their sum is far below drop, and lower ones
     # are looked for; below the mean all lower ones are smaller still, and nothing is left.
     while log_f < -690.0 and j > n * q2:
         j -= 1
         outside = drop
-        log_f = log_pmf(n, 0, j, TINY, q2, d)
+        log_f = log_pmf(n, none, j, TINY, q2, d)
     if log_f < -690.0:
         return outside + drop
     f = exp(log_f)
@@ -225,8 +223,8 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
     n, c, column, across, down = region
     points = q.shape[0]
     lanes = (points + 15) // 16 * 16
-    h, g, total, scale, r, odds_column, odds_across, odds_down = np.empty((8, lanes))
-    shifts = np.zeros(lanes)
+    h, g, total, scale, shifts = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
+    r, odds_column, odds_across, odds_down = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
     spread = -log(drop)
     first, last = c.size - 1, c.size
     highest = 0.0
@@ -238,19 +236,20 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
     first, last = min(first, int(highest)), max(last, 0)
     outside = (drop if first < c.size - 1 else 0.0) + (drop if last > 0 else 0.0)
     if first < last:
-        out[:points] = min(2.0 * drop, 1.0)
+        for i in range(points):
+            out[i] = min(2.0 * drop, 1.0)
         return
     level = c[first]
     for i in range(lanes):
-        at = q[min(i, points - 1)]
-        p1, p2, p3 = max(at[0], TINY), max(at[1], TINY), max(at[2], TINY)
+        at = min(i, points - 1)
+        p1, p2, p3 = max(q[at, 0], TINY), max(q[at, 1], TINY), max(q[at, 2], TINY)
         d = without_rival(Trinomial(p1, p2, p3))
         r[i], odds_column[i], odds_across[i], odds_down[i] = p1 / d, d / p2, p3 / p2, p3 / p1
         if i < points:
             scale[i], h[i], g[i] = column_start(n, level, first, p1, p2, p3)
         else:
             scale[i], h[i], g[i] = scale[i - 1], h[i - 1], g[i - 1]
-        total[i] = h[i]
+        total[i], shifts[i] = h[i], 0.0
     big = 2.0**RESCALE
     for j in range(first, last, -1):
         for i in range(lanes):

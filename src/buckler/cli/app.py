@@ -1,5 +1,6 @@
 """The application that holds the commands, and the one place where errors become exit codes."""
 
+import logging
 import os
 import sys
 import traceback
@@ -13,7 +14,6 @@ from typer.core import TyperCommand
 from typer.exceptions import TyperException
 
 from buckler import __version__
-from buckler.bounds.compiled import tell_when_compiling
 from buckler.cli.audit import audit
 from buckler.cli.certify import certify
 from buckler.cli.compact import compact
@@ -88,7 +88,7 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
     given = sys.argv[1:] if arguments is None else arguments
-    tell_when_compiling(None if "--quiet" in given else _say_compiling)
+    logging.getLogger("buckler").setLevel(logging.ERROR if "--quiet" in given else logging.NOTSET)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("always", BucklerWarning)
@@ -140,10 +140,6 @@ def _say_warning(message: Warning | str, category: type[Warning], *where: Any) -
         print(f"buckler: {' '.join(str(message).split())}", file=sys.stderr)
     else:
         _USUAL_WARNING(message, category, *where)
-
-
-def _say_compiling() -> None:
-    print("buckler: compiling for this machine, once: some seconds", file=sys.stderr)
 
 
 def _mistake(message: str) -> int:
