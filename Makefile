@@ -3,6 +3,7 @@
 PYTHON ?= python3
 JOBS ?= 2
 SEED ?= 0
+ROOMS ?= tests/bounds tests/certify tests/noise tests/runs tests/cli
 LOCK := requirements/lock.txt
 VENV ?= $(if $(LOCKED),.venv-locked,.venv)
 BIN := $(VENV)/bin
@@ -14,7 +15,7 @@ PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all pytest faults fuzz mutants mutants-short seeds lint types platforms lowest lock docs dist clean
+.PHONY: help demo test test-all pytest system faults nightly .lowest-tests fuzz mutants mutants-short seeds lint types platforms lowest lock docs dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +30,9 @@ pytest: $(VENV)/.dev  ## the default tests alone: no Ray, browser, kills or cloc
 
 test-all: lint types $(VENV)/.dev  ## linter, type checker and every test, with all audits, faults, Ray, browser and tutorials
 	$(PYTEST) -m ''
+
+system: $(VENV)/.dev  ## tests that kill processes, fill disks, start Ray or open a browser, once each
+	$(PYTEST) -m 'faults or ray or browser'
 
 faults: $(VENV)/.dev  ## every fault as often as it should be tried, and the table of what was lost (nothing)
 	BUCKLER_FAULTS=full $(BIN)/python -m pytest -m '' tests/faults
@@ -57,9 +61,15 @@ platforms: $(VENV)/.dev  ## type checker, as on macOS (all of it) and on Windows
 	$(BIN)/mypy --platform darwin
 	$(BIN)/mypy --platform win32 src
 
-lowest:  ## the test suite with the lowest versions that pyproject.toml allows (Python 3.11), in .venv-lowest
-	$(MAKE) .venv-lowest/.lowest VENV=.venv-lowest PYTHON=python3.11
-	.venv-lowest/bin/python -m pytest -n $(JOBS) --dist worksteal
+lowest:  ## default tests of ROOMS with the lowest versions that pyproject.toml allows (Python 3.11); ROOMS= for all
+	$(MAKE) .venv-lowest/.lowest VENV=.venv-lowest PYTHON=$(if $(filter python3,$(PYTHON)),python3.11,$(PYTHON))
+	$(MAKE) .lowest-tests VENV=.venv-lowest
+
+.lowest-tests:  # warnings of libraries that were current years ago stay warnings
+	$(PYTEST) -W default $(ROOMS)
+
+nightly:  ## what .ci/run leaves out: every Python, newest versions, every test, other seeds, faults, mutants; hours
+	.ci/nightly
 
 lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for every platform and Python
 	$(PIP) install uv

@@ -89,7 +89,7 @@ def test_only_plain_files_of_a_size_are_read(tmp_path: Path) -> None:
     for kind, path in special_files(tmp_path).items():
         with pytest.raises(OSError, match=f"{kind}, not a file"):
             read_text(path, 10)
-    (tmp_path / "x").write_text("ä" * 5)
+    (tmp_path / "x").write_text("ä" * 5, encoding="utf-8")
     assert read_text(tmp_path / "x", 10) == "ä" * 5
     with pytest.raises(ValueError, match="more than 9 bytes"):
         read_text(tmp_path / "x", 9)

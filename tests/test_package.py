@@ -2,7 +2,6 @@
 
 import re
 import tomllib
-from collections.abc import Iterator
 from email import message_from_bytes
 from email.message import Message
 from pathlib import Path
@@ -69,8 +68,8 @@ def test_a_release_has_absolute_addresses(tmp_path: Path, monkeypatch: pytest.Mo
             assert (ROOT / to.partition(f"/{tag}/")[2].partition("#")[0]).exists(), to
 
 
-def jobs(path: Path) -> Iterator[dict[str, Any]]:
-    yield from YAML(typ="safe").load(path)["jobs"].values()
+def jobs(path: Path) -> list[dict[str, Any]]:
+    return list(YAML(typ="safe").load(path)["jobs"].values())
 
 
 SCHEMAS = [
@@ -93,17 +92,36 @@ def test_a_file_for_the_host_follows_its_schema(path: Path, schema: str, tmp_pat
     assert CliRunner().invoke(check_schema, [*arguments, str(wrong)]).exit_code == 1
 
 
-def test_workflows_call_targets_that_are_there_on_every_python_with_a_classifier() -> None:
+def test_workflows_call_targets_and_folders_that_are_there() -> None:
     there = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    steps = [step for path in WORKFLOWS for job in jobs(path) for step in job["steps"]]
+    steps = [step for path in WORKFLOWS for job in jobs(path) for step in job.get("steps", [])]
+    targets = [job["strategy"]["matrix"]["target"] for path in WORKFLOWS for job in jobs(path) if "target" in str(job)]
     called = {name for step in steps for name in re.findall(r"\bmake ([a-z-]+)", step.get("run", ""))}
-    assert {"test", "lowest", "platforms", "docs", "dist"} <= called <= there
-    pythons = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: 3." in line}
-    matrices = [job["strategy"]["matrix"] for job in jobs(ROOT / ".github/workflows/test.yml") if "strategy" in job]
-    assert [set(matrix["python"]) for matrix in matrices] == [pythons, pythons]
+    called |= {target.split()[0] for listed in targets for target in listed}
+    assert {"test", "test-all", "lowest", "platforms", "docs", "dist"} <= called <= there
     tested = [word for step in steps for word in step.get("run", "").split() if re.match(r"tests/|src$", word)]
     assert tested
     assert all((ROOT / word).exists() for word in tested)
+
+
+def test_workflows_run_every_python_with_a_classifier() -> None:
+    pythons = {line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: 3." in line}
+    matrices = [job["strategy"]["matrix"] for path in WORKFLOWS for job in jobs(path) if "strategy" in job]
+    assert [set(matrix["python"]) for matrix in matrices if "python" in matrix] == [pythons] * 3
+
+
+def test_actions_are_pinned_and_jobs_end() -> None:
+    for path in WORKFLOWS:
+        for job in jobs(path):
+            assert "uses" in job or job["timeout-minutes"] <= 120, path
+            for step in job.get("steps", []):
+                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step.get("uses", "a@" + 40 * "0")), (path, step)
+
+
+def test_a_release_is_tested_first() -> None:
+    release = YAML(typ="safe").load(ROOT / ".github/workflows/release.yml")["jobs"]
+    assert release["test"] == {"uses": "./.github/workflows/test.yml"}
+    assert (release["build"]["needs"], release["publish"]["needs"]) == ("test", "build")
 
 
 def test_only_the_step_that_publishes_may_identify_itself() -> None:
@@ -115,6 +133,6 @@ def test_only_the_step_that_publishes_may_identify_itself() -> None:
         for job in jobs(path):
             publishes = any(
                 str(step.get("uses", "")).startswith(("pypa/gh-action-pypi-publish@", "actions/deploy-pages@"))
-                for step in job["steps"]
+                for step in job.get("steps", [])
             )
             assert ("id-token" in job.get("permissions", {})) == publishes

@@ -41,10 +41,8 @@ def with_bounds_checked(arguments: list[str], cache: Path) -> subprocess.Complet
 
 
 @pytest.mark.slow
-def test_the_fullest_corners_with_bounds_checking(pytestconfig: pytest.Config) -> None:
-    cache = pytestconfig.cache
-    assert cache is not None
-    ran = with_bounds_checked(["-m", corners.__name__], cache.mkdir("bounds_checked"))
+def test_the_fullest_corners_with_bounds_checking(tmp_path: Path) -> None:
+    ran = with_bounds_checked(["-m", corners.__name__], tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert ran.stdout.split() == REACHED
 

@@ -578,7 +578,7 @@ class Watch:
         return {
             "code": code,
             "out": re.sub(r"draws, [\d,]+ a second|\"(seconds|spec_hash)\": [^,}]+", "", out.getvalue()),
-            "err": "" if calls else err.getvalue(),
+            "err": "" if calls else re.sub(r"buckler: compiling .*\n", "", err.getvalue()),
             "files": {str(path.relative_to(home)): _digest(path) for path in files},
             "evidence": [_evidence(path.parent) for path in files if path.name == "manifest.json"],
             "call": calls,

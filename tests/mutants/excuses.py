@@ -34,4 +34,4 @@ class Excuse:
 
 def read_excuses(path: Path = LIST) -> list[Excuse]:
     """Return the excuses of the list."""
-    return [Excuse(**entry) for entry in tomllib.loads(path.read_text()).get("excuse", [])]
+    return [Excuse(**entry) for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("excuse", [])]

@@ -93,7 +93,7 @@ def all_mutants(root: Path) -> list[Mutant]:
     paths = sorted({path for place in places for path in (place.rglob("*.py") if place.is_dir() else [place])})
     names = [path.relative_to(root).as_posix() for path in paths]
     kept = [name for name in names if not name.startswith(tuple(LEFT_OUT))]
-    return [mutant for name in kept for mutant in mutants_of(name, (root / name).read_text())]
+    return [mutant for name in kept for mutant in mutants_of(name, (root / name).read_text(encoding="utf-8"))]
 
 
 def mutants_of(file: str, source: str) -> list[Mutant]:

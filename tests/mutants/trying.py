@@ -60,7 +60,9 @@ def steps(root: Path, file: str) -> list[list[str]]:
     files = [test for folder in folders for test in _test_files(folder)]
     slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
     quick = [test for test in files if test not in slow]
-    near = [test for test in quick if test.stem == f"test_{name}" or named.search(test.read_text())] or quick
+    near = [
+        test for test in quick if test.stem == f"test_{name}" or named.search(test.read_text(encoding="utf-8"))
+    ] or quick
     near.sort(key=lambda test: test.stem != f"test_{name}")
     # A source before any test would be imported twice where its package imports it: its classes would be two.
     first, *others = _names(root, near)
@@ -139,9 +141,9 @@ def _pytest(tree: Path, arguments: list[str], limit: int, ends: float) -> tuple[
 def try_mutant(tree: Path, mutant: Mutant, tests: list[str], limit: int, ends: float, *options: str) -> Verdict:
     """Return the verdict of these tests on one mutant; the tree is left as it was."""
     path = tree / mutant.file
-    source = path.read_text()
+    source = path.read_text(encoding="utf-8")
     try:
-        path.write_text(mutant.applied(source))
+        path.write_text(mutant.applied(source), encoding="utf-8")
         return run_tests(tree, tests, limit, ends, *options)
     finally:
-        path.write_text(source)
+        path.write_text(source, encoding="utf-8")

@@ -31,7 +31,7 @@ def test_formats_and_the_same_bytes_again(kind: str, tmp_path: Path) -> None:
 
 def test_text_stays_text(tmp_path: Path) -> None:
     accuracy_plot(CURVES, tmp_path / "figure.svg", "Certified <accuracy>")
-    text = (tmp_path / "figure.svg").read_text()
+    text = (tmp_path / "figure.svg").read_text(encoding="utf-8")
     assert "Certified &lt;accuracy&gt;" in text
     assert "certified radius r (l2)" in text
     with pytest.raises(InvalidInput, match="one norm to share an axis; got l1 and l2"):

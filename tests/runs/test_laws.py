@@ -71,7 +71,7 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
     assert run(["sweep", "run", "--out", "s.parquet", "--quiet"]) == 0
     for what in ("run", "c.parquet"):
         assert run(["report", what, "--out", "page.html", "--quiet"]) == 0
-        assert f"radius r ({law.norm})" in (here / "page.html").read_text()
+        assert f"radius r ({law.norm})" in (here / "page.html").read_text(encoding="utf-8")
         assert run(["refute", what]) == 2
         assert (
             f"searched in l2, under gaussian or grid noise of one sigma; got {law.describe()}"
