@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Queue
 from typing import Any
 
-from tests.mutants.excuses import read_excuses
+from tests.mutants.excuses import Excuse, read_excuses
 from tests.mutants.making import Mutant, all_mutants
 from tests.mutants.trying import LONG, MOST_STEPS, SHORT, copy_tree, failing, steps, try_mutant
 
@@ -107,7 +107,16 @@ def main() -> int:
             if not options.unproved:
                 list(pool.map(prove, sorted({test for m in now for test in plans[m.file][depth]} - set(sound))))
             list(pool.map(one, now, repeat(depth)))
-    return report(sample, excused, known)
+    old = lapsed(excuses)
+    for excuse in old:
+        print(f"an excuse that fits no mutant any more: {excuse.file}: {excuse.function}: {excuse.changes}")
+    return report(sample, excused, known) or int(bool(old))
+
+
+def lapsed(excuses: list[Excuse]) -> list[Excuse]:
+    """Return the excuses of which a change is not a mutant any more."""
+    there = {(mutant.file, mutant.function, mutant.change) for mutant in all_mutants(ROOT)}
+    return [e for e in excuses if any((e.file, e.function, change) not in there for change in e.changes)]
 
 
 def read(results: Path) -> dict[str, dict[str, Any]]:

@@ -56,6 +56,7 @@ class Mutant:
     """One change of one file: at ``line`` (from 1) and ``column`` of it, ``old`` becomes ``new``.
 
     ``repeat`` tells lines of the same text in one file apart, so that a mutant keeps its key when lines move.
+    ``function`` is the function (or class, or nothing) around it, ``expression`` the expression that changes.
     """
 
     file: str
@@ -65,6 +66,8 @@ class Mutant:
     new: str
     text: str
     repeat: int
+    function: str
+    expression: str
 
     @property
     def key(self) -> str:
@@ -74,8 +77,8 @@ class Mutant:
 
     @property
     def change(self) -> str:
-        """The change in words."""
-        return f"{self.old} -> {self.new}".replace(" -> ()", " removed")
+        """The change in words: ``< -> <= in i < n``."""
+        return f"{self.old} -> {self.new}".replace(" -> ()", " removed") + f" in {self.expression}"
 
     def applied(self, source: str) -> str:
         """Return the source with the change made."""
@@ -104,35 +107,55 @@ def mutants_of(file: str, source: str) -> list[Mutant]:
     for text in lines:
         seen[text.strip()] += 1
         repeats.append(seen[text.strip()])
+    tree = ast.parse(source)
+    parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
     found = set()
-    for line, column, old, new in _changes(ast.parse(source), lines):
-        found.add(Mutant(file, line, column, old, new, lines[line - 1].strip(), repeats[line - 1]))
+    for node in _outside_annotations(tree):
+        for line, column, old, new in _changes(node, lines):
+            text, repeat = lines[line - 1].strip(), repeats[line - 1]
+            around = _function(node, parents), _expression(node, parents)
+            found.add(Mutant(file, line, column, old, new, text, repeat, *around))
     return sorted(found, key=lambda mutant: (mutant.line, mutant.column, mutant.new))
 
 
-def _changes(tree: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
-    for node in _outside_annotations(tree):
-        if isinstance(node, ast.Compare):
-            sides = [node.left, *node.comparators]
-            for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
-                yield from _operator(lines, left, operator, right)
-        elif isinstance(node, ast.BinOp):
-            yield from _operator(lines, node.left, node.op, node.right)
-        elif isinstance(node, ast.BoolOp):
-            for left, right in zip(node.values, node.values[1:], strict=False):
-                yield from _operator(lines, left, node.op, right)
-        elif isinstance(node, ast.AugAssign):
-            yield from _operator(lines, node.target, node.op, node.value)
-        elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
-            old = "not " if isinstance(node.op, ast.Not) else "~"
-            yield node.lineno, _characters(lines, node.lineno, node.col_offset), old, "()"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
-            yield from _constant(lines, node)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
-            name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
-            if name in NAMES and node.func.end_lineno and node.func.end_col_offset:
-                end = _characters(lines, node.func.end_lineno, node.func.end_col_offset)
-                yield node.func.end_lineno, end - len(name), name, NAMES[name]
+def _function(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
+    names: list[str] = []
+    while node in parents:
+        node = parents[node]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.insert(0, node.name)
+    return ".".join(names)
+
+
+def _expression(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
+    """Return the source of the expression that changes; of a constant, of the expression or statement that it is in."""
+    while isinstance(node, ast.Constant | ast.USub):
+        node = parents[node]
+    return ast.unparse(node).splitlines()[0]
+
+
+def _changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, str, str]]:
+    if isinstance(node, ast.Compare):
+        sides = [node.left, *node.comparators]
+        for left, operator, right in zip(sides, node.ops, sides[1:], strict=False):
+            yield from _operator(lines, left, operator, right)
+    elif isinstance(node, ast.BinOp):
+        yield from _operator(lines, node.left, node.op, node.right)
+    elif isinstance(node, ast.BoolOp):
+        for left, right in zip(node.values, node.values[1:], strict=False):
+            yield from _operator(lines, left, node.op, right)
+    elif isinstance(node, ast.AugAssign):
+        yield from _operator(lines, node.target, node.op, node.value)
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+        old = "not " if isinstance(node.op, ast.Not) else "~"
+        yield node.lineno, _characters(lines, node.lineno, node.col_offset), old, "()"
+    elif isinstance(node, ast.Constant) and isinstance(node.value, bool | int | float):
+        yield from _constant(lines, node)
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+        name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        if name in NAMES and node.func.end_lineno and node.func.end_col_offset:
+            end = _characters(lines, node.func.end_lineno, node.func.end_col_offset)
+            yield node.func.end_lineno, end - len(name), name, NAMES[name]
 
 
 def _outside_annotations(tree: ast.AST) -> Iterator[ast.AST]:

@@ -1,4 +1,4 @@
-"""The maker of mutants, and the list of those that may live: no excuse outlasts the line it speaks of."""
+"""The maker of mutants, and the list of those that may live."""
 
 import ast
 import sys
@@ -25,7 +25,7 @@ def f(a: int | None, b: float = 0.5) -> float:
 
 
 def changes(source: str) -> set[tuple[int, str]]:
-    return {(mutant.line, mutant.change) for mutant in mutants_of("f.py", source)}
+    return {(mutant.line, mutant.change.split(" in ")[0]) for mutant in mutants_of("f.py", source)}
 
 
 def test_every_kind_of_change_is_made_and_nothing_else() -> None:
@@ -67,11 +67,14 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
     assert len(audits) == len(list((ROOT / AUDITS).glob("test_*.py")))
 
 
-def test_an_excuse_is_of_one_line_and_lapses_with_it() -> None:
-    excuse = Excuse("f.py", "a += 1", "heuristic", "why", ["+ -> -"])
-    mutant = next(m for m in mutants_of("f.py", SOURCE) if m.change == "+ -> -")
-    assert excuse.covers(mutant)
-    assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("a += 1", "a += 2")))
+def test_an_excuse_is_of_a_change_in_a_function_wherever_its_line_is() -> None:
+    excuse = Excuse("f.py", "f", ["- -> + in b - 1e-09"], "heuristic", "why")
+    (mutant,) = (m for m in mutants_of("f.py", SOURCE) if excuse.covers(m))
+    assert (mutant.line, mutant.old, mutant.new) == (6, "-", "+")
+    moved = SOURCE.replace("return max(a * 2, b - 1e-9)", "return max(\n            b - 1e-9,\n            a * 3)")
+    assert sum(excuse.covers(m) for m in mutants_of("f.py", moved)) == 1
+    assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("b - 1e-9", "b - 1e-8")))
+    assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("def f(", "def g(")))
     assert not any(excuse.covers(m) for m in mutants_of("g.py", SOURCE))
 
 
@@ -80,13 +83,11 @@ def everyone() -> list[Mutant]:
     return all_mutants(ROOT)
 
 
-def test_every_excuse_is_still_of_a_line(everyone: list[Mutant]) -> None:
+def test_every_excuse_has_a_kind_and_a_reason() -> None:
     for excuse in read_excuses():
         assert excuse.kind in KINDS
         assert len(excuse.reason) > 20
-        assert any(excuse.covers(mutant) for mutant in everyone), f"lapsed, to be removed: {excuse}"
-        made = {mutant.change for mutant in everyone if (mutant.file, mutant.text) == (excuse.file, excuse.line)}
-        assert set(excuse.changes) <= made, f"no such change of that line: {excuse}"
+        assert excuse.changes
 
 
 def test_fewer_than_a_fifth_are_excused(everyone: list[Mutant]) -> None:
@@ -110,6 +111,7 @@ def test_only_a_mutant_that_passed_all_of_its_tests_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], everyone: list[Mutant]
 ) -> None:
     one = everyone[0]
+    monkeypatch.setattr("tests.mutants.__main__.lapsed", lambda _: [])
     for found, passed, failed in (("a test", 0, False), ("", 2, False), ("", 3, True)):
         assert report([one], set(), {one.key: {"found": found, "passed": passed, "steps": 3}}) == failed
     assert report([one], {one.key}, {one.key: {"found": "", "passed": 3, "steps": 3}}) == 0
