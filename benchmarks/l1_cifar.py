@@ -112,12 +112,12 @@ def main() -> None:
     if options.cards:
         write_table(Path(options.weights), law, shares, len(data))
     if options.n:
-        chance, d = Splitting(options.lam), int(data.load(0, 1)[0].size)
+        chance = Splitting(options.lam)
         first = votes(classifier, data, chance, "selection", 100, options.batch_size)
         drawn = votes(classifier, data, chance, "estimation", options.n, options.batch_size)
         for method, name in (("exact", "first margin"), ("top_class", "2 lambda (p_A - 1/2)")):
             made = certify_counts(
-                drawn, law=chance, dimension=d, selection=first, margin="probability", method=method,
+                drawn, law=chance, selection=first, margin="probability", method=method,
                 alpha=options.alpha,
             )  # fmt: skip
             accuracies(f"votes, {name}", list(made), labels)

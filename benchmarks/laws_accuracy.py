@@ -27,9 +27,6 @@ SIGMAS = ("0.12", "0.25", "0.50", "1.00")
 STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 """Radii of the table, in units of sigma."""
 
-DIMENSION = 3072
-"""Values of an image of CIFAR-10."""
-
 
 def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
     """Return the votes of a network under a law, drawn now where they are missing."""
@@ -57,7 +54,7 @@ def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> t
     counts, chosen = votes.values, selection.values
     if later:
         counts, chosen = evidence.counts(2 * n)[0].values - counts, evidence.counts(100)[0].values
-    made = certify_counts(counts, selection=chosen, law=evidence.spec.noise_law, dimension=DIMENSION, alpha=1e-3)
+    made = certify_counts(counts, selection=chosen, law=evidence.spec.noise_law, alpha=1e-3)
     assert not isinstance(made, Certificate)
     radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(made, labels, strict=True)])
     reached = [int((radii >= max(step * sigma, 1e-12)).sum()) for step in STEPS]

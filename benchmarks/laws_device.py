@@ -49,7 +49,7 @@ def steps(law: GridGaussian, blocks: range, device: str) -> IntArray:
 
 def chi_square(law: GridGaussian, seen: AnyArray) -> tuple[float, int, float]:
     """Return chi-square of counts of the steps -L, ..., L, its degrees of freedom and the p-value."""
-    edges = np.concatenate([[0.0], law.thresholds.astype(np.float64) / 2.0**64, [1.0]])
+    edges = np.concatenate([[0.0], law.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
     expected = np.diff(edges) * seen.sum()
     order = np.searchsorted(np.cumsum(expected), np.arange(LEAST_EXPECTED, seen.sum(), LEAST_EXPECTED))
     starts = np.unique(np.concatenate([[0], order + 1]))
@@ -73,7 +73,7 @@ def check_draws(law: GridGaussian, options: argparse.Namespace) -> None:
         total += host.size
     where = "the device's kernel" if device_words(law, torch.device(options.device)) else "the host: no CUDA here"
     print(f"{total:,} draws of {where}: {different} are not those of the host", flush=True)
-    half = len(law.thresholds) // 2
+    half = law.reach
     seen = np.zeros(2 * half + 1, dtype=np.int64)
     more = range(len(blocks), len(blocks) + -(-options.chi // each))
     for some in (more[a : a + 32] for a in range(0, len(more), 32)):

@@ -303,15 +303,15 @@ def test_a_prediction_until_decided_takes_few_draws() -> None:
     assert smoothed().predict([0.8], n=5) is None  # five draws cannot say anything at 1e-3
 
 
-def test_the_price_of_drawing_is_taken_from_a_prediction_too() -> None:
+def test_drawing_takes_its_part_of_alpha_from_a_prediction_too() -> None:
     law = buckler.noise.GridGaussian(0.5)
     x = np.array([204 / 255, 0.0], dtype=np.float32)
     grid = buckler.Smoothed(Counting(), law=law, num_classes=2)
-    price = law.price(2, 100)
-    assert price > 0.0
     assert grid.predict(x, n=100) == 0
-    assert grid.predict(x, n=100, alpha=price) is None
-    assert grid.predict(x, max_n=100, alpha=price) is None
+    with pytest.raises(buckler.InvalidInput, match="alpha must be at least 1e-10"):
+        grid.predict(x, alpha=1e-11, n=100)
+    with pytest.raises(buckler.InvalidInput, match="alpha must be at least 1e-10"):
+        grid.predict(x, alpha=1e-11, max_n=100)
 
 
 def test_a_law_whose_copies_are_all_run_is_not_drawn_from() -> None:

@@ -106,7 +106,7 @@ def test_the_last_digits_of_another_machine_are_allowed() -> None:
 @pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
 def test_a_law_of_whole_numbers_has_no_last_digits(law: Any) -> None:
     """Its radius is the largest float that holds: the next one above may reach a point of the ball's edge."""
-    good = buckler.certify_counts([law.total or 1000, 0, 0], law=law, dimension=9, label=0)
+    good = buckler.certify_counts([law.total or 1000, 0, 0], law=law, label=0)
     assert replace(good) == good
     for towards in (0.0, np.inf):
         with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
@@ -163,5 +163,5 @@ def test_fields_as_columns() -> None:
     good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
     assert list(good.as_dict()) == [
         *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
-        *("map", "temperature", "method", "sound", "price", "law", "law_parameters"),
+        *("map", "temperature", "method", "sound", "law", "law_parameters"),
     ]

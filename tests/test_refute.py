@@ -53,7 +53,7 @@ def test_many_are_as_each_and_all_is_told() -> None:
     assert alone.radius == pytest.approx(made[1].radius)
 
 
-def test_on_a_grid_the_point_lies_on_it_and_the_price_is_paid() -> None:
+def test_on_a_grid_the_point_lies_on_it_and_drawing_takes_its_part() -> None:
     law = GridGaussian(0.5)
     x = law.values(np.full(64, 26))
     module = nn.Linear(64, 2)
@@ -66,7 +66,7 @@ def test_on_a_grid_the_point_lies_on_it_and_the_price_is_paid() -> None:
     steps = law.indices(made.point) - 26
     truth = 8 * 26 / 255  # the distance to the hyperplane
     assert truth <= np.sqrt((steps**2).sum()) / 255 <= made.radius <= 1.1 * truth
-    with pytest.raises(InvalidInput, match="spent"):
+    with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
         Smoothed(module, law=law).refute(x, label=1, attack=QUICK, alpha=1e-12)
 
 

@@ -14,7 +14,7 @@ from buckler.certify.counts import limits_of_counts
 from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
 from buckler.certify.make_certificates import MarginLimits, issue
-from buckler.certify.predictions import ABSTAINED, PredictionTest, predicted_class
+from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
 from buckler.certify.scores import limits_of_scores, top_class
 from buckler.errors import ClassifierError, InvalidInput, check_whole, show
@@ -169,14 +169,11 @@ def decide_each(inputs: Inputs, ladder: Ladder, n0: int, tell: Show, seconds: fl
 def predict_each(inputs: Inputs, n: int, max_n: int | None, alpha: float, tell: Show) -> IntArray:
     """Return the predicted class of each input, -1 for none, from ``n`` draws or until decided within ``max_n``.
 
-    The price of drawing is taken from ``alpha`` first; where nothing is left, nothing is predicted. Draws are of the
-    selection stream, so that a certificate of the class predicted rests on others.
+    Draws are of the selection stream, so that a certificate of the class predicted rests on others.
     """
     x, ids, _, engine = inputs
     draws = check_whole("n", n, 1) if max_n is None else check_whole("max_n", max_n, 1)
-    level = budget.after_price(alpha, budget.price_of(engine.law, x[0].size, draws))
-    if level == 0.0:
-        return np.full(len(ids), ABSTAINED, dtype=np.int64)
+    level = budget.after_drawing(alpha, engine.law)
     with engine.session():
         if max_n is None:
             watch = _Watch(tell, 0, len(ids), draws)

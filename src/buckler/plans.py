@@ -81,9 +81,9 @@ def to_decide(options: CertifyOptions) -> DecideOptions | None:
     return kept  # type: ignore[return-value]
 
 
-def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> FixedDraws:
-    """Return the plan of a fixed number of draws for inputs of ``dimension`` values."""
-    terms = replace(_terms(law, options, "exact", "pairwise/star", dimension), seed=seed)
+def fixed_draws(law: Law, options: CertifyOptions, *, labelled: bool, seed: int) -> FixedDraws:
+    """Return the plan of a fixed number of draws."""
+    terms = replace(_terms(law, options, "exact", "pairwise/star"), seed=seed)
     n, n0 = options.get("n"), options.get("n0")
     if law.total is not None:
         for name, given, value in (("n", n, law.total), ("n0", n0, 0)):
@@ -99,11 +99,11 @@ def check_drawn(law: Law) -> None:
         raise InvalidInput(f"law must be one that is drawn; {law.describe()} runs all its copies: call certify")
 
 
-def scores_until(law: Law, options: CertifyOptions, *, labelled: bool, dimension: int, seed: int) -> ScorePlan:
+def scores_until(law: Law, options: CertifyOptions, *, labelled: bool, seed: int) -> ScorePlan:
     """Return the plan of drawing scores until radii, or a precision, are decided."""
     decide = to_decide(options) or {}
     check_drawn(law)
-    terms = replace(_terms(law, options, "exact", SEQUENCE, dimension), seed=seed)
+    terms = replace(_terms(law, options, "exact", SEQUENCE), seed=seed)
     radii, precision, max_n = decide.get("radii"), decide.get("precision"), decide.get("max_n")
     if (seconds := decide.get("max_seconds")) is not None:
         check_positive("max_seconds", seconds)
@@ -116,7 +116,7 @@ def scores_until(law: Law, options: CertifyOptions, *, labelled: bool, dimension
     )
 
 
-def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str, dimension: int) -> Terms:
+def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str) -> Terms:
     given: Mapping[str, Any] = {key: value for key, value in options.items() if value is not None}
     map_: SimplexMap = given.get("map", "hardmax")
     if map_ == "hardmax" and "temperature" in given:
@@ -128,12 +128,11 @@ def _terms(law: Law, options: CertifyOptions, by_votes: str, by_scores: str, dim
         alpha=given.get("alpha", 1e-3),
         margin=given.get("margin"),
         scores=(map_, given.get("temperature")),
-        dimension=dimension,
     )
 
 
-def ladder_of(law: Law, options: DecideOptions, dimension: int) -> Ladder:
-    """Return the ladder that the keywords ask for, for inputs of ``dimension`` values."""
+def ladder_of(law: Law, options: DecideOptions) -> Ladder:
+    """Return the ladder that the keywords ask for."""
     radii, precision = options.get("radii"), options.get("precision")
     if (radii is None) == (precision is None):
         raise InvalidInput("radii or precision must be given, and not both")
@@ -147,7 +146,6 @@ def ladder_of(law: Law, options: DecideOptions, dimension: int) -> Ladder:
         margin=margin,
         precision=precision,
         law=law,
-        dimension=dimension,
     )
 
 

@@ -22,7 +22,6 @@ from buckler.errors import (
     check_counts,
     check_float_array,
     check_positive,
-    check_real,
     check_whole,
     check_whole_array,
     show,
@@ -158,8 +157,7 @@ class Claim:
     Nothing is promised: a method of one's own that is compared with others says no more than this, and a
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
     that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
-    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws. ``price``
-    is what the drawing of the law costs, a part of ``alpha``. ``seed`` is
+    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws. ``seed`` is
     the noise's, where it was drawn here: with it the same call gives the same claim.
     """
 
@@ -176,7 +174,6 @@ class Claim:
     temperature: float | None
     method: str
     sound: bool = True
-    price: float = 0.0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -200,12 +197,6 @@ class Claim:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
-        if not check_real("price", self.price) >= 0.0 or (
-            0.0 < self.alpha <= self.price and self.predicted is not None
-        ):
-            raise InvalidInput(
-                f"price must be at least 0, and below alpha where a radius is certified; got {self.price}"
-            )
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
             raise InvalidInput(f"radius must be finite and at least 0, and margin not NaN; got {self.radius}")
         if self.margin_kind == "probability" and self.margin > 1.0:

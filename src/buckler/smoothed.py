@@ -128,7 +128,7 @@ class Smoothed(Predictor):
         check_keywords(options, CertifyOptions.__optional_keys__)
         inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
         ladder = to_decide(options)
-        terms = {"dimension": inputs.x[0].size, "seed": inputs.engine.seed}
+        terms = {"seed": inputs.engine.seed}
         if ladder is not None and options.get("map", "hardmax") != "hardmax":
             until = scores_until(self.law, options, labelled=labels is not None, **terms)
             with shown("deciding", progress) as show, axes_explained(inputs):
@@ -247,7 +247,7 @@ class Smoothed(Predictor):
         return Certificates(map(self._renamed, made), asked=len(inputs.x), classes=classes)
 
     def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
-        ladder = ladder_of(self.law, options, inputs.x[0].size)
+        ladder = ladder_of(self.law, options)
         n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
         with shown("deciding", progress) as show, axes_explained(inputs):
             return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))

@@ -13,8 +13,7 @@ def sentence(claim: Any) -> str:
     """Return what a ``records.Claim`` says, with all that it rests on."""
     law, exact = claim.law, claim.method == ALL_COPIES
     level = "error probability" if claim.sound else "a promised, not proved, error probability"
-    beside = f"; {claim.price:.2g} of the error probability pays for drawing" if claim.price > 0.0 else ""
-    beside += f"; {ONE_FUNCTION}" if law.idealised is None else f"; idealised: {law.idealised}"
+    beside = f"; {ONE_FUNCTION}" if law.idealised is None else f"; idealised: {law.idealised}"
     if exact:
         basis = f"from all {claim.n} copies under {law.describe()} ({claim.margin_kind} margin"
     else:

@@ -71,10 +71,7 @@ class Law(Protocol):
 
     @property
     def draws(self) -> Draws:
-        """How ``sampling`` draws: unit normals times ``spread`` added in float32, or ``noisy`` from 64-bit words.
-
-        With ``numbers``, the words of a copy are its number alone.
-        """
+        """How ``sampling`` draws: normals times ``spread``, ``noisy`` from random words, or ``numbered`` copies."""
 
     @property
     def idealised(self) -> str | None:
@@ -83,12 +80,6 @@ class Law(Protocol):
     @property
     def total(self) -> int | None:
         """How many copies are all that there are, each as likely as any other; None where copies are drawn."""
-
-    def price(self, dimension: int, draws: int) -> float:
-        """Return the total-variation distance of ``draws`` drawn copies from those of the theorem, rounded up.
-
-        ``dimension`` is the number of values of an input. 0.0 where the drawing is exact, or idealised.
-        """
 
     def check_input(self, x: Float32Array) -> None:
         """Refuse an input that the law cannot take, and name what to do."""
@@ -102,11 +93,8 @@ class NormalLaw(Law, Protocol):
         """What unit normals are multiplied by: one number, or an array of an input's shape."""
 
 
-class WordLaw(Law, Protocol):
-    """A law that turns addressed 64-bit words into noisy copies."""
+class NumberLaw(Law, Protocol):
+    """A law whose copies are all run, each by its number from 0 to ``total - 1``."""
 
-    def words(self, shape: tuple[int, ...]) -> int:
-        """Return how many words one noisy copy of an input of this shape takes."""
-
-    def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
+    def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:
+        """Return the copies ``[len(numbers), *shape]`` of one input that have these numbers."""

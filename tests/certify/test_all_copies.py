@@ -32,7 +32,7 @@ def test_votes_are_the_margin_and_choose_the_class() -> None:
     assert [c.alpha for c in (first, second, tied, close)] == [0.0] * 4
     # 200 - 55 = 145 votes: 2 k < 145 for k = 72.
     assert first.radius == second.radius == 72 / 255
-    assert (first.margin, first.n, first.n0, first.method, first.price) == (145 / 255, 255, 0, "all_copies", 0.0)
+    assert (first.margin, first.n, first.n0, first.method) == (145 / 255, 255, 0, "all_copies")
     assert close.radius == 1 / 255  # three votes
     assert certify_counts([128, 127, 0], law=LAW).abstained  # one vote certifies the input itself, no step
     assert certify_counts([200, 55, 0], law=LAW, label=1).abstained
@@ -56,7 +56,7 @@ def test_no_wrong_certificate_is_allowed_for() -> None:
 
 
 def test_norms_do_not_mix() -> None:
-    other = certify_counts([90, 5, 5], law=Ablation(2, 64), dimension=64, label=0, ids=["other"])
+    other = certify_counts([90, 5, 5], law=Ablation(2, 64), label=0, ids=["other"])
     with pytest.raises(InvalidInput, match="one norm"):
         certified_accuracy([certificates()[0], other], [0, 0], [0.0])
 
@@ -115,7 +115,7 @@ def test_smoothed_runs_every_copy_once() -> None:
 
     smoothed = buckler.Smoothed(model, law=LAW, num_classes=3)
     certificate = smoothed.certify(x)
-    copies = LAW.noisy(x, np.arange(255, dtype=np.uint64)[:, None])
+    copies = LAW.numbered(x, np.arange(255))
     assert sorted(seen[:255]) == sorted(row.tobytes() for row in copies)
     votes = np.bincount(bright(copies).argmax(axis=1), minlength=3)
     top = np.sort(votes)

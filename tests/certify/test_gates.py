@@ -178,8 +178,8 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
     size = len(lows)
     terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin=kind)
     draws = np.full(size, 10)
-    chosen, prices = np.zeros(size, dtype=np.int64), np.zeros(size)
-    given = MarginLimits([str(i) for i in range(size)], chosen, lows, draws, chosen, prices)
+    chosen = np.zeros(size, dtype=np.int64)
+    given = MarginLimits([str(i) for i in range(size)], chosen, lows, draws, chosen)
     made = issue(terms, given)
     assert [c.abstained for c in made] == [True] * 6 + [False] * 2
     assert [c.predicted for c in made] == [None] * 6 + [0] * 2
@@ -194,8 +194,8 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
 def test_votes_that_are_all_there_are_leave_no_error() -> None:
     law = DerandomizedSplitting(2.5)
     terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin="probability")
-    assert terms.alpha == 0.0
+    assert (terms.alpha, terms.level) == (0.0, 0.0)
     with pytest.raises(InvalidInput, match=r"counts must be of all 1275 copies of .*; got 1274"):
-        terms.limits(np.array([1275, 1274]), lambda _, rows: np.zeros(rows.shape))
+        terms.check_draws(np.array([1275, 1274]))
     with pytest.raises(InvalidInput, match="votes are exact"):
         terms_of(sound_method("top_class", "votes"), law=law, alpha=0.01, margin="probability")

@@ -9,6 +9,7 @@ from scipy.special import betainc, ndtri
 import buckler
 from buckler.bounds.sequences import sequence_lower
 from buckler.certify import score_stopping
+from buckler.certify.budget import after_drawing
 from buckler.certify.make_certificates import terms_of
 from buckler.certify.registry import sound_method, sound_methods
 from buckler.certify.score_stopping import ScorePlan, ScoreTest
@@ -17,9 +18,7 @@ from buckler.types import AnyArray, FloatArray, MarginKind
 
 
 def plan(alpha: float = 1e-3, margin: MarginKind = "probability", **options: Any) -> ScorePlan:
-    terms = terms_of(
-        sound_method("pairwise/sequence"), sigma=1.0, alpha=alpha, margin=margin, scores=("softmax", None), dimension=1
-    )
+    terms = terms_of(sound_method("pairwise/sequence"), sigma=1.0, alpha=alpha, margin=margin, scores=("softmax", None))
     return ScorePlan(terms, 0, **{"max_n": 1500, "precision": 1e-12} | options)
 
 
@@ -133,11 +132,9 @@ def test_many_are_what_each_is_alone_and_an_interrupt_leaves_the_first() -> None
     assert all(c.n < 4000 for c in part)
 
 
-def test_the_price_of_drawing_is_that_of_all_draws_there_may_be() -> None:
-    law = buckler.noise.GridGaussian(0.5)
-    price = law.price(1, 4000)
-    smoothed = buckler.Smoothed(half_space, law=law, num_classes=2)
-    x = np.array([1.0], dtype=np.float32)
-    options: Any = {"map": "softmax", "temperature": 0.1, "radii": [0.1], "max_n": 4000}
-    assert smoothed.certify(x, alpha=0.01, **options).predicted == 0
-    assert smoothed.certify(x, alpha=price, **options).predicted is None
+def test_drawing_takes_its_part_of_alpha() -> None:
+    law, alpha = buckler.noise.GridGaussian(0.5), 1e-10
+    terms = terms_of(
+        sound_method("pairwise/sequence"), law=law, alpha=alpha, margin="probability", scores=("softmax", None)
+    )
+    assert ScorePlan(terms, 0, 4000, (0.1,)).level == after_drawing(alpha, law) < alpha

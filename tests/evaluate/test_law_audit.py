@@ -12,6 +12,7 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import Distribution, audit_law, distance, distribution, tying_margin
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.noise.words import Words
 
 OURS = [
     Uniform(2.5 / 255), Uniform(0.5), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(0.5),
@@ -73,7 +74,7 @@ class Lazy(Uniform):
     """Draws too few of the words' values."""
 
     def noisy(self, x: Any, words: Any) -> Any:
-        return Uniform.noisy(self, x, words >> np.uint64(1))
+        return Uniform.noisy(self, x, Words(words.first >> np.uint64(1), words.more))
 
 
 class Unlisted(Splitting):

@@ -75,7 +75,7 @@ def test_inputs_that_abstain_need_n() -> None:
     ],
 )
 def test_every_noise_with_a_threshold(law: object, radius: float) -> None:
-    made = population_accuracy(COUNTS, LABELS, radius, noise=law, dimension=784)  # type: ignore[arg-type]
+    made = population_accuracy(COUNTS, LABELS, radius, noise=law)  # type: ignore[arg-type]
     assert 0.0 < made.low[0] < 1.0
     assert made.thresholds[0] == threshold(law, radius)  # type: ignore[arg-type]
 
@@ -91,15 +91,14 @@ def test_thresholds_are_rounded_up() -> None:
 
 def test_radius_beyond_what_can_be_certified_has_no_limit() -> None:
     assert low(COUNTS, [0.25, 1e6])[1] == 0.0
-    assert low(COUNTS, 3.0, sigma=None, noise=noise.Splitting(2.5), dimension=784)[0] == 0.0
+    assert low(COUNTS, 3.0, sigma=None, noise=noise.Splitting(2.5))[0] == 0.0
 
 
-def test_price_of_drawing_is_paid_from_delta() -> None:
+def test_drawing_takes_its_part_of_delta() -> None:
     law = noise.GridGaussian(0.5)
-    with pytest.raises(InvalidInput, match="dimension"):
-        low(COUNTS, sigma=None, noise=law)
-    assert low(COUNTS, sigma=None, noise=law, dimension=2**60)[0] == 0.0
-    assert low(COUNTS, sigma=None, noise=law, dimension=1)[0] > 0.0
+    assert low(COUNTS, sigma=None, noise=law)[0] > 0.0
+    with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
+        low(COUNTS, sigma=None, noise=law, delta=1e-11)
 
 
 def test_sentence_and_plot() -> None:

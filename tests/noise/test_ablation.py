@@ -11,8 +11,9 @@ import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
 from buckler.noise import Ablation, named
-from buckler.noise.exact import WORDS, float_below
+from buckler.noise.exact import float_below
 from tests.evaluate.test_law_audit import worst_margin
+from tests.words import chosen_words
 
 IMAGE = np.arange(18, dtype=np.float32).reshape(2, 3, 3) / 255
 
@@ -77,20 +78,15 @@ def test_radii_of_the_paper() -> None:
 
 def test_the_smallest_words_are_kept_with_all_their_channels() -> None:
     law = Ablation(2, 9)
-    words = np.array([[9, 8, 7, 6, 5, 4, 3, 2, 1], [0, WORDS - 1, 5, 6, 7, 1, 9, 10, 11]], dtype=np.uint64)
-    copies = law.noisy(IMAGE, words)
-    for copy, kept in zip(copies.reshape(2, 2, 9), ([7, 8], [0, 5]), strict=True):
+    first = [[9, 8, 7, 6, 5, 4, 3, 2, 1], [0, 2**64 - 1, 5, 6, 7, 1, 9, 10, 11], [1, 4, 4, 9, 4, 9, 9, 9, 9]]
+    second = [[5] * 9, [5] * 9, [9, 3, 2, 0, 2**64 - 1, 0, 0, 0, 0]]
+    copies = law.noisy(IMAGE, chosen_words(first, second))
+    # Of three words that are equal, the one with the smallest further bits is kept.
+    for copy, kept in zip(copies.reshape(3, 2, 9), ([7, 8], [0, 5], [0, 2]), strict=True):
         assert np.flatnonzero(copy[0] != -1).tolist() == kept
         np.testing.assert_array_equal(copy[:, kept], IMAGE.reshape(2, 9)[:, kept])
         assert (np.delete(copy, kept, axis=1) == -1).all()
     assert law.words(IMAGE.shape) == 9
-
-
-def test_the_price_bounds_the_chance_of_equal_words() -> None:
-    assert Fraction(Ablation(75, 1024).price(3072, 100_000)) >= Fraction(100_000 * comb(1024, 2), WORDS)
-    assert Ablation(75, 1024).price(3072, 100_000) < 3e-9
-    assert Ablation(1, 1).price(1, 5) == 0.0
-    assert Ablation(2, 2**31).price(1, 2**20) == 1.0
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -116,10 +112,10 @@ def test_the_unit_is_a_fourth_of_the_largest_radius_and_one_at_the_least() -> No
 
 
 def test_an_abstention_says_that_its_margin_is_too_small_for_a_pixel() -> None:
-    made = buckler.certify_counts([1000, 0], law=Ablation(keep=60, pixels=64), label=0, dimension=64)
+    made = buckler.certify_counts([1000, 0], law=Ablation(keep=60, pixels=64), label=0)
     assert made.abstained
     assert made.margin > 0.9
     assert "probability margin at least 0.98" in str(made)
     assert "too little for any radius" in str(made)
-    none = buckler.certify_counts([500, 500], law=Ablation(keep=60, pixels=64), label=0, dimension=64)
+    none = buckler.certify_counts([500, 500], law=Ablation(keep=60, pixels=64), label=0)
     assert "probability margin not shown to be positive" in str(none)

@@ -46,7 +46,7 @@ def test_noise_in_float32_is_fooled() -> None:
 
 def exact_probability(law: GridGaussian, low: int, high: int) -> FloatArray:
     """Return the probability of class 0 at the grid points ``low, ..., high``, from the law's own probabilities."""
-    edges = np.concatenate([[0.0], law.thresholds.astype(np.float64) / 2.0**64, [1.0]])
+    edges = np.concatenate([[0.0], law.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
     weights = np.diff(edges)
     half = len(weights) // 2
     votes = reads_last_bits(law.values(np.arange(low - half, high + half + 1))[:, None])[:, 0]

@@ -1,6 +1,8 @@
-"""Noise on a grid: exact thresholds, whole numbers added, the price, and the way of a law through every room."""
+"""Noise on a grid: exact thresholds, whole numbers added, and the way of a law through every room."""
 
+from bisect import bisect_right
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.noise import GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
+from buckler.noise import Ablation, Gaussian, GridGaussian, Splitting, Uniform, grid, named, parse, settled, thresholds
 from buckler.noise.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
@@ -23,17 +25,18 @@ from buckler.runs.store.evidence import open_evidence
 from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, check_inputs
 from buckler.sampling.streams import Address, words
+from tests.words import chosen_words
 
 LAW = GridGaussian(0.25)
 
 
 def exact_threshold(k: int, sigma: Fraction, step: Fraction) -> int:
-    """Return ``ceil(2^64 Phi((k + 1/2) step / sigma))`` by ball arithmetic."""
-    ctx.prec = 300
+    """Return ``ceil(2^128 Phi((k + 1/2) step / sigma))`` by ball arithmetic."""
+    ctx.prec = 500
     t = fmpq(2 * k + 1, 2) * fmpq(step.numerator, step.denominator) / fmpq(sigma.numerator, sigma.denominator)
-    return int((arb(2) ** 64 * (-arb(t) / arb(2).sqrt()).erfc() / 2).ceil().unique_fmpz())
+    return int((arb(2) ** 128 * (-arb(t) / arb(2).sqrt()).erfc() / 2).ceil().unique_fmpz())
 
 
 @pytest.mark.parametrize(
@@ -42,14 +45,14 @@ def exact_threshold(k: int, sigma: Fraction, step: Fraction) -> int:
 )
 def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
     law = GridGaussian(sigma, 1.0 / levels)
-    found = law.thresholds
-    half = len(found) // 2
+    found = [int(high) << 64 | int(low) for high, low in zip(*law.thresholds, strict=True)]
+    half = law.reach
     # All of them where there are few, else both ends, the middle and every 97th: each anchor of the series is visited.
     every = range(-half, half)
     some = every if half < 1500 else sorted({*every[:40], *every[half - 40 : half + 40], *every[-40:], *every[::97]})
-    assert [k for k in some if int(found[k + half]) != exact_threshold(k, Fraction(sigma), law.fraction)] == []
-    # Beyond them on either side less than one word is left.
-    assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 64
+    assert [k for k in some if found[k + half] != exact_threshold(k, Fraction(sigma), law.fraction)] == []
+    # Beyond them on either side less than one number is left.
+    assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 128
     assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
 
 
@@ -67,7 +70,7 @@ def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
         return thresholds.ONE + 2 * thresholds.SLACK, (thresholds.ONE,)
 
     monkeypatch.setattr(thresholds, "_anchor", distance)
-    found = [Fraction(tail - 2**64, 2**64) for tail in thresholds.tails(Fraction(unit))]
+    found = [Fraction(tail - 2**128, 2**128) for tail in thresholds.tails(Fraction(unit))]
     assert len(found) == int((thresholds.FARTHEST / unit + 1) / 2)
     assert max(map(abs, found)) <= thresholds.SPACING / 2
     # And not because there is an anchor for each: one serves all points that are near it.
@@ -82,13 +85,34 @@ def test_pi_is_cut_after_eighty_digits() -> None:
 
 
 def test_the_guide_finds_what_the_thresholds_say() -> None:
-    edges, half = LAW.thresholds[3:-3:7], len(LAW.thresholds) // 2
-    taken = np.concatenate([edges - np.uint64(1), edges, edges + np.uint64(1)])
-    for some in (taken, words(Address(0, "7", "estimation"), 1, 20_000)[0]):
-        assert np.array_equal(LAW.noise(some), np.searchsorted(LAW.thresholds, some, side="right") - half)
-    assert LAW.noise(np.array([0, (1 << 64) - 1], dtype=np.uint64)).tolist() == [-half, half]
-    # The planted bug: a threshold that counts from the word after it.
-    assert not np.array_equal(LAW.noise(taken), np.searchsorted(LAW.thresholds, taken, side="left") - half)
+    edges = [int(high) << 64 | int(low) for high, low in zip(*LAW.thresholds, strict=True)]
+    near = [u for e in edges[::7] for u in (e - 2**64, e - 1, e, e + 1, e + 2**64) if 0 <= u < 2**128]
+    drawn = words(Address(0, "7", "estimation"), 1, 20_000)
+    drawn_numbers = [int(a) << 64 | int(b) for a, b in zip(drawn.first[0], drawn.more(np.array([0]))[0], strict=True)]
+    at_edges = chosen_words([[u >> 64 for u in near]], [[u & 2**64 - 1 for u in near]])
+    for some, numbers in ((at_edges, near), (drawn, drawn_numbers)):
+        assert LAW.noise(some)[0].tolist() == [bisect_right(edges, u) - LAW.reach for u in numbers]
+    assert LAW.noise(chosen_words([[0, 2**64 - 1]], [[0, 2**64 - 1]])).tolist() == [[-LAW.reach, LAW.reach]]
+    # The planted bug: the further bits of a word that equals the upper half of a threshold are ignored.
+    ignored = np.searchsorted(LAW.thresholds[0], at_edges.first[0], side="right") - LAW.reach
+    assert (LAW.noise(at_edges)[0] != ignored).sum() >= len(edges) // 7
+
+
+@pytest.mark.parametrize("law", [GridGaussian(0.004), GridGaussian(0.25), GridGaussian(1.0, 1 / 2)])
+def test_the_total_variation_of_drawing_is_what_the_theorem_says(law: GridGaussian) -> None:
+    """Of the noise of one value, in balls: at most ``max(K, 4) 2^-128`` (T24)."""
+    ctx.prec = 500
+    edges = [0, *(int(high) << 64 | int(low) for high, low in zip(*law.thresholds, strict=True)), 1 << 128]
+    unit = law.fraction / Fraction(law.sigma) / 2
+    ends = [normal_cdf_at((2 * k + 1) * unit) for k in range(-law.reach - 1, law.reach + 1)]
+    both = zip(pairwise(edges), pairwise(ends), strict=True)
+    beyond = 2 * ends[0]
+    apart = sum((abs((b - a) / arb(2) ** 128 - (high - low)) for (a, b), (low, high) in both), beyond)
+    assert apart / 2 < max(2 * law.reach, 4) * arb(2) ** -128
+
+
+def normal_cdf_at(t: Fraction) -> arb:
+    return (-arb(fmpq(t.numerator, t.denominator)) / arb(2).sqrt()).erfc() / 2
 
 
 def test_noisy_copies_are_points_of_the_grid() -> None:
@@ -106,12 +130,11 @@ def test_noisy_copies_are_points_of_the_grid() -> None:
 
 
 def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
-    ends = np.array([[0], [(1 << 64) - 1]], dtype=np.uint64)
+    ends = chosen_words([[0, 0], [2**64 - 1, 2**64 - 1]], [[0, 0], [2**64 - 1, 2**64 - 1]])
     for law in (LAW, Uniform(99.5 / 255)):
-        reach = (law.count if isinstance(law, Uniform) else len(law.thresholds)) // 2
+        reach = law.count // 2 if isinstance(law, Uniform) else law.reach
         for at in (*range(-900, 1200, 100), -50_000, 50_000):
-            both = np.repeat(ends, 2, axis=1)
-            found = law.noisy(LAW.values(np.array([at, at + 600])), both)
+            found = law.noisy(LAW.values(np.array([at, at + 600])), ends)
             expected = np.array([[at - reach, at + 600 - reach], [at + reach, at + 600 + reach]])
             assert np.array_equal(found, LAW.values(expected)), (law, at)
 
@@ -129,9 +152,14 @@ def test_copies_do_not_depend_on_how_many_are_made_at_a_time(law: Any, monkeypat
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:
     address = Address(5, "a", "selection", 2)
     whole = np.random.Philox(key=address.key()).random_raw(128 * 7).reshape(128, 7)
-    assert np.array_equal(words(address, 128, 7), whole)
+    assert np.array_equal(words(address, 128, 7).first, whole)
+    further = words(address, 128, 7).more(np.arange(128))
+    assert not np.isin(further, whole).any()
     for low, rows in ((0, 1), (1, 3), (5, 2), (127, 1)):
-        assert np.array_equal(words(address, rows, 7, low), whole[low : low + rows])
+        some = words(address, rows, 7, low)
+        assert np.array_equal(some.first, whole[low : low + rows])
+        assert np.array_equal(some.more(np.arange(rows)), further[low : low + rows])
+        assert np.array_equal(some[rows - 1 : rows].more(np.array([0])), further[low + rows - 1 : low + rows])
 
 
 def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
@@ -189,7 +217,7 @@ SPEC: dict[str, Any] = {"model": "m", "data": "d", "num_classes": 2, "n": 100}
 def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
     plain = RunSpec(**SPEC, sigma=0.5)
     assert plain == RunSpec(**SPEC, law="gaussian:sigma=0.5") == RunSpec(**SPEC, law="gaussian", sigma=0.5)
-    assert not {"law", "law_parameters", "dimension"} & plain.as_dict().keys()
+    assert not {"law", "law_parameters"} & plain.as_dict().keys()
     grid = RunSpec(**SPEC, sigma=0.5, law="grid")
     assert grid == RunSpec(**SPEC, law="grid:sigma=0.5,step=1/255")
     assert grid == from_dict(read_toml(grid.to_toml()))
@@ -197,52 +225,45 @@ def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
     assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, sigma=0.5, law="grid:clip=255").hash()}) == 3
 
 
-def test_the_price_is_rounded_up() -> None:
-    price = LAW.price(3072, 1000)
-    assert Fraction(price) >= Fraction(1000 * 3072 * len(LAW.thresholds), 1 << 64)
-    assert price == pytest.approx(1000 * 3072 * 1158 / 2.0**64)
-    left = budget.after_price(1e-3, price)
-    assert Fraction(left) + Fraction(price) <= Fraction(1e-3)
-
-
-def test_the_price_is_taken_from_alpha_and_stated() -> None:
-    """Inputs so large that it takes half of alpha: a limit at all of alpha would be another one."""
-    large = 1 << 33
-    price = LAW.price(large, 1000)
-    assert 0.4e-3 < price < 0.6e-3
-    certificate = buckler.certify_counts([990, 6, 4], law=LAW, dimension=large, label=0)
-    assert (certificate.price, certificate.alpha) == (price, 1e-3)
-    left = budget.after_price(1e-3, price)
-    assert certificate.margin == buckler.certify_counts([990, 6, 4], sigma=0.25, alpha=left, label=0).margin
-    assert certificate.margin < buckler.certify_counts([990, 6, 4], sigma=0.25, label=0).margin
-    rows = np.tile([[0.9, 0.1], [0.8, 0.2]], (500, 1))
-    assert buckler.certify_scores(rows, law=LAW, dimension=large, label=0).margin == (  # type: ignore[union-attr]
-        buckler.certify_scores(rows, sigma=0.25, alpha=left, label=0).margin  # type: ignore[union-attr]
+@pytest.mark.parametrize("law", [LAW, Uniform(0.5), Splitting(0.5), Ablation(2, 9)], ids=str)
+def test_limits_leave_room_for_drawing(law: Any) -> None:
+    """At the smallest alpha a hundredth of it belongs to drawing: a limit at all of alpha would be another one."""
+    alpha, margin = 1e-10, law.margins[-1]
+    left = budget.after_drawing(alpha, law)
+    assert Fraction(left) + Fraction(1, 2**40) <= Fraction(alpha)
+    counts, options = [990, 6, 4], {"label": 0, "margin": margin, "method": "top_class"}
+    found, at_left, at_all = (
+        buckler.certify_counts(counts, alpha=level, **how, **options)
+        for level, how in ((alpha, {"law": law}), (left, {"sigma": 0.25}), (alpha, {"sigma": 0.25}))
     )
-    ladder, free = (Ladder((0.1,), max_n=1000, **how) for how in ({"law": LAW, "dimension": large}, {"sigma": 0.25}))
-    assert ladder.price == price
-    assert ladder.needed == Ladder((0.1,), 0.25, left, 1000).needed > free.needed
-    assert ladder.exam_alpha < free.exam_alpha
-    assert f"{price:.2g} of the error probability pays for drawing" in str(certificate)
-    assert "idealised" not in str(certificate)
-    with pytest.raises(buckler.InvalidInput, match="dimension"):
-        buckler.certify_counts([990, 6, 4], law=LAW, label=0)
+    assert found.alpha == alpha
+    assert found.margin == at_left.margin < at_all.margin
+    rows = np.tile([[0.9, 0.1], [0.8, 0.2]], (1, 500, 1))
+    by_scores, scores_left = (
+        buckler.certify_scores(rows, alpha=level, label=[0], margin=margin, limit="hoeffding", **how)
+        for level, how in ((alpha, {"law": law}), (left, {"sigma": 0.25}))
+    )
+    assert isinstance(by_scores, list)
+    assert isinstance(scores_left, list)
+    assert by_scores[0].margin == scores_left[0].margin
+    radius = law.radius(0.3, margin) or 1.0
+    asked = (alpha, law), (left, Gaussian(0.25))
+    ladder, plain = (Ladder((radius,), alpha=level, law=noise, margin=margin) for level, noise in asked)
+    assert (ladder.needed, ladder.exam_alpha) == (plain.needed, plain.exam_alpha)
+    with pytest.raises(buckler.InvalidInput, match=r"alpha must be at least 1e-10 .*; got 9\.9e-11"):
+        buckler.certify_counts(counts, law=law, label=0, alpha=9.9e-11)
 
 
-def test_nothing_is_left_of_alpha() -> None:
-    huge = 1 << 60
-    certificates = buckler.certify_counts([[990, 6, 4], [99, 1, 0]], law=LAW, dimension=huge, label=[0, 0])
-    assert all(c.abstained and c.price > c.alpha for c in certificates)
-    with pytest.raises(buckler.InvalidInput, match="max_n"):
-        Ladder((0.1,), law=LAW, dimension=huge)
-    with pytest.raises(buckler.InvalidInput, match="cannot grow"):
-        Ladder((0.1,), law=LAW, dimension=3, max_n=200, exam_n=100)
-    with pytest.raises(buckler.InvalidInput, match="price"):
-        buckler.Certificate(**{n: getattr(_some(), n) for n in _some().__dataclass_fields__} | {"price": 0.1})
+def test_noise_that_is_not_drawn_from_words_takes_nothing_from_alpha() -> None:
+    assert budget.after_drawing(1e-100, Gaussian(0.5)) == 1e-100
 
 
-def _some() -> buckler.Certificate:
-    return buckler.certify_counts([990, 6, 4], law=LAW, dimension=3, label=0)
+def test_draws_and_values_beyond_the_theorem_are_refused() -> None:
+    engine = Engine(as_classifier(mean, num_classes=2), law=LAW)
+    with engine.session(), pytest.raises(buckler.InvalidInput, match="at most 1073741824 draws; got 1073741825"):
+        engine.votes(LAW.values(np.array([[130]])), ["a"], "estimation", 1, start=2**30)
+    with pytest.raises(buckler.InvalidInput, match="at most 268435456 values"):
+        check_inputs(np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), (1, 2**28 + 1), (0, 0)), ["a"])
 
 
 def mean(batch: Any) -> Any:
@@ -257,10 +278,8 @@ def test_a_model_in_hand() -> None:
     certificate = smoothed.certify(x, n=500)
     assert certificate.predicted == 1
     assert certificate.law == LAW
-    assert certificate.price == LAW.price(3, 500)
     decided = smoothed.decide(x, radii=[0.05, 0.1], max_n=2000)
     assert decided.certificate.radius == 0.1
-    assert decided.certificate.price == LAW.price(3, 2000)
     with pytest.raises(buckler.InvalidInput, match="grid"):
         smoothed.certify(x + np.float32(1e-3))
     with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and law"):
@@ -287,10 +306,8 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     spec = RunSpec(**SPEC, sigma=0.25, law="grid", n0=10)
     sample(spec, as_classifier(mean, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
-    assert evidence.spec.dimension == 2
     certificates, _ = certify_evidence(evidence)
     assert [c.predicted for c in certificates] == [1, 0]
-    assert {c.price for c in certificates} == {LAW.price(2, 100)}
     write_certificates(tmp_path / "c.parquet", certificates)
     assert read_certificates(tmp_path / "c.parquet") == certificates
     out = tmp_path / "decided.parquet"
@@ -299,5 +316,4 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     assert [d.certificate.law for d in read_decisions(out)] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
     larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10)
-    with pytest.raises(buckler.InvalidInput, match="cannot grow"):
-        decide(larger, target, as_classifier(mean, num_classes=2), data, out)
+    assert decide(larger, target, as_classifier(mean, num_classes=2), data, out) == decided

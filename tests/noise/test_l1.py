@@ -11,11 +11,12 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.evaluate.law_audit import covers, distribution
 from buckler.noise import DerandomizedSplitting, FirstMarginLaw, Splitting, Uniform, named
-from buckler.noise.exact import WORDS, float_above, float_below, uniform_below, uniform_price, whole_steps
+from buckler.noise.exact import float_below, whole_steps
 from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split
 from buckler.types import MarginKind
 from tests.evaluate.test_law_audit import worst_margin
+from tests.words import chosen_words
 
 STEP = Fraction(1, 255)
 SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitting(6 / 510)]
@@ -142,7 +143,7 @@ def test_the_table_is_what_is_seen(offsets: int) -> None:
     np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
     each = DerandomizedSplitting(offsets / 510, template=4)
     shifted = (each.start(256) + np.arange(offsets)[:, None]) % offsets
-    copies = each.noisy(x, np.arange(offsets, dtype=np.uint64)[:, None])
+    copies = each.numbered(x, np.arange(offsets))
     np.testing.assert_array_equal(copies, split(np.arange(256), shifted, offsets))
 
 
@@ -159,32 +160,36 @@ def test_what_is_seen_is_what_networks_are_trained_on() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 255, 256, 1275, 2**31 - 1])
 def test_whole_numbers_from_words(count: int) -> None:
-    edges = {-(-v * WORDS // count) for v in {0, 1, 2, count // 2, count - 1} if v <= count}
-    words = sorted({w for e in edges for w in (e - 1, e, e + 1) if 0 <= w < WORDS} | {WORDS - 1, 2**32, 2**32 - 1})
-    assert uniform_below(np.array(words, dtype=np.uint64), count).tolist() == [w * count // WORDS for w in words]
+    """At the first 128-bit number of some values, just before and after it, where the further bits decide."""
+    edges = {-(-v * 2**128 // count) for v in {0, 1, 2, count // 2, count - 1, count}}
+    near = sorted({e + k for e in edges for k in (-(2**64), -1, 0, 1, 2**64) if 0 <= e + k < 2**128})
+    words = chosen_words([[u >> 64 for u in near]], [[u & 2**64 - 1 for u in near]])
+    assert words.below(count)[0].tolist() == [u * count >> 128 for u in near]
+    # The planted bug: the further bits are ignored.
+    ignored = [(u >> 64) * count >> 64 for u in near]
+    assert (ignored != words.below(count)[0].tolist()) == (count & count - 1 != 0)
 
 
 @pytest.mark.parametrize("count", [1, 3, 7, 256, 1275])
-def test_the_price_is_the_total_variation(count: int) -> None:
-    words = [-(-(v + 1) * WORDS // count) + (-v * WORDS // count) for v in range(count)]
-    exact = sum((abs(Fraction(w, WORDS) - Fraction(1, count)) for w in words), Fraction(0)) / 2
-    assert float_above(1000 * exact) == uniform_price(count, 1000)
-    assert Splitting(2.5).price(3072, 100_000) == uniform_price(1275, 3072 * 100_000) < 1e-8
-    assert DerandomizedSplitting(2.5).price(3072, 1275) == 0.0
-    assert uniform_price(3, 2**80) == 1.0
+def test_the_total_variation_of_a_whole_number(count: int) -> None:
+    numbers = [-(-(v + 1) * 2**128 // count) + (-v * 2**128 // count) for v in range(count)]
+    exact = sum((abs(Fraction(u, 2**128) - Fraction(1, count)) for u in numbers), Fraction(0)) / 2
+    rest = 2**128 % count
+    assert exact == Fraction(rest * (count - rest), count << 128) <= Fraction(count, 2**130)
 
 
 @pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5)], ids=str)
 def test_noisy_copies_are_made_from_words_row_by_row(law: Any) -> None:
     x = values_of(np.arange(12).reshape(3, 2, 2), STEP)
-    words = np.random.default_rng(0).integers(0, WORDS, size=(4, law.words(x.shape)), dtype=np.uint64, endpoint=False)
+    drawn = np.random.default_rng(0).integers(0, 2**64, size=(4, law.words(x.shape)), dtype=np.uint64, endpoint=False)
+    words = chosen_words(drawn)
     copies = law.noisy(x, words)
     assert copies.dtype == np.float32
     assert copies.shape == (4, 3, 2, 2)
     np.testing.assert_array_equal(law.noisy(x, words[2:3])[0], copies[2])
     if isinstance(law, Uniform):
         steps = np.rint(copies * 255).astype(int) - np.arange(12).reshape(3, 2, 2)
-        expected = [[int(w) * 255 // WORDS - 127 for w in row] for row in words]
+        expected = [[int(w) * 255 // 2**64 - 127 for w in row] for row in drawn]
         assert steps.reshape(4, 12).tolist() == expected
 
 

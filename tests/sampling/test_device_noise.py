@@ -9,10 +9,11 @@ from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.noise.grid import values_of
 from buckler.sampling.batches import Piece
+from tests.words import chosen_words
 
 torch = pytest.importorskip("torch")
 
-from buckler.sampling.device_noise import FORMS, uniform_below  # noqa: E402
+from buckler.sampling.device_noise import FORMS  # noqa: E402
 
 LAWS = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
@@ -26,24 +27,23 @@ LAWS = [
 def test_a_form_is_the_law(law: Any) -> None:
     steps = np.random.default_rng(0).integers(0, 256, size=(3, 3, 3, 4))
     x = values_of(steps, law.grid if isinstance(law, Uniform) else Splitting(1.0).grid)
-    count = law.words(x.shape[1:])
-    words = np.random.default_rng(1).integers(0, 2**64, size=(3, 7, count), dtype=np.uint64)
-    words[0, :3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
-    if isinstance(law, DerandomizedSplitting):
-        words = np.arange(21, dtype=np.uint64).reshape(3, 7, 1) * 63
-    host = np.concatenate([law.noisy(one, rows) for one, rows in zip(x, words, strict=True)])
+    drawn: list[Any] = []
+    host: list[Any] = []
+    for i, one in enumerate(x):
+        if isinstance(law, DerandomizedSplitting):
+            drawn.append((np.arange(7) + 7 * i)[:, None] * 63)
+            host.append(law.numbered(one, drawn[-1][:, 0]))
+            continue
+        first = np.random.default_rng(i).integers(0, 2**64, size=(7, law.words(one.shape)), dtype=np.uint64)
+        first[:3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
+        words = chosen_words(first, np.arange(first.size).reshape(first.shape))
+        drawn.append(words.smallest(law.keep) if isinstance(law, Ablation) else words.below(law.count).astype(np.int32))
+        host.append(law.noisy(one, words))
     form = FORMS[law.name](law, "cpu")
     form.load(x)
-    device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(words.reshape(21, -1).view(np.int64)))
+    device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(np.concatenate(drawn)))
     assert device.dtype == torch.float32
-    np.testing.assert_array_equal(device.numpy().reshape(host.shape), host)
-
-
-def test_whole_numbers_from_signed_words() -> None:
-    words = np.array([0, 1, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1], dtype=np.uint64)
-    for count in (1, 3, 1275, 2**31 - 1):
-        found = uniform_below(torch.from_numpy(words.view(np.int64)), count).tolist()
-        assert found == [int(w) * count // 2**64 for w in words]
+    np.testing.assert_array_equal(device.numpy().reshape(21, *x.shape[1:]), np.concatenate(host))
 
 
 def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,6 +76,6 @@ def test_numbered_copies_are_made_whatever_the_batch() -> None:
     out = torch.zeros((40, 3, 2, 2))
     device.write(out, part, [])
     for rows, which, numbers in ((slice(0, 28), 0, np.arange(228, 256)), (slice(28, 31), 1, np.arange(256, 259))):
-        expected = law.noisy(x[which], numbers.astype(np.uint64)[:, None])
+        expected = law.numbered(x[which], numbers)
         np.testing.assert_array_equal(out[rows].numpy(), expected)
     assert not out[31:].any()

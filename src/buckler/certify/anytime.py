@@ -5,7 +5,6 @@ noisy copies of each input, hands their votes to ``update`` and goes on while in
 any time is T16, why a whole ladder costs no more than one radius T18.
 """
 
-from dataclasses import replace
 from math import inf
 from threading import Lock
 
@@ -117,8 +116,8 @@ class AnytimeTest:
             )
         rung, ladder, made = len(before.certified_at), self.ladder, before.certificate
         radius = ladder.radii[rung - 1] if 0 < rung <= len(ladder) else 0.0
-        same = (made.alpha, made.law, made.price, made.margin_kind) == (
-            ladder.alpha, ladder.law, ladder.price, ladder.margin,
+        same = (made.alpha, made.law, made.margin_kind) == (
+            ladder.alpha, ladder.law, ladder.margin,
         )  # fmt: skip
         if made.radius != radius or not same or (before.by_exam and ladder.exam_n not in before.certified_at):
             raise InvalidInput(f"before must be of the same radii, alpha, law, margin and exam; got {show(before)}")
@@ -210,7 +209,7 @@ class AnytimeTest:
         )
         decision: Decision = "hopeless" if self._hopeless[row] else "precise" if self._precise[row] else "undecided"
         return Decided(
-            replace(certificate, price=ladder.price),
+            certificate,
             label,
             "certified" if rung == len(ladder) else decision,
             tuple((int(k), int(self._votes[row, k])) for k in np.flatnonzero(self._votes[row])),

@@ -29,29 +29,32 @@ def split(alpha: float, parts: int) -> float:
     return share if Fraction(share) * count <= Fraction(level) else float(np.nextafter(share, 0.0))
 
 
-def price_of(law: Law, dimension: int | None, draws: int) -> float:
-    """Return what drawing costs of alpha: the law's price for so many copies of an input of ``dimension`` values."""
-    if dimension is None:
-        if law.price(1, 1) > 0.0:
-            raise InvalidInput(
-                f"dimension, the number of values of an input, must be given: drawing {law.describe()} has a price"
-            )
-        return 0.0
-    return law.price(check_whole("dimension", dimension, 1), draws)
+DRAWING = Fraction(1, 2**40)
+"""Total variation between the draws of one statement and those of its theorem, at most, for noise drawn from words."""
+
+MOST_DRAWS = 2**33
+"""Draws that one statement may rest on, at most: a billion of an input at each of eight points."""
+
+SMALLEST_DRAWN = 1e-10
+"""The smallest alpha for noise that is drawn from words: of it the allowance for drawing is below a hundredth."""
 
 
-def after_price(alpha: float, price: float) -> float:
-    """Return ``alpha - price``, rounded down: the level of a limit; 0.0 where nothing is left, and so no limit at all.
+def after_drawing(alpha: float, noise: Law) -> float:
+    """Return the level of a limit: ``alpha``, less 2^-40 rounded down where the noise is drawn from random words.
 
-    **Guarantee.** Draws whose law is within ``price`` of the theorem's in total variation can be coupled with draws of
-    the theorem, equal but with probability ``price``: a statement that fails with at most this level for those fails
-    with at most ``alpha`` for these (T24).
+    **Guarantee.** Up to ``MOST_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are within 2^-40
+    of the theorem's in total variation, so both can be coupled, equal but with that probability: a statement that fails
+    with at most this level under the theorem's draws fails with at most ``alpha`` under these (T24).
 
-    >>> after_price(0.001, 0.0), after_price(0.001, 0.01)
-    (0.001, 0.0)
+    >>> from buckler.noise import Gaussian, Splitting
+    >>> after_drawing(0.001, Gaussian(0.5)), 0.001 - after_drawing(0.001, Splitting(0.5)) >= 2.0**-40
+    (0.001, True)
     """
-    exact = Fraction(check_alpha(alpha)) - Fraction(price)
-    if exact <= 0:
-        return 0.0
-    level = float(exact)
-    return level if Fraction(level) <= exact else float(np.nextafter(level, 0.0))
+    level = check_alpha(alpha)
+    if noise.draws != "words":
+        return level
+    if level < SMALLEST_DRAWN:
+        raise InvalidInput(f"alpha must be at least {SMALLEST_DRAWN:g} for {noise.describe()}; got {alpha!r}")
+    exact = Fraction(level) - DRAWING
+    left = float(exact)
+    return left if Fraction(left) <= exact else float(np.nextafter(left, 0.0))

@@ -12,7 +12,7 @@ from buckler.certify.method import Votes
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_counts, check_label
 from buckler.records import Certificate, Counts
-from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind
+from buckler.types import AnyArray, ArrayLike, IntArray, Law, MarginKind
 
 
 class CountsOptions(TypedDict, total=False):
@@ -20,7 +20,6 @@ class CountsOptions(TypedDict, total=False):
 
     sigma: float | None
     law: Law | None
-    dimension: int | None
     alpha: float
     label: ArrayLike | None
     selection: ArrayLike | Counts | None
@@ -42,7 +41,6 @@ def certify_counts(
     *,
     sigma: float | None = None,
     law: Law | None = None,
-    dimension: int | None = None,
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Counts | None = None,
@@ -56,15 +54,14 @@ def certify_counts(
     certified class is ``label``, fixed beforehand, or the top class of ``selection``, counts of *separate* draws; it
     is never read off ``counts``, which would fail with probability up to 1.8 alpha.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
-    number of values of an input, needed where the law's drawing has a price. The radius is R2 for the quantile margin
-    and R1+ for the probability margin (``Gaussian.radius``).
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. The
+    radius is R2 for the quantile margin and R1+ for the probability margin (``Gaussian.radius``).
 
     >>> certify_counts([100, 0, 0], sigma=0.25, alpha=1e-3, label=0, method="top_class").radius
     0.3751187560301544
     """
     rule = sound_method(method, "votes")
-    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, dimension=dimension)
+    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin)
     limits = limits_of_counts(counts, terms, label=label, selection=selection, ids=ids)
     made = issue(terms, limits)
     return Certificates(made) if isinstance(counts, Counts) or np.ndim(counts) == 2 else made[0]
@@ -81,7 +78,7 @@ def limits_of_counts(
     """Return the limit of each input's margin by a method that reads votes, and the class it is about.
 
     **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most
-    ``terms.alpha``, the price of drawing included.
+    ``terms.alpha``, the allowance for drawing included.
     """
     if isinstance(counts, Counts):
         ids = counts.ids if ids is None else ids
@@ -99,12 +96,9 @@ def limits_of_counts(
     if terms.law.total is not None and drawn is not None:
         raise InvalidInput(f"selection must not be given for {terms.law.describe()}: its votes choose the class")
     names = _names(ids, len(batch))
-
-    def limits(level: float, rows: BoolArray) -> FloatArray:
-        return limits_by(terms.method, votes_of(batch[rows], chosen[rows]), level, terms.margin)
-
-    low, prices = terms.limits(batch.sum(axis=1), limits)
-    return MarginLimits(names, chosen, low, batch.sum(axis=1), n0, prices)
+    terms.check_draws(batch.sum(axis=1))
+    low = limits_by(terms.method, votes_of(batch, chosen), terms.level, terms.margin)
+    return MarginLimits(names, chosen, low, batch.sum(axis=1), n0)
 
 
 def votes_of(counts: IntArray, chosen: IntArray) -> Votes:

@@ -41,7 +41,7 @@ def expected_draws(
 ) -> FloatArray:
     """Return about how many draws decide rising ``radii`` for inputs of these top-class probabilities.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``; a price of its drawing is left out.
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``.
 
     The runner-up is taken to hold all other votes, the hardest case. An input that has a margin takes ``OVER_LIMIT``
     times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``patience`` standard errors from the target,
@@ -55,7 +55,7 @@ def expected_draws(
     if ((p < 0.0) | (p > 1.0)).any():
         raise InvalidInput(f"top must hold probabilities; got {show(top)}")
     level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
-    ladder = Ladder(tuple(radii), alpha=alpha, max_n=max_n, law=law_of(sigma, law), dimension=1)
+    ladder = Ladder(tuple(radii), alpha=alpha, max_n=max_n, law=law_of(sigma, law))
     null = NULLS[ladder.margin]
     three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
     draws, climbing = np.full(p.shape, float(min(FIRST_BATCH, max_n))), np.ones(p.shape, dtype=np.bool_)

@@ -71,8 +71,7 @@ class Ladder:
     been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by the
     truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``; where drawing has a price, that of
-    ``max_n`` draws of an input of ``dimension`` values is taken from alpha beforehand. ``margin`` is the one that is
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``. ``margin`` is the one that is
     tested, the law's first unless told: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
     draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
     ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
@@ -87,8 +86,6 @@ class Ladder:
     exam_n: int = 0
     precision: float | None = None
     law: Law = None  # type: ignore[assignment]  # filled in from sigma
-    dimension: int | None = None
-    price: float = field(init=False)
     needed: float = field(init=False)
     exam_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
@@ -111,15 +108,7 @@ class Ladder:
         null = NULLS[self.margin]
         if self.precision is not None:
             check_precision(self.precision)
-        put(self, "price", budget.price_of(self.law, self.dimension, self.max_n))
-        level = budget.after_price(self.alpha, self.price)
-        if level == 0.0 or (self.price > 0.0 and self.exam_n < self.max_n):
-            # A budget that grows has a price that was not taken from alpha for the draws before.
-            raise InvalidInput(
-                f"max_n must be one for which drawing costs less than alpha {self.alpha:g}, and cannot grow later, "
-                f"under {self.law.describe()}; got {self.max_n}, whose price is {self.price:.2g}"
-            )
-        put(self, "exam_alpha", budget.split(level, SHARES))
+        put(self, "exam_alpha", budget.split(budget.after_drawing(self.alpha, self.law), SHARES))
         put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
         put(self, "margins", tuple(self.law.margin(radius, self.margin) for radius in self.radii))
         margins = np.array(self.margins)

@@ -3,12 +3,10 @@
 ``Terms`` are what all certificates of one call share; ``MarginLimits`` what each input has of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import NamedTuple, TypeVar, get_args
-
-import numpy as np
 
 from buckler.certify import budget
 from buckler.certify.method import Method
@@ -17,7 +15,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_positi
 from buckler.noise import default_margin, law_of
 from buckler.records import MAPS, Certificate, Claim, MarginBound
 from buckler.soundness import ANYTIME
-from buckler.types import BoolArray, FloatArray, IntArray, Law, MarginKind, SimplexMap
+from buckler.types import FloatArray, IntArray, Law, MarginKind, SimplexMap
 
 DEFAULT_METHOD = "exact"
 
@@ -38,28 +36,19 @@ class Terms:
     map: SimplexMap = "hardmax"
     temperature: float | None = None
     seed: int | None = None
-    dimension: int | None = None
 
-    def limits(self, n: IntArray, compute: Callable[[float, BoolArray], FloatArray]) -> tuple[FloatArray, FloatArray]:
-        """Return the limits of inputs of ``n`` draws each, and the prices that were taken from alpha before.
+    @property
+    def level(self) -> float:
+        """The level of limits: alpha, less what drawing takes; 0 where all copies are run."""
+        return 0.0 if self.law.total is not None else budget.after_drawing(self.alpha, self.law)
 
-        ``compute(level, rows)`` makes the limits of some rows; those for which no level is left have none, -inf.
-        """
-        if self.law.total is not None:
-            other = n[n != self.law.total]
-            if other.size:
-                raise InvalidInput(
-                    f"counts must be of all {self.law.total} copies of {self.law.describe()}; got {other[0]}"
-                )
-            return compute(0.0, np.ones(n.shape, dtype=np.bool_)), np.zeros(n.shape)
-        draws, where = np.unique(n, return_inverse=True)
-        prices = np.array([budget.price_of(self.law, self.dimension, count) for count in draws.tolist()])[where]
-        low = np.full(n.shape, -inf)
-        for price in np.unique(prices).tolist():
-            level, rows = budget.after_price(self.alpha, price), prices == price
-            if level > 0.0:
-                low[rows] = compute(level, rows)
-        return low, prices
+    def check_draws(self, n: IntArray) -> None:
+        """Refuse another number of draws than all copies, where the law has so many."""
+        other = n[n != self.law.total]
+        if self.law.total is not None and other.size:
+            raise InvalidInput(
+                f"counts must be of all {self.law.total} copies of {self.law.describe()}; got {other[0]}"
+            )
 
 
 def terms_of(
@@ -70,7 +59,6 @@ def terms_of(
     alpha: float,
     margin: MarginKind | None = None,
     scores: tuple[SimplexMap, float | None] = ("hardmax", None),
-    dimension: int | None = None,
 ) -> Terms:
     """Return checked terms; the margin is the law's first unless told. ``scores``: map, temperature.
 
@@ -89,13 +77,13 @@ def terms_of(
         if method.name != DEFAULT_METHOD:
             raise InvalidInput(f"method must be left open for {noise.describe()}: votes are exact; got {method.name!r}")
         level, method = 0.0, WITHOUT_CHANCE
-    return Terms(noise, level, method, margin, map_, temperature, dimension=dimension)
+    return Terms(noise, level, method, margin, map_, temperature)
 
 
 class MarginLimits(NamedTuple):
     """Lower limits ``low`` of the margins of classes ``chosen``, an entry an input, and what they rest on.
 
-    ``n0`` is 0 where the class was given; ``prices`` were taken from alpha for drawing.
+    ``n0`` is 0 where the class was given.
     """
 
     ids: Sequence[str]
@@ -103,7 +91,6 @@ class MarginLimits(NamedTuple):
     low: FloatArray
     n: IntArray
     n0: IntArray
-    prices: FloatArray
 
 
 def issue(terms: Terms, limits: MarginLimits) -> list[Certificate]:
@@ -127,7 +114,7 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
     for low in set(lows):
         bound = MarginBound(kind=terms.margin, low=low, alpha=terms.alpha, method=name, sound=sound)
         radii[low] = terms.law.radius(bound.low, terms.margin)
-    numbers = (limits.chosen, limits.n, limits.n0, limits.prices)
+    numbers = (limits.chosen, limits.n, limits.n0)
     each = zip(limits.ids, lows, *(of.tolist() for of in numbers), strict=True)
     return [
         kind(
@@ -144,10 +131,9 @@ def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
             temperature=terms.temperature,
             method=name,
             sound=sound,
-            price=price,
             seed=terms.seed,
         )
-        for name_, low, chosen, n, n0, price in each
+        for name_, low, chosen, n, n0 in each
     ]
 
 

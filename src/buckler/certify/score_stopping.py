@@ -11,7 +11,6 @@ import numpy as np
 from buckler.bounds.bets import earlier_moments
 from buckler.bounds.bounded import SLACK
 from buckler.bounds.sequences import sequence_lower
-from buckler.certify import budget
 from buckler.certify.ladder import patience
 from buckler.certify.make_certificates import MarginLimits, Terms
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height
@@ -36,20 +35,17 @@ class ScorePlan:
     max_n: int
     radii: tuple[float, ...] = ()
     precision: float | None = None
-    price: float = field(init=False)
     level: float = field(init=False)
 
     def __post_init__(self) -> None:
-        """Take the price of all draws that there may be from alpha, and refuse a limit that is not any-time."""
+        """Take the allowance for drawing from alpha, and refuse a limit that is not any-time."""
         name = self.terms.method.name
         if name != SEQUENCE:
             raise InvalidInput(
                 f"method must be {SEQUENCE!r} for scores until decided, the one that holds at every number of draws; "
                 f"{name!r} holds at a number fixed beforehand"
             )
-        price = budget.price_of(self.terms.law, self.terms.dimension, self.max_n)
-        object.__setattr__(self, "price", price)
-        object.__setattr__(self, "level", budget.after_price(self.terms.alpha, price))
+        object.__setattr__(self, "level", self.terms.level)
 
 
 class ScoreTest:
@@ -72,7 +68,7 @@ class ScoreTest:
         self._best: FloatArray = np.full((inputs, num_classes - 1), -np.inf)
         self._open: BoolArray = np.ones(inputs, dtype=np.bool_)
         self._slopes: FloatArray = np.ones((inputs, num_classes - 1))
-        if plan.terms.margin == "quantile" and earlier is not None and plan.level > 0.0:
+        if plan.terms.margin == "quantile" and earlier is not None:
             for i, rows in enumerate(earlier):
                 a, rivals = self._split(i, rows)
                 moments = np.stack([earlier_moments(a, rival) for rival in rivals])
@@ -94,9 +90,6 @@ class ScoreTest:
     def update(self, row: int, scores: FloatArray) -> None:
         """Add the scores ``[draws, m]`` of one input's next draws, and renew its limit."""
         self.n[row] += len(scores)
-        if self.plan.level == 0.0:
-            self._open[row] = False
-            return
         self._draws[row].append(np.asarray(scores, dtype=np.float32))
         a, rivals = self._split(row, np.concatenate(self._draws[row]))
         slopes = self._slopes[row]
@@ -135,5 +128,5 @@ class ScoreTest:
         count = len(rows)
         return MarginLimits(
             ids, self._labels[where], self._best[where].min(axis=1), self.n[where],
-            np.full(count, self.plan.n0, dtype=np.int64), np.full(count, self.plan.price),
+            np.full(count, self.plan.n0, dtype=np.int64),
         )  # fmt: skip

@@ -11,7 +11,7 @@ from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_
 from buckler.certify.registry import sound_method
 from buckler.errors import InvalidInput, check_label
 from buckler.records import REST, Certificate, Scores
-from buckler.types import ArrayLike, BoolArray, Combine, FloatArray, IntArray, Law, Limit, MarginKind, SimplexMap
+from buckler.types import ArrayLike, Combine, IntArray, Law, Limit, MarginKind, SimplexMap
 
 
 def top_class(selection: ArrayLike | Scores) -> IntArray:
@@ -35,7 +35,6 @@ def certify_scores(
     *,
     sigma: float | None = None,
     law: Law | None = None,
-    dimension: int | None = None,
     alpha: float = 1e-3,
     label: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
@@ -55,9 +54,8 @@ def certify_scores(
     is ``label``, fixed beforehand, or the top class of ``selection``, scores of *separate* draws; it is never read
     off ``scores``. With both, the label is certified and the selection sample only tunes the bets and slopes.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``dimension`` is the
-    number of values of an input, needed where the law's drawing has a price. ``method`` is the name of any method that
-    reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
+    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``method`` is the name
+    of any method that reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
 
     ``map`` and ``temperature`` say how the scores were made and are recorded; a Scores record brings its own. Trying
     several temperatures, maps, margins or limits on the same draws and keeping the best needs ``budget.split(alpha,
@@ -73,10 +71,7 @@ def certify_scores(
     if isinstance(scores, Scores):
         map, temperature = scores.map, scores.temperature  # noqa: A001
     rule = sound_method(method or f"{combine or 'pairwise'}/{limit or 'star'}", "scores")
-    terms = terms_of(
-        rule, sigma=sigma, law=law, alpha=alpha, margin=margin, scores=(map, temperature),
-        dimension=dimension,
-    )  # fmt: skip
+    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, scores=(map, temperature))
     limits = limits_of_scores(scores, terms, label=label, selection=selection, slope=slope, ids=ids)
     made = issue(terms, limits)
     return Certificates(made) if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
@@ -94,7 +89,7 @@ def limits_of_scores(
     """Return the limit of each input's margin by a method that reads scores, and the class it is about.
 
     **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most
-    ``terms.alpha``, the price of drawing included.
+    ``terms.alpha``, the allowance for drawing included.
     """
     if label is None and selection is None:
         raise InvalidInput("label, or selection (scores of n0 > 0 separate draws), must be given; got neither")
@@ -119,8 +114,6 @@ def limits_of_scores(
     options = options_of(terms.method, slope, selection)
     draws = np.full(inputs, values.shape[-2], dtype=np.int64)
 
-    def limits(level: float, _: BoolArray) -> FloatArray:  # every input has as many draws
-        return np.atleast_1d(limits_by(terms.method, scores, about, level, terms.margin, selection, options))
-
-    low, prices = terms.limits(draws, limits)
-    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64), prices)
+    terms.check_draws(draws)
+    low = np.atleast_1d(limits_by(terms.method, scores, about, terms.level, terms.margin, selection, options))
+    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64))

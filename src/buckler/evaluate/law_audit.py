@@ -11,14 +11,15 @@ gives nothing away covers y from there on.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from math import floor, inf, nextafter
-from typing import Any, Protocol
+from math import floor, inf, nextafter, prod
+from typing import Any, Protocol, cast
 
 import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from buckler.errors import InvalidInput, show
-from buckler.types import AnyArray, WordLaw
+from buckler.noise.words import WordLaw, Words
+from buckler.types import AnyArray, NumberLaw
 
 Distribution = dict[bytes, Fraction]
 
@@ -158,12 +159,13 @@ def _of_drawing(law: ListedLaw, x: AnyArray, here: Distribution) -> str | None:
     """Return what is wrong with drawn copies: one that cannot be, or one that comes too often or too seldom."""
     law.check_input(x)
     numbered = getattr(law, "total", None)
-    count = law.words(x.shape)
     if numbered is not None:
-        drawn, words = numbered, np.arange(numbered, dtype=np.uint64)[:, None]
+        drawn, made = numbered, cast(NumberLaw, law).numbered(x, np.arange(numbered))
     else:
-        drawn, words = DRAWS, np.random.Philox(key=0).random_raw(DRAWS * count).reshape(DRAWS, count)
-    copies = np.ascontiguousarray(law.noisy(x, words), dtype=np.float32)
+        shape = 2, DRAWS, law.words(x.shape)
+        first, second = np.random.Philox(key=0).random_raw(prod(shape)).reshape(shape)
+        drawn, made = DRAWS, law.noisy(x, Words(first, lambda rows: second[rows]))
+    copies = np.ascontiguousarray(made, dtype=np.float32)
     if copies.shape != (drawn, *x.shape):
         return f"noisy must return copies of shape {(drawn, *x.shape)}; got {copies.shape}"
     seen: dict[bytes, int] = {}

@@ -13,16 +13,8 @@ import numpy as np
 
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
 from buckler.bounds.betting import constant_stake_lower, star_lower
-from buckler.certify.budget import after_price, price_of, split
-from buckler.errors import (
-    InvalidInput,
-    check_alpha,
-    check_counts,
-    check_float_array,
-    check_label,
-    check_real,
-    check_whole,
-)
+from buckler.certify.budget import MOST_DRAWS, after_drawing, split
+from buckler.errors import InvalidInput, check_counts, check_float_array, check_label, check_real, check_whole
 from buckler.evaluate.curves import Curve
 from buckler.noise import law_of
 from buckler.rounding import rounded_down
@@ -88,7 +80,6 @@ def population_accuracy(
     pilot: float | None = None,
     seed: int = 0,
     fixed_list: bool = False,
-    dimension: int | None = None,
 ) -> PopulationAccuracy:
     """Return lower limits of the share of a population that is classified right everywhere within each radius.
 
@@ -101,8 +92,7 @@ def population_accuracy(
     share is that of these very inputs, and the probability over draws alone.
 
     ``seed`` puts the inputs into an order; the first share ``pilot`` of them (.02; 0 of a fixed list, where they would
-    count as wrong) chooses h and is not used again. ``dimension`` is the number of values of an input, needed where
-    drawing has a price.
+    count as wrong) chooses h and is not used again.
 
     >>> counts = np.tile([[100, 0], [97, 3]], (300, 1))
     >>> population_accuracy(counts, np.zeros(600, dtype=int), [0.25], sigma=0.25).low.round(3)
@@ -124,11 +114,13 @@ def population_accuracy(
         )
     order = shuffled(votes.size, seed)
     guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
-    paid = after_price(check_alpha(delta), price_of(law, dimension, rest * draws))
+    if rest * draws > MOST_DRAWS:
+        raise InvalidInput(f"counts must be of at most {MOST_DRAWS} draws in all; got {rest * draws}")
+    paid = after_drawing(delta, law)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
         thresholds[i] = threshold(law, float(grid[i]))
-        if paid > 0.0 and thresholds[i] < 1.0:
+        if thresholds[i] < 1.0:
             level = split(paid, grid.size)
             made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
             limit = _share_limit(made[i], used, guess, level, fixed_list)

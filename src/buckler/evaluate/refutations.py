@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from buckler.certify.budget import after_price, price_of
+from buckler.certify.budget import after_drawing
 from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.evaluate.pairs import PairTests
 from buckler.noise.grid import GridGaussian
@@ -142,9 +142,7 @@ class Refuting:
         for _ in range(COARSE_ROUNDS):
             tie, _, _ = found.tie(tie, COARSE, COARSE_DRAWS)
         tie, rivals, steepness = found.tie(tie, FINE, FINE_DRAWS)
-        level = after_price(self.alpha, price_of(self.law, x[0].size, len(MARGINS) * self.max_n))
-        if level == 0.0:
-            raise InvalidInput(f"alpha {self.alpha:g} is spent by the drawing of {self.law.describe()} alone")
+        level = after_drawing(self.alpha, self.law)
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
         alive = np.ones(len(ids), dtype=np.bool_)

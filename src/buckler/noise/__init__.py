@@ -3,9 +3,9 @@
 A law is a small frozen record that fulfils ``buckler.types.Law``: its name and parameters (JSON, for manifests and
 tables), its norm and units, whether its balls are closed, the margins that a radius follows from, ``radius``
 (margin -> radius, rounded down), ``margin`` (radius -> the margin it needs, rounded up), ``describe`` (the noise in
-words, for the sentence of a certificate), ``idealised`` (what that sentence leaves out) and ``price`` (what drawing
-costs of alpha). ``draws`` says how ``sampling`` draws it: from normals (``spread``), or from 64-bit words (``words``,
-``noisy``).
+words, for the sentence of a certificate), and ``idealised`` (what that sentence leaves out). ``draws`` says how
+``sampling`` draws it: from normals (``spread``), from random words (``words``, ``noisy``), or every copy by its number
+(``numbered``).
 
 - ``Gaussian(sigma)``: independent normal noise of standard deviation sigma; l2.
 - ``GridGaussian(sigma, step)``: the same, rounded to the grid of 8-bit images, say, and exact on it; l2.

@@ -18,11 +18,13 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
-from buckler.noise.exact import WORDS, float_above, float_below
+from buckler.noise.exact import float_below
 from buckler.noise.first_margin import FirstMarginLaw
-from buckler.types import AnyArray, Float32Array, MarginKind, WordArray
+from buckler.noise.words import Words
+from buckler.types import AnyArray, Float32Array, MarginKind
 
-MOST_PIXELS = 2**31
+MOST_PIXELS = 2**28
+"""As many as values of an input, at most (T24)."""
 
 
 @lru_cache(maxsize=64)
@@ -98,11 +100,6 @@ class Ablation(FirstMarginLaw):
         needed, rho = least_margins(self.pixels, self.keep), ceil(radius)
         return needed[rho] if rho < len(needed) else 1.0
 
-    def price(self, dimension: int, draws: int) -> float:
-        """Return the chance that two words of a draw are equal, over all draws, rounded up: then too many are kept."""
-        del dimension
-        return float_above(min(Fraction(1), Fraction(draws * comb(self.pixels, 2), WORDS)))
-
     def check_input(self, x: AnyArray) -> None:
         """Refuse another number of pixels, and a value that is the mark."""
         if self.pixels not in {prod(x.shape), prod(x.shape[1:]) if x.ndim > 1 else 0}:
@@ -115,10 +112,9 @@ class Ablation(FirstMarginLaw):
         del shape
         return self.pixels
 
-    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
+    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
         """Return a copy of ``x`` for each row of words that keeps the pixels of the ``keep`` smallest words."""
-        last = np.partition(words, self.keep - 1, axis=1)[:, self.keep - 1 : self.keep]
-        return self.copy(x, words <= last)
+        return self.copy(x, words.smallest(self.keep))
 
     def copy(self, x: AnyArray, shown: AnyArray) -> Float32Array:
         """Return ``x`` with the pixels that each row of ``shown`` names, all others marked."""

@@ -13,7 +13,7 @@ class FirstMarginLaw:
     """A law that draws from words and whose radius follows from the probability margin.
 
     A frozen dataclass that inherits this gives ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
-    ``words``, ``noisy`` and ``price``; for an audit also ``every`` and ``points``. Its fields are its parameters.
+    ``words`` and ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters.
     """
 
     __slots__ = ()

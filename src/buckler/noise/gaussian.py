@@ -97,10 +97,6 @@ class Gaussian:
         """What unit normals are multiplied by."""
         return self.sigma if self.scale is None else (self.sigma * np.array(self.scale)).astype(np.float32)
 
-    def price(self, dimension: int, draws: int) -> float:  # noqa: ARG002  (a law with one needs them)
-        """Return 0: what the drawing leaves out is idealised, and said."""
-        return 0.0
-
     def check_input(self, x: Float32Array) -> None:
         """Take any input over which the scale spreads."""
         shape = np.shape(self.scale) if self.scale is not None else ()

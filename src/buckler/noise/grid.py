@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import inf, nextafter, prod
-from typing import ClassVar
+from math import prod
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.thresholds import thresholds
+from buckler.noise.words import Words
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
 
 Steps = npt.NDArray[np.int32]
@@ -30,7 +31,7 @@ FARTHEST = 1 << 23
 """Steps from 0 of a value at most: the floats of neighbours differ."""
 
 MOST_STEPS = 1 << 19
-"""Steps of sigma at most: noise reaches ten times as far, where floats of neighbours still differ."""
+"""Steps of sigma at most: noise reaches 13.1 times as far, so that a noisy value is below 2^24 steps."""
 
 USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 256))
 """Grids that are tried for a name, where an input is off the law's own."""
@@ -114,39 +115,34 @@ class GridGaussian:
         return Gaussian(self.sigma).margin(radius, kind)
 
     @property
-    def thresholds(self) -> WordArray:
-        """The words at which the noise rises by a step, exactly rounded up: see ``noise.thresholds``."""
+    def thresholds(self) -> tuple[WordArray, WordArray]:
+        """Upper and lower 64 bits of the thresholds at which the noise rises by a step: see ``noise.thresholds``."""
         return thresholds(Fraction(self.sigma), self.fraction)
 
-    def price(self, dimension: int, draws: int) -> float:
-        """Return ``draws dimension K 2^-64``, K the number of thresholds, rounded up (T24).
-
-        >>> GridGaussian(0.5).price(150_528, 100_000)
-        1.8898882458984192e-06
-        """
-        exact = Fraction(draws * dimension * max(4, len(self.thresholds)), 1 << 64)
-        return nextafter(float(exact), inf)
+    @property
+    def reach(self) -> int:
+        """The largest noise in steps: half of the number of thresholds."""
+        return len(self.thresholds[0]) // 2
 
     def words(self, shape: tuple[int, ...]) -> int:
         """Return one word for each value."""
         return int(np.prod(shape, dtype=np.int64))
 
-    def noise(self, words: WordArray) -> Steps:
+    def noise(self, words: Words) -> Steps:
         """Return the noise of each word, in steps: how many thresholds it reaches, less half of them."""
-        cells = (words >> np.uint64(64 - TOP_BITS)).view(np.int64)
+        cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
         steps: Steps = _guide(Fraction(self.sigma), self.fraction).take(cells)
         where = np.flatnonzero(steps == DOUBTFUL)
-        found = np.searchsorted(self.thresholds, words.ravel()[where], side="right")
-        steps.ravel()[where] = found - len(self.thresholds) // 2
+        steps.ravel()[where] = words.reached(*self.thresholds, where) - self.reach
         return steps
 
-    def noisy(self, x: Float32Array, words: WordArray) -> Float32Array:
+    def noisy(self, x: Float32Array, words: Words) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input: whole numbers are added, then looked up."""
         at = self.indices(x).ravel()
-        first, table = table_around(at, len(self.thresholds) // 2, self.fraction)
+        first, table = table_around(at, self.reach, self.fraction)
         start = (at - first).astype(np.int32)
 
-        def places(some: WordArray) -> Steps:
+        def places(some: Words) -> Steps:
             total = self.noise(some)
             total += start
             return total if self.clip is None else np.clip(total, -first, self.clip - first, out=total)
@@ -203,13 +199,13 @@ def _another(x: Float32Array) -> str:
 
 
 def looked_up(
-    table: Float32Array, places: Callable[[WordArray], AnyArray], words: WordArray, shape: tuple[int, ...]
+    table: Float32Array, places: Callable[[Any], AnyArray], drawn: Words | IntArray, shape: tuple[int, ...]
 ) -> Float32Array:
-    """Return ``table[places(words)]``, a copy of this shape for each row of words, some rows at a time."""
-    out = np.empty((len(words), *shape), dtype=np.float32)
+    """Return ``table[places(drawn)]``, a copy of this shape for each row of words or numbers, some rows at a time."""
+    out = np.empty((len(drawn), *shape), dtype=np.float32)
     rows = 1 + AT_A_TIME // (1 + prod(shape))
-    for first in range(0, len(words), rows):
-        some = words[first : first + rows]
+    for first in range(0, len(drawn), rows):
+        some = drawn[first : first + rows]
         out[first : first + rows] = table.take(places(some)).reshape(len(some), *shape)
     return out
 
@@ -217,10 +213,10 @@ def looked_up(
 @lru_cache(maxsize=8)
 def _guide(sigma: Fraction, step: Fraction) -> Steps:
     """Return the noise of the words of each cell of equal top bits, ``DOUBTFUL`` where the cell holds a threshold."""
-    edges = thresholds(sigma, step)
+    edges, _ = thresholds(sigma, step)
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
-    reached = np.searchsorted(edges, first, side="right")
+    reached = np.searchsorted(edges, first)
     told = np.searchsorted(edges, last, side="right") == reached
     return np.where(told, reached - len(edges) // 2, DOUBTFUL).astype(np.int32)
 

@@ -21,10 +21,11 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.noise.exact import LEVELS, float_above, uniform_below, whole_steps
+from buckler.noise.exact import LEVELS, float_above, whole_steps
 from buckler.noise.grid import looked_up
 from buckler.noise.uniform import L1Law
-from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
+from buckler.noise.words import Words
+from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
@@ -155,27 +156,18 @@ class DerandomizedSplitting(Splitting):
         steps = floor(Fraction(radius) / STEP + SAME_STEP)
         return min(1.0, float_above(Fraction(2 * steps + 1, self.total)))
 
-    def price(self, dimension: int, draws: int) -> float:
-        """Return 0: nothing is drawn."""
-        del dimension, draws
-        return 0.0
-
-    def words(self, shape: tuple[int, ...]) -> int:
-        """Return 1: in the place of words, a copy has its number."""
-        del shape
-        return 1
-
     def start(self, size: int) -> IntArray:
-        """Return the offsets that the template has for inputs of this many values."""
-        words = np.random.Philox(key=TEMPLATE_KEY << 64 | self.template).random_raw(size)
-        return uniform_below(np.asarray(words, dtype=np.uint64), self.total)
+        """Return the offsets that the template has for inputs of this many values: ``floor(word N / 2^64)``."""
+        words = np.random.Philox(key=TEMPLATE_KEY << 64 | self.template).random_raw((1, size))
+        start: IntArray = Words(words, lambda _: np.zeros_like(words)).below(self.total)[0]
+        return start
 
-    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
-        """Return what is seen of ``x`` in each of the copies whose numbers are given, ``[rows, 1]``."""
+    def numbered(self, x: AnyArray, numbers: IntArray) -> Float32Array:
+        """Return what is seen of ``x`` in the copies of these numbers."""
         (table, places), start = self.seen(x), self.start(x.size)
-        return looked_up(table, lambda some: places((start + some.astype(np.int64)) % self.total), words, x.shape)
+        return looked_up(table, lambda some: places((start + some) % self.total), numbers[:, None], x.shape)
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
         """Yield every copy of an input with its probability."""
-        for copy in self.noisy(x, np.arange(self.total, dtype=np.uint64)[:, None]):
+        for copy in self.numbered(x, np.arange(self.total)):
             yield Fraction(1, self.total), copy

@@ -19,7 +19,8 @@ from buckler.errors import InvalidInput, check_positive, show
 from buckler.noise import exact
 from buckler.noise.first_margin import FirstMarginLaw
 from buckler.noise.grid import looked_up, table_around, values_of
-from buckler.types import AnyArray, Float32Array, MarginKind, WordArray
+from buckler.noise.words import Words
+from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_STEPS = 2**22
 """Of the noise: sums with the steps of an input stay whole numbers of float32."""
@@ -69,18 +70,14 @@ class L1Law(FirstMarginLaw):
         """Return the float32 of whole numbers of steps."""
         return values_of(steps, self.grid)
 
-    def price(self, dimension: int, draws: int) -> float:
-        """Return the total variation distance between what is drawn and the law, rounded up (T26)."""
-        return exact.uniform_price(self.count, dimension * draws)
-
     def words(self, shape: tuple[int, ...]) -> int:
         """Return how many 64-bit words a draw takes: one a value."""
         return prod(shape)
 
-    def noisy(self, x: AnyArray, words: WordArray) -> Float32Array:
+    def noisy(self, x: AnyArray, words: Words) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of words."""
         table, places = self.seen(x)
-        return looked_up(table, lambda some: places(exact.uniform_below(some, self.count)), words, x.shape)
+        return looked_up(table, lambda some: places(some.below(self.count)), words, x.shape)
 
     def copy(self, x: AnyArray, numbers: AnyArray) -> Float32Array:
         """Return a noisy copy of ``x`` for each row of whole numbers from 0 to ``count - 1``."""

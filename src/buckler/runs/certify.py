@@ -170,9 +170,9 @@ def _of_votes(held: Sequence[Shard], terms: Terms, labels: IntArray | None) -> M
 
 
 def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
-    parts = ("chosen", "low", "n", "n0", "prices")
-    chosen, low, n, n0, prices = (np.concatenate([getattr(one, part) for one in made]) for part in parts)
-    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0, prices)
+    parts = ("chosen", "low", "n", "n0")
+    chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in parts)
+    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
 
 
 def _sound(name: str) -> Method:
@@ -192,7 +192,6 @@ def terms_for(
     spec = evidence.spec
     return terms_of(
         question.method, law=spec.noise_law, alpha=question.alpha, margin=question.margin, scores=(map, temperature),
-        dimension=spec.dimension,
     )  # fmt: skip
 
 

@@ -137,7 +137,6 @@ def decide(
     The file goes on with the model, environment and data of earlier calls alone (``runs.identity``), and one finished
     input is drawn again; ``allow_other_model`` lets another model or environment go on, which the file records.
     """
-    spec = spec.fitted(dataset)
     labels = _labels(spec, target, dataset)
     deadline = None if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)

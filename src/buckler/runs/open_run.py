@@ -135,7 +135,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
         own = (
             {} if kind != "cuda" else ON_CUDA if draft.noise_law.draws == "gaussian" else {**ON_CUDA, "noise": "philox"}
         )
-        yield Opened(from_dict({**own, **settings, **filled}).fitted(dataset), executor, dataset)
+        yield Opened(from_dict({**own, **settings, **filled}), executor, dataset)
 
 
 def _begun(out: Path | None) -> Mapping[str, Any]:

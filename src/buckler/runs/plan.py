@@ -64,7 +64,7 @@ def plan(
     rate = check_positive("rate", rate)
     probabilities = typical_top() if top is None else top
     draws = expected_draws(probabilities, radii=radii, law=law, alpha=alpha, max_n=n)
-    needed = Ladder(tuple(radii), alpha=alpha, max_n=n, law=law, dimension=1).thresholds
+    needed = Ladder(tuple(radii), alpha=alpha, max_n=n, law=law).thresholds
     spec = RunSpec(
         model="plan", data="plan", law=law.name, law_parameters=law.parameters, num_classes=num_classes, n=n, n0=n0
     )

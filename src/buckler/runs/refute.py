@@ -34,7 +34,7 @@ SAVE_EVERY = 10.0
 """Seconds of work that a kill can cost, beside the block in flight."""
 
 DRAWING = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
-           "shard_inputs", "noise", "dimension")  # fmt: skip
+           "shard_inputs", "noise")  # fmt: skip
 """Settings of a run that say how evidence was drawn, not what is attacked."""
 
 Watch = Callable[[int, int], None]

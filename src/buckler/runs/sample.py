@@ -103,7 +103,6 @@ def sample(
         raise InvalidInput(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
-    spec = spec.fitted(dataset)
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     each = spec.n + spec.n0

@@ -8,7 +8,7 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
 import tomli_w
@@ -16,7 +16,6 @@ import tomli_w
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.noise import Gaussian, settled
 from buckler.sampling.classifiers import Dtype
-from buckler.sampling.datasets import Dataset
 from buckler.sampling.streams import LARGEST_SEED, NoiseKind
 from buckler.types import Law
 
@@ -53,8 +52,7 @@ class RunSpec:
     """Everything that the evidence of a run is a function of, beside the classifier and the data themselves.
 
     The noise is Gaussian of standard deviation ``sigma``, or follows ``law``, ``NAME`` or ``NAME:key=value,...``, with
-    further ``law_parameters``; sigma is one of them, where the law has one, and stands by itself. ``dimension`` is the
-    number of values of an input, where the drawing of the law has a price; it is filled in from the data.
+    further ``law_parameters``; sigma is one of them, where the law has one, and stands by itself.
     ``fresh_seed`` says that the seed was drawn from the operating system once the model was there, which so cannot have
     been fitted to it.
     """
@@ -91,7 +89,6 @@ class RunSpec:
     ids: tuple[str, ...] | None = None
     law: str | None = None
     law_parameters: Mapping[str, Any] | None = None
-    dimension: int | None = None
     fresh_seed: bool = False
 
     def __post_init__(self) -> None:
@@ -143,8 +140,6 @@ class RunSpec:
         self._check_draws(law)
         if law.total is not None:
             put(self, "checkpoints", (law.total,))
-        if self.dimension is not None:
-            put(self, "dimension", check_whole("dimension", self.dimension, 1))
 
     def _check_draws(self, law: Law) -> None:
         """Refuse settings that ask for draws of a law whose copies are all there are."""
@@ -160,15 +155,6 @@ class RunSpec:
     def noise_law(self) -> Law:
         """The law that noise follows."""
         return settled(self.sigma, self.law, self.law_parameters)
-
-    def fitted(self, dataset: Dataset) -> "RunSpec":
-        """Return the specification with what it takes from the data filled in: the dimension, where it has a price."""
-        if self.noise_law.price(1, 1) == 0.0:
-            return self
-        dimension = int(dataset.load(0, 1)[0].size)
-        if self.dimension not in {None, dimension}:
-            raise InvalidInput(f"dimension must be that of the inputs, {dimension}; got {self.dimension}")
-        return replace(self, dimension=dimension)
 
     @property
     def drawn_together(self) -> int:

@@ -48,7 +48,7 @@ class Target:
         """Return the ladder that the law and the number of draws of a specification make of it."""
         law = spec.noise_law
         radii = self.radii if self.precision is None else radii_for(law, self.precision, self.margin)
-        how: dict[str, Any] = {"law": law, "dimension": spec.dimension, "precision": self.precision}
+        how: dict[str, Any] = {"law": law, "precision": self.precision}
         return Ladder(radii, None, self.alpha, spec.n, self.margin, exam_n, **how)
 
     def as_dict(self) -> dict[str, Any]:

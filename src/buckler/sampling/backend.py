@@ -13,12 +13,13 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from buckler.errors import ClassifierError
+from buckler.noise.words import WordLaw
 from buckler.records import REST
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.determinism import Replay
 from buckler.sampling.streams import NOISE_BLOCK, Address, PhiloxNoise
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, WordArray, WordLaw
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, NumberLaw
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,7 +175,7 @@ class NoisyCopies:
 
     def __init__(self, law: Law, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
-        self._from_words = None if law.draws == "gaussian" else cast(WordLaw, law)
+        self._law = law
         self._spread = np.float32(cast(NormalLaw, law).spread if law.draws == "gaussian" else 1.0)
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._workers = workers or here or 1
@@ -202,24 +203,20 @@ class NoisyCopies:
         self._fill(PhiloxNoise(), rows, address, x, 0)
 
     def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
-        if self._from_words is not None:
-            law = self._from_words
-            step = max(1, WORDS_AT_A_TIME // law.words(x.shape))
-            for a in range(0, len(rows), step):
-                some = rows[a : a + step]
-                some[...] = law.noisy(x, words_for(law, noise, address, (len(some), *x.shape), low + a))
+        if self._law.draws == "gaussian":
+            noise.fill(rows, address, low)
+            rows *= self._spread
+            rows += x
             return
-        noise.fill(rows, address, low)
-        rows *= self._spread
-        rows += x
-
-
-def words_for(law: WordLaw, noise: PhiloxNoise, address: Address, shape: tuple[int, ...], low: int) -> WordArray:
-    """Return what a law makes copies ``[rows, ...]`` from row ``low`` of a block from: words, or their numbers."""
-    if law.draws == "numbers":
-        first = address.block * NOISE_BLOCK + low
-        return np.arange(first, first + shape[0], dtype=np.uint64)[:, None]
-    return noise.words(address, shape[0], law.words(shape[1:]), low)
+        step = max(1, WORDS_AT_A_TIME // x.size)
+        for a in range(0, len(rows), step):
+            some = rows[a : a + step]
+            if self._law.draws == "numbers":
+                first = address.block * NOISE_BLOCK + low + a
+                some[...] = cast(NumberLaw, self._law).numbered(x, np.arange(first, first + len(some)))
+            else:
+                drawn = cast(WordLaw, self._law)
+                some[...] = drawn.noisy(x, noise.words(address, len(some), drawn.words(x.shape), low + a))
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

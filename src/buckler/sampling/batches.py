@@ -10,13 +10,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from buckler.errors import InvalidInput
 from buckler.sampling.streams import NOISE_BLOCK
 from buckler.types import IntArray
+
+MOST_DRAWS = 2**30
+"""Draws of one input at most. What drawing takes from alpha is computed for no more (T24)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Draws ``[start, stop)`` of the input at a position."""
+    """Draws ``[start, stop)`` of the input at a position, ``stop`` being at most ``MOST_DRAWS``."""
 
     input: int
     start: int
@@ -52,6 +56,8 @@ Batch = tuple[Piece, ...]
 def pieces(requests: Iterable[Request]) -> Iterator[Piece]:
     """Yield the requests cut at block boundaries, in order."""
     for request in requests:
+        if request.stop > MOST_DRAWS:
+            raise InvalidInput(f"an input can have at most {MOST_DRAWS} draws; got {request.stop}")
         draw = request.start
         while draw < request.stop:
             block, low = divmod(draw, NOISE_BLOCK)

@@ -1,9 +1,9 @@
 """Laws of whole numbers on a torch device: words to noisy copies, bit for bit what the laws' ``noisy`` returns.
 
-A form is made of a law and a device. ``load`` takes the inputs; ``noisy(inputs, words)`` returns the copies ``[rows,
-values]``, given the position of each row's input and its words ``[rows, words]``, int64 with the bits of the unsigned
-ones. The form of the grid, the law for which most is drawn, writes the copies itself. Floats are looked up, never
-computed: a device may divide otherwise.
+A form is made of a law and a device. ``load`` takes the inputs; ``draw(rows)`` makes what a law draws from the words of
+rows, and ``noisy(inputs, drawn)`` returns the copies ``[rows, values]``, given the position of each row's input. The
+form of the grid, the law for which most is drawn, writes the copies itself. Floats are looked up, never computed: a
+device may divide otherwise.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from buckler.noise.grid import values_of
 from buckler.noise.splitting import STEP, seen_table
 from buckler.types import Float32Array
 
-LOW_HALF, SIGN = 0xFFFFFFFF, -(1 << 63)
+SIGN = -(1 << 63)
 """With its highest bit flipped, a word compares as a signed integer, which is all that torch has."""
 
 
@@ -53,26 +53,44 @@ class RowWords:
         """Return words ``[rows, count]`` as signed integers."""
         from buckler.sampling.kernels import philox_words
 
-        out = torch.empty((len(self.first), self.count), dtype=torch.int64, device=self.first.device)
+        out = self._empty(torch.int64)
         philox_words[self.programs](self.low, self.high, self.first, out, self.count, TILE)
         return out
 
+    def below(self, count: int) -> Tensor:
+        """Return whole numbers from 0 to ``count - 1`` as ``Words.below`` makes them, int32 ``[rows, count]``."""
+        from buckler.sampling.kernels import philox_below
 
-def uniform_below(words: Tensor, count: int) -> Tensor:
-    """Return ``word * count // 2^64`` for unsigned words, in halves that fit signed numbers; ``count`` below 2^31."""
-    low = ((words & LOW_HALF) * count) >> 32
-    return ((((words >> 32) & LOW_HALF) * count + low) >> 32).int()
+        out = self._empty(torch.int32)
+        philox_below[self.programs](self.low, self.high, self.first, out, self.count, count, TILE)
+        return out
+
+    def smallest(self, keep: int) -> Tensor:
+        """Return the places of the ``keep`` smallest words of each row, as ``Words.smallest`` finds them."""
+        from buckler.sampling.kernels import smallest_words
+
+        order, out = self.words() ^ SIGN, self._empty(torch.int8)
+        last = order.kthvalue(keep, dim=1).values
+        tiles = -(-self.count // (4 * TILE))
+        smallest_words[(len(order),)](
+            self.low, self.high, self.first, order, last, out, self.count, keep, tiles, TILE
+        )  # fmt: skip
+        return out.bool()
+
+    def _empty(self, kind: torch.dtype) -> Tensor:
+        return torch.empty((len(self.first), self.count), dtype=kind, device=self.first.device)
 
 
 class GridForm:
     """``GridGaussian.noisy`` in one kernel: words are made, thresholds counted, whole numbers added and looked up."""
 
     def __init__(self, law: GridGaussian, device: str) -> None:
-        edges = law.thresholds
-        self._law, self._device, self._half = law, device, len(edges) // 2
+        edges, low = law.thresholds
+        self._law, self._device, self._half = law, device, law.reach
         cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
         guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
-        self._edges, self._guide = (torch.from_numpy(a).to(device) for a in (edges.view(np.int64), guide))
+        tables = edges.view(np.int64), low.view(np.int64), guide
+        self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def load(self, x: Float32Array) -> None:
         """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
@@ -90,7 +108,8 @@ class GridForm:
         from buckler.sampling.kernels import grid_copies
 
         grid_copies[rows.programs](
-            rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._table, out, rows.count,
+            rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._low, self._table, out,
+            rows.count,
             self._law.clip or 0, GUIDE_BITS, self._law.clip is not None, TILE,
         )  # fmt: skip
 
@@ -109,9 +128,13 @@ class UniformForm:
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
 
-    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+    def draw(self, rows: RowWords) -> Tensor:
+        """Return the number of each value's move."""
+        return rows.below(self._law.count)
+
+    def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return copies moved by whole steps."""
-        places = uniform_below(words, self._law.count).add_(self._at[inputs])
+        places = drawn + self._at[inputs]
         return self._table.index_select(0, places.view(-1)).view(places.shape)
 
 
@@ -128,18 +151,18 @@ class SplittingForm:
         at = whole_steps(x, STEP, LEVELS).reshape(len(x), -1) * self._width
         self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
 
-    def offsets(self, words: Tensor) -> Tensor:
+    def draw(self, rows: RowWords) -> Tensor:
         """Return the offset of each value."""
-        return uniform_below(words, self._law.count)
+        return rows.below(self._law.count)
 
-    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+    def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return what is seen."""
-        places = self.offsets(words).clamp_(max=self._width - 1).add_(self._at[inputs])
+        places = drawn.clamp(max=self._width - 1).add_(self._at[inputs])
         return self._table.index_select(0, places.view(-1)).view(places.shape)
 
 
 class DerandomizedForm(SplittingForm):
-    """``DerandomizedSplitting.noisy``: the words of a copy are its number."""
+    """``DerandomizedSplitting.numbered``: what is drawn is the number of the copy."""
 
     def load(self, x: Float32Array) -> None:
         """Take the inputs, and the offsets at which all of them start."""
@@ -147,9 +170,9 @@ class DerandomizedForm(SplittingForm):
         assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (by the table of forms)
         self._start = torch.from_numpy(self._law.start(x[0].size).astype(np.int32)).to(self._device)
 
-    def offsets(self, words: Tensor) -> Tensor:
-        """Return the template, shifted."""
-        return (self._start + words.int()).remainder_(self._law.count)
+    def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
+        """Return what is seen under the template, shifted by the number of the copy."""
+        return super().noisy(inputs, (self._start + drawn.int()).remainder_(self._law.count))
 
 
 class AblationForm:
@@ -162,11 +185,13 @@ class AblationForm:
         """Take the inputs, channel by channel."""
         self._x = torch.from_numpy(x.reshape(len(x), -1, self._law.pixels)).to(self._device)
 
-    def noisy(self, inputs: Tensor, words: Tensor) -> Tensor:
+    def draw(self, rows: RowWords) -> Tensor:
+        """Return which pixels are shown."""
+        return rows.smallest(self._law.keep)
+
+    def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return copies with all other pixels marked."""
-        order = words ^ SIGN
-        shown = order <= order.kthvalue(self._law.keep, dim=1, keepdim=True).values
-        return torch.where(shown[:, None], self._x[inputs], self._law.mark).flatten(1)
+        return torch.where(drawn[:, None], self._x[inputs], self._law.mark).flatten(1)
 
 
 FORMS: dict[str, Any] = {

@@ -6,8 +6,8 @@ sent. The first copies are compared with the host's; after that nothing here wai
 with the batch before.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, cast
 
 import numpy as np
 import torch
@@ -36,8 +36,11 @@ class Form(Protocol):
     def load(self, x: Float32Array) -> None:
         """Take the inputs ``x[inputs, ...]``."""
 
-    def noisy(self, inputs: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        """Return float32 ``[rows, values]``: a noisy copy of the input of each row from its words, as integers."""
+    def draw(self, rows: RowWords) -> torch.Tensor:
+        """Return what the law draws for each row from its words."""
+
+    def noisy(self, inputs: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+        """Return float32 ``[rows, values]``: a noisy copy of the input of each row."""
 
 
 class DeviceWords:
@@ -71,17 +74,13 @@ class DeviceWords:
         if isinstance(self._form, GridForm):
             self._form.write(out, inputs, self._words(part, addresses))
             return
-        drawn, count = self._drawn(part, addresses)
-        rows = max(1, MOST // max(count, out[0].numel()))
+        form = self._form
+        numbers = self._send(draws_of(part)[:, None]) if self._law.draws == "numbers" else None
+        words = self._words(part, addresses) if numbers is None else None
+        rows = max(1, MOST // out[0].numel())
         for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
-            out[some] = self._form.noisy(inputs[some], drawn(some)).view(-1, *self._shape)
-
-    def _drawn(self, part: Batch, addresses: Sequence[Address]) -> tuple[Callable[[slice], torch.Tensor], int]:
-        """Return what gives the words of some rows, and how many each has."""
-        if self._law.draws == "numbers":  # in the place of words, a copy has its number
-            return self._send(draws_of(part)[:, None]).__getitem__, 1
-        rows = self._words(part, addresses)
-        return lambda some: rows.part(some).words(), rows.count
+            drawn = form.draw(words.part(some)) if words is not None else cast(torch.Tensor, numbers)[some]
+            out[some] = form.noisy(inputs[some], drawn).view(-1, *self._shape)
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
         count: int = self._law.words(self._shape)  # type: ignore[attr-defined]  # a law that is drawn from words

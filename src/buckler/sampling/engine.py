@@ -36,6 +36,9 @@ from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Law, Si
 BATCH_SIZE = 512
 """Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
 
+MOST_VALUES = 2**28
+"""Values of one input at most. What drawing takes from alpha is computed for no more (T24)."""
+
 GROUP = 16
 """Batches between two waits for the device."""
 
@@ -261,6 +264,8 @@ def check_inputs(x: ArrayLike, ids: Sequence[str]) -> Float32Array:
     inputs = np.ascontiguousarray(check_float_array("x", x), dtype=np.float32)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
+    if inputs[0].size > MOST_VALUES:
+        raise InvalidInput(f"an input of x must have at most {MOST_VALUES} values; got {inputs[0].size}")
     if len(ids) != len(inputs) or len(set(ids)) != len(ids):
         raise InvalidInput(f"ids must be {len(inputs)} different names, one for each input; got {show(list(ids))}")
     return inputs

@@ -53,47 +53,120 @@ def philox_words(  # type: ignore[no-untyped-def]
     A program makes four words of each of ``TILE`` counters of one row; torch holds them as signed integers.
     """
     row = tl.program_id(0).to(tl.int64)
-    place, words = _words(low_keys, high_keys, first, row, TILE)
+    place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)
     tl.store(out + row * count + place, words.to(tl.int64, bitcast=True), mask=(place >= 0) & (place < count))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _words(low_keys, high_keys, first, row, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Return this program's words of a row, and the place of each among those that the row wants, from 0 on."""
+def _words(low_keys, high_keys, first, row, tile, part, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Return one tile of a row's words, and the place of each among those that the row wants, from 0 on.
+
+    ``part`` is 0 for the words themselves and 1 for the further 64 bits of each.
+    """
     start = tl.load(first + row)
-    counters = start // 4 + tl.program_id(1).to(tl.int64) * TILE
+    counters = start // 4 + tile.to(tl.int64) * TILE
     zero = tl.zeros((TILE,), dtype=tl.uint64)
     low = tl.load(low_keys + row).to(tl.uint64, bitcast=True) + zero
     high = tl.load(high_keys + row).to(tl.uint64, bitcast=True) + zero
     # NumPy adds one to the counter before each four words.
     counter = (counters + 1 + tl.arange(0, TILE)).to(tl.uint64)
-    a, b, c, d = tl.philox_impl(counter, zero, zero, zero, low, high, 10)
+    a, b, c, d = tl.philox_impl(counter, zero + part, zero, zero, low, high, 10)
     words = tl.reshape(tl.join(tl.join(a, c), tl.join(b, d)), (4 * TILE,))  # a, b, c, d of each counter in turn
     return (4 * counters - start).to(tl.int32) + tl.arange(0, 4 * TILE), words
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def philox_below(  # type: ignore[no-untyped-def]
+    low_keys, high_keys, first, out, count, below, TILE: tl.constexpr
+):  # plain: the compiler reads annotations
+    """Write ``floor(u below / 2^128)`` for the ``count`` words of each row and their further bits, as int32."""
+    row = tl.program_id(0).to(tl.int64)
+    place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)
+    factor = tl.zeros_like(words) + below
+    number = tl.umulhi(words, factor)
+    rest = words * factor
+    # The further bits add less than ``below`` to the lower 64 bits of the product, which may carry.
+    close = rest > 0 - factor
+    if tl.max(close.to(tl.int32)) > 0:
+        _, second = _words(low_keys, high_keys, first, row, tl.program_id(1), 1, TILE)
+        carried = rest + tl.umulhi(second, factor) < rest
+        number += (close & carried).to(tl.uint64)
+    tl.store(out + row * count + place, number.to(tl.int32), mask=(place >= 0) & (place < count))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def smallest_words(  # type: ignore[no-untyped-def]
+    low_keys, high_keys, first, words, last, out, count, keep, TILES, TILE: tl.constexpr
+):  # plain: the compiler reads annotations
+    """Write which ``keep`` words of each row are smallest, given the signed words and the largest that is kept.
+
+    One program makes a row. Where more words equal ``last`` than are to be kept, those with the largest further bits
+    are dropped.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    largest = tl.load(last + row)
+    drop = 0 - keep
+    for tile in range(TILES):
+        place = tile * 4 * TILE + tl.arange(0, 4 * TILE)
+        here = place < count
+        drop += tl.sum((here & (tl.load(words + row * count + place, mask=here, other=0) <= largest)).to(tl.int32))
+    if drop == 0:
+        for tile in range(TILES):
+            place = tile * 4 * TILE + tl.arange(0, 4 * TILE)
+            here = place < count
+            shown = tl.load(words + row * count + place, mask=here, other=0) <= largest
+            tl.store(out + row * count + place, shown.to(tl.int8), mask=here)
+    else:
+        bound = tl.zeros((1,), dtype=tl.uint64)
+        for dropped in range(drop):
+            most = tl.zeros((1,), dtype=tl.uint64)
+            for tile in range(TILES + 1):
+                place, second = _words(low_keys, high_keys, first, row, tl.full((), tile, tl.int32), 1, TILE)
+                here = (place >= 0) & (place < count)
+                tied = here & (tl.load(words + row * count + place, mask=here, other=0) == largest)
+                tied = tied & ((second < bound) | (dropped == 0))
+                most = tl.maximum(most, tl.max(tl.where(tied, second, 0)))
+            bound = most
+        for tile in range(TILES + 1):
+            place, second = _words(low_keys, high_keys, first, row, tl.full((), tile, tl.int32), 1, TILE)
+            here = (place >= 0) & (place < count)
+            word = tl.load(words + row * count + place, mask=here, other=0)
+            shown = (word < largest) | ((word == largest) & (second < bound))
+            tl.store(out + row * count + place, shown.to(tl.int8), mask=here)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def grid_copies(  # type: ignore[no-untyped-def]
-    low_keys, high_keys, first, inputs, at, guide, edges, table, out, count, clip,
+    low_keys, high_keys, first, inputs, at, guide, edges, low_edges, table, out, count, clip,
     BITS: tl.constexpr, CLIPPED: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
     """Write ``table[at[input] + thresholds reached by the word]`` for ``count`` words of each row, as ``philox_words``.
 
     Words whose highest ``BITS`` bits are c reach ``guide[c]`` to ``guide[c + 1]`` of the ``edges``, which are sorted
-    unsigned numbers; which of these is searched by bisection, and mostly there is nothing to search.
+    unsigned numbers; which of these is searched by bisection, and mostly there is nothing to search. Where a word
+    equals an edge, its further bits are compared with ``low_edges``.
     """
     row = tl.program_id(0).to(tl.int64)
-    place, words = _words(low_keys, high_keys, first, row, TILE)
+    place, words = _words(low_keys, high_keys, first, row, tl.program_id(1), 0, TILE)
     cell = (words >> (64 - BITS)).to(tl.int32)
     reached = tl.load(guide + cell)
     beyond = tl.load(guide + cell + 1)
+    tied = reached < 0
     while tl.max(beyond - reached) > 0:
         middle = (reached + beyond) // 2
         searched = reached < beyond
         edge = tl.load(edges + middle, mask=searched, other=0).to(tl.uint64, bitcast=True)
         over = words >= edge
+        tied = tied | (searched & (words == edge))
         reached = tl.where(searched & over, middle + 1, reached)
         beyond = tl.where(searched & ~over, middle, beyond)
+    if tl.max(tied.to(tl.int32)) > 0:
+        _, second = _words(low_keys, high_keys, first, row, tl.program_id(1), 1, TILE)
+        while tl.max(tied.to(tl.int32)) > 0:
+            edge = tl.load(edges + reached - 1, mask=tied & (reached > 0), other=0).to(tl.uint64, bitcast=True)
+            low_edge = tl.load(low_edges + reached - 1, mask=tied & (reached > 0), other=0)
+            tied = tied & (reached > 0) & (edge == words) & (low_edge.to(tl.uint64, bitcast=True) > second)
+            reached = tl.where(tied, reached - 1, reached)
     here = (place >= 0) & (place < count)
     total = reached + tl.load(at + tl.load(inputs + row) * count + place, mask=here, other=0)
     if CLIPPED:

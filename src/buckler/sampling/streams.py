@@ -12,7 +12,9 @@ Two kinds of generator exist, and their values differ, so the kind is part of a 
 - ``cuda``: the device's own Philox-4x32. The same bits on the same kind of device with the same torch; fast.
 
 Laws that draw from words (``law.draws``) take the 64-bit outputs of that same Philox-4x64 in order: row r of a block
-has words ``[r W, (r + 1) W)``, wherever it is drawn, on the host or on a device.
+has words ``[r W, (r + 1) W)``, wherever it is drawn, on the host or on a device. The further 64 bits of word i, which
+are needed only where it equals the upper half of a threshold, are word i of the same key with a 1 in the second of the
+counter's four parts.
 """
 
 import hashlib
@@ -24,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
-from buckler.types import Float32Array, WordArray
+from buckler.noise.words import Words
+from buckler.types import Float32Array, IntArray, WordArray
 
 NOISE_BLOCK = 128
 """Draws in a block of noise. Part of the addressing: another value would be another noise."""
@@ -108,11 +111,11 @@ class PhiloxNoise:
         self._generator = np.random.Generator(self._philox)
         self._fresh = self._philox.state
 
-    def _start(self, address: Address, counter: int = 0) -> None:
+    def _start(self, address: Address, counter: int = 0, part: int = 0) -> None:
         """Place the generator under the key of a block: a new one would ask the operating system for a seed first."""
         key = address.key()
         self._fresh["state"] = {
-            "counter": np.array([counter, 0, 0, 0], dtype=np.uint64),
+            "counter": np.array([counter, part, 0, 0], dtype=np.uint64),
             "key": np.array([key & (1 << 64) - 1, key >> 64], dtype=np.uint64),
         }
         self._philox.state = self._fresh
@@ -129,14 +132,23 @@ class PhiloxNoise:
         self._generator.standard_normal(out.shape, dtype=np.float32, out=out)
         self._open, self._position = address, low + out.shape[0]
 
-    def words(self, address: Address, rows: int, count: int, low: int) -> WordArray:
-        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
+    def words(self, address: Address, rows: int, count: int, low: int) -> Words:
+        """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row."""
+
+        def more(some: IntArray) -> WordArray:
+            noise = PhiloxNoise()  # rare, and perhaps asked for in another thread
+            return np.concatenate([noise._raw(address, 1, count, low + row, part=1) for row in some.tolist()])
+
+        return Words(self._raw(address, rows, count, low), more)
+
+    def _raw(self, address: Address, rows: int, count: int, low: int, part: int = 0) -> WordArray:
+        """Return words of a block, or the further bits of each (part 1).
 
         NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.
         """
         first = low * count
         self._open = None
-        self._start(address, first // 4)
+        self._start(address, first // 4, part)
         skip = first % 4
         return np.asarray(self._philox.random_raw(skip + rows * count)[skip:].reshape(rows, count), dtype=np.uint64)
 
@@ -153,11 +165,11 @@ def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) 
     return out
 
 
-def words(address: Address, rows: int, count: int, low: int = 0) -> WordArray:
+def words(address: Address, rows: int, count: int, low: int = 0) -> Words:
     """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row.
 
     >>> a = Address(seed=0, input_id="7", stream="estimation")
-    >>> bool((words(a, 5, 3, low=2) == words(a, 7, 3)[2:]).all())
+    >>> bool((words(a, 5, 3, low=2).first == words(a, 7, 3).first[2:]).all())
     True
     """
     return PhiloxNoise().words(address, rows, count, low)

@@ -21,12 +21,12 @@ SCHEMA = schema(
     {
         "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
-        "temperature": "double?", "method": "string", "sound": "bool", "price": "double?",
+        "temperature": "double?", "method": "string", "sound": "bool",
         "law": "string?", "law_parameters": "string?",
     }
 )  # fmt: skip
 
-LATER = frozenset({"price", "law", "law_parameters"})
+LATER = frozenset({"law", "law_parameters"})
 """Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
 
 BATCH = 1 << 16
