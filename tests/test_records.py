@@ -165,3 +165,14 @@ def test_fields_as_columns() -> None:
         *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
         *("map", "temperature", "method", "sound", "law", "law_parameters"),
     ]
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.05, 0.001, 1e-5])
+@pytest.mark.parametrize("counts", [[999, 1], [501, 499]], ids=["certified", "abstained"])
+def test_the_sentence_has_the_certificate_s_alpha_and_draws(counts: list[int], alpha: float) -> None:
+    certificate = buckler.certify_counts(counts, sigma=0.5, label=0, alpha=alpha)
+    words = str(certificate).replace("at most ", "")
+    assert certificate.alpha == alpha
+    assert f"error probability {alpha:g} " in words
+    assert "from 1000 draws" in words
+    assert certificate.abstained == ("abstained" in words)

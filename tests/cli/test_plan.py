@@ -1,6 +1,7 @@
 """``buckler plan`` as a user types it."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +26,15 @@ def test_the_costs_of_a_large_run(capsys: pytest.CaptureFixture[str]) -> None:
     made = json.loads(capsys.readouterr().out)
     assert made["samples"] == 50_000 * 100_100
     assert made["gpu_hours"] == pytest.approx(50_000 * 100_100 / 24_000 / 3600)
+    assert made["anytime_hours"] == pytest.approx(made["anytime_samples"] / 24_000 / 3600)
     assert 5e7 < made["evidence_bytes"] < 2e9
     assert 10 < made["times_fewer"] < 200
     assert run([*PLAN, "--gpus", "64"]) == 0
-    assert "hours on 64 devices" in capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")] for line in capsys.readouterr().out.splitlines()]
+    hours = {row[1]: [float(cell.replace(",", "")) for cell in row[2:4]] for row in rows if "hours" in "".join(row[:2])}
+    for row, devices in (("device-hours", 1), ("hours on 64 devices", 64)):
+        expected = [made["gpu_hours"] / devices, made["anytime_hours"] / devices]
+        assert hours[row] == pytest.approx(expected, rel=0.05), row
 
 
 def test_a_pilot_takes_the_place_of_the_typical(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -65,8 +71,8 @@ def test_small_costs_are_told_alike(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.count(" 0.031 ") == 2  # hours in all, and on the one device
 
 
-@pytest.mark.parametrize("classes", [2, 10, 100, 1000])
-@pytest.mark.parametrize("n", [100, 1000, 10_000])
+@pytest.mark.parametrize("classes", [2, 1000])
+@pytest.mark.parametrize("n", [100, 10_000])
 def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_path: Path) -> None:
     spec = RunSpec(model="m", data="d", sigma=0.5, num_classes=classes, n=n)
     rng = np.random.default_rng(0)
@@ -79,7 +85,8 @@ def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_pat
         selection[i] = rng.multinomial(spec.n0, shares)
     hashes = tuple(rng.bytes(16).hex() for _ in range(inputs))
     shard = Shard(tuple(map(str, range(inputs))), np.zeros(inputs, dtype=np.int64), hashes, selection, counts, None, 1)
-    with open_writer(tmp_path, spec, Identity("c", "d"), inputs=inputs) as writer:
-        writer.append(0, shard)
+    identity = Identity("c", "d")
+    with open_writer(tmp_path, spec, identity, inputs=inputs) as writer:
+        writer.append(0, replace(shard, drawn_by=identity.as_dict()))
     written = sum(path.stat().st_size for path in (tmp_path / "shards").iterdir())
     assert written / 2.5 < evidence_size(spec, inputs, files=1) < 2.5 * written

@@ -186,6 +186,20 @@ def test_what_is_shown_is_rounded_down() -> None:
         assert all(float(low) <= float(high) for low, high in zip(one["low"], one["accuracy"], strict=True))
 
 
+def test_the_histogram_has_right_and_wrong_predictions_apart() -> None:
+    made, parsed = example(), hostile()[1]
+    kinds = ["predicted right", "predicted wrong", "label unknown"]
+    for one, group in zip(parsed.payload["series"], made.groups.values(), strict=True):
+        certified = [(c.predicted, label) for c, label in zip(group, made.labels.tolist(), strict=True) if c.radius > 0]
+        right = sum(predicted == label for predicted, label in certified)
+        assert 0 < len(certified) - right < right
+        assert list(map(sum, one["bars"])) == [right, len(certified) - right, 0]
+    colours = parsed.payload["charts"]["histogram"]["encoding"]["color"]["scale"]
+    assert colours["domain"] == kinds
+    assert len(set(colours["range"])) == 3
+    assert any(f"KINDS = {json.dumps(kinds)}" in script for script in parsed.scripts)
+
+
 def test_without_labels_the_page_says_share() -> None:
     parsed = Parsed(page(example(), labelled=False, pictures=False))
     assert "Certified share against radius" in parsed.text

@@ -140,6 +140,15 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     assert (found == votes)[again.certified].all()
 
 
+@pytest.mark.parametrize("sigma", [0.12345678901234567, 1 / 3, 1e-7, 123456.789])
+@pytest.mark.parametrize("alpha", [0.001, 0.1 / 3])
+def test_sigma_and_alpha_are_written_to_the_last_digit(sigma: float, alpha: float, tmp_path: Path) -> None:
+    write_log(tmp_path / "log.tsv", certify_counts([[50, 0]], sigma=sigma, alpha=alpha, label=[0]), [0])
+    head, row = (line.split("\t") for line in (tmp_path / "log.tsv").read_text(encoding="utf-8").splitlines())
+    written = dict(zip(head, row, strict=True))
+    assert (float(written["sigma"]), float(written["alpha"]), int(written["n"])) == (sigma, alpha, 50)
+
+
 def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
     certificates = certify_counts([[50, 0]], sigma=1e23, label=[0])
     write_log(tmp_path / "log.tsv", certificates, [0])

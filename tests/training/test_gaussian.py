@@ -110,6 +110,15 @@ def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: 
     assert "consistency" not in page(plain)
 
 
+@pytest.mark.parametrize(
+    "choice", [{"label_smoothing": 0.3}, {"momentum": 0.5}, {"weight_decay": 0.1}, {"warmup": 0.6}, {"flip": True}]
+)
+def test_every_choice_decides_the_weights(choice: dict[str, Any], few: Images, tmp_path: Path) -> None:
+    short = dataclasses.replace(CONFIG, epochs=1)
+    plain = train(short, few, tmp_path / "plain").card
+    assert train(dataclasses.replace(short, **choice), few, tmp_path / "other").card.sha256 != plain.sha256
+
+
 def test_consistency_makes_the_answers_to_two_draws_agree(
     trained: Trained[ClassifierCard], digits: Images, tmp_path: Path
 ) -> None:

@@ -109,7 +109,7 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
             rows = slice(part["first"] - place.first, part["first"] - place.first + part["count"])
             top = drawn.counts[rows, -1].max(axis=1)
             if top.min() < least:
-                least, at = top.min(), rows.start + int(top.argmin())
+                least, at = float(top.min()), rows.start + int(top.argmin())
                 chosen = (place.first + at, None if drawn.selection is None else drawn.selection[at],
                           drawn.counts[at, -1])  # fmt: skip
     if chosen is None or identity.answers == NOT_REPEATABLE:
