@@ -1,4 +1,4 @@
-"""A bar while something is counted, on a terminal or in a notebook; hidden where there is neither."""
+"""The progress bar of commands and of ``Smoothed``: on a terminal or in a notebook, hidden where there is neither."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,48 +15,56 @@ SECONDS_BETWEEN = 0.2
 
 
 class Advance(Protocol):
-    """Shows how much is done, of how much, and a count with its rate a second where one is given."""
+    """Moves the bar to ``done`` of ``total``; a ``count`` is shown with its rate a second, and a ``note`` as it is."""
 
-    def __call__(self, done: float, total: int | None, count: int | None = None, /) -> None:
+    def __call__(self, done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:
         """Show it."""
 
 
 @contextmanager
 def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True) -> Iterator[Advance]:
-    """Yield a function that moves the bar; before its first call only the time is shown."""
+    """Yield a function that moves a progress bar on stderr; before its first call only the time is shown.
+
+    ``unit`` is what a count is of; a ``transient`` bar is erased at the end.
+    """
     from rich import progress as rich
     from rich.console import Console
 
-    text = rich.TextColumn
-    columns = (text("{task.description}"), rich.BarColumn(), rich.TaskProgressColumn(), text("{task.fields[rate]}"))
-    console = Console(stderr=True, markup=False, emoji=False)
+    console = Console(stderr=True, markup=False, emoji=False, highlight=False)
     if console.is_jupyter and not quiet:
         with _in_notebook(description) as show:
             yield show
         return
+    columns = (
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        rich.TaskProgressColumn(),
+        rich.TextColumn("{task.fields[note]}", markup=False),
+        rich.TimeElapsedColumn(),
+        rich.TimeRemainingColumn(),
+    )
     hidden = quiet or not console.is_terminal
-    times = rich.TimeElapsedColumn(), rich.TimeRemainingColumn()
-    with rich.Progress(*columns, *times, console=console, disable=hidden, transient=transient) as progress:
-        task = progress.add_task(description, total=None, rate="")
+    with rich.Progress(*columns, console=console, disable=hidden, transient=transient) as progress:
+        task = progress.add_task(description, total=None, note="")
 
-        def advance(done: float, total: int | None, count: int | None = None, /) -> None:
+        def advance(done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:
             elapsed = progress.tasks[0].elapsed or 0.0
-            rate = f"{count / elapsed:,.0f} {unit}/s" if count is not None and elapsed > 0 else ""
-            progress.update(task, completed=done, total=total, rate=rate)
+            rate = f"{count:,} {unit}, {count / elapsed:,.0f} a second" if count is not None and elapsed > 0 else ""
+            progress.update(task, completed=done, total=total, note=note or rate)
 
         yield advance
 
 
 @contextmanager
 def _in_notebook(description: str) -> Iterator[Advance]:
-    """Yield what moves a bar below the cell, which is taken away at the end; it needs no extension of notebooks."""
+    """Yield a function that moves a bar below the cell, erased at the end; it needs no notebook extension."""
     notebook: Any = import_module("IPython.display")
     page = notebook.HTML
     handle, last = notebook.display(page(escape(description)), display_id=True), 0.0
 
-    def advance(done: float, total: int | None, count: int | None = None, /) -> None:
+    def advance(done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:
         nonlocal last
-        del count
+        del count, note
         if (now := monotonic()) - last > SECONDS_BETWEEN or done == total:
             last, most = now, "" if total is None else f" max='{total}'"
             handle.update(page(f"{escape(description)} <progress value='{done}'{most}></progress> {done:.0f}"))
@@ -69,7 +77,7 @@ def _in_notebook(description: str) -> Iterator[Advance]:
 
 @contextmanager
 def shown(what: str, progress: bool | Show | None) -> Iterator[Show]:
-    """Yield what shows how far it is: the caller's own function, a bar, or nothing for ``progress=False``."""
+    """Yield what shows the progress: the caller's own function, a bar, or nothing for ``progress=False``."""
     if progress is False or callable(progress):
         yield progress or (lambda _done, _total: None)
     else:

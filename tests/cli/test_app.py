@@ -97,6 +97,7 @@ def test_the_early_end_of_a_file_is_no_interrupt(
 
     broken_app = typer.Typer()
     broken_app.command()(broken)
+    broken_app.callback()(lambda: None)
     monkeypatch.setattr(app, "app", broken_app)
-    assert run([]) == BUG
+    assert run(["broken"]) == BUG
     assert "EOFError: planted" in capsys.readouterr().err

@@ -1,7 +1,7 @@
-"""What every command has in common: help with examples, completion, settings from a file, and mistakes in one line."""
+"""What every command has in common: completion, outputs that are checked, and mistakes in one line."""
 
-import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.store.certificates import read_origin
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
 
@@ -24,62 +23,12 @@ def votes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["audit", "certify", "import", "sample", "sweep", "train"])
-def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([command, "--help"]) == 0
-    shown = capsys.readouterr().out
-    assert f"buckler {command} " in shown.split("Examples:")[1]
-    assert "--json" in shown
-    assert "--quiet" in shown
-
-
 @pytest.mark.parametrize(("typed", "expected"), [("buckler sw", "sweep"), ("buckler audit --pow", "--power")])
 def test_completion(typed: str, expected: str) -> None:
     asked = {"_BUCKLER_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
     command = [sys.executable, "-m", "buckler"]
     answer = subprocess.run(command, env={**ENVIRONMENT, **asked}, capture_output=True, text=True, check=True)  # noqa: S603
     assert answer.stdout.split() == [expected]
-
-
-def test_settings_of_any_command_from_a_file(votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "buckler.toml"
-    file.write_text(
-        '[certify]\nalpha = 0.05\nmethod = "top_class"\nclass = "label"\n'
-        '[sweep]\nn = [50, 100]\nmethod = ["top_class", "bonferroni"]\n'
-    )
-    out = tmp_path / "c.parquet"
-    assert run(["--settings", str(file), "certify", str(votes), "--n", "50", "--json", "--out", str(out)]) == 0
-    made = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {(c["alpha"], c["method"], c["n0"], c["n"]) for c in made} == {(0.05, "top_class", 0, 50)}
-    origin = read_origin(out)
-    assert origin is not None
-    assert (origin["alpha"], origin["n"], origin["spec"]["n"]) == (0.05, 50, 100)
-    assert run(["--settings", str(file), "certify", str(votes), "--alpha", "0.01", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out.splitlines()[0])["alpha"] == 0.01
-    table = str(tmp_path / "s.parquet")
-    assert run(["--settings", str(file), "sweep", str(votes), "--out", table, "--json"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 4
-
-
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("[certify]\ncolour = 1\n", "certify has no option --colour"),
-        ("[polish]\n", "tables named like commands"),
-        ("alpha = 1\n", "tables named like commands"),
-        ("[certify]\nalpha = 'much'\n", "--alpha"),
-        ("[", "not TOML"),
-    ],
-)
-def test_settings_that_are_wrong(
-    text: str, named: str, votes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "buckler.toml").write_text(text)
-    for file in ("buckler.toml", "nowhere.toml"):
-        assert run(["--settings", str(tmp_path / file), "certify", str(votes)]) == 2
-        error = capsys.readouterr().err
-        assert (named if file == "buckler.toml" else "readable TOML") in error
-        assert error.count("\n") == 1
 
 
 def test_a_place_that_cannot_be_written_is_one_line(
@@ -190,3 +139,26 @@ def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:
     shell = ["bash", "-o", "pipefail", "-c", command]
     answer = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, check=False)  # noqa: S603
     assert answer.stderr == ""
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(
+    votes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of files, ids, seals and cards may hold any bytes: what a terminal would obey is printed as an escape."""
+    monkeypatch.chdir(tmp_path)
+    evil = "evil\x1b[2J\x9b31m\u202e\x07"
+    shutil.copytree(votes, evil)
+    assert run(["certify", evil, "--method", "top_class", "--tsv", f"{evil}.tsv"]) == 0
+    assert run(["report", evil, "--method", "top_class", "--out", f"{evil}.html"]) == 0
+    assert run(["sweep", evil, "--method", "top_class", "--out", f"{evil}.parquet"]) == 0
+    assert run(["certify", f"{evil}.nowhere"]) == 2
+    manifest = Path(evil) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": "\\u001b[2J"'))
+    assert run(["certify", evil]) == 2
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / f"{evil}.json").write_text("{}")
+    run(["models", "--folder", "models"])
+    seen = capsys.readouterr()
+    assert "evil\\x1b[2J\\x9b31m\\u202e\\x07" in seen.out
+    assert "\\x1b" in seen.err
+    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", seen.out + seen.err)

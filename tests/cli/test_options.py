@@ -23,7 +23,7 @@ import typer
 from PIL import Image
 
 from buckler.cli import app as command_line
-from buckler.cli.app import run
+from buckler.cli.app import load, run
 from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.sample import sample as write_run
 from buckler.runs.store.certificates import read_certificates, write_certificates
@@ -125,7 +125,6 @@ DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier 
 
 TABLE: dict[str, dict[str, Row]] = {
     "": {
-        "--settings": Row("--settings loose.toml", refused=("--settings nowhere.toml",)),
         "--version": Row("--version"),
     },
     "demo": {
@@ -359,7 +358,6 @@ TABLE: dict[str, dict[str, Row]] = {
     "compact": {"--json": Row("--json"), "--quiet": QUIET},
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
-        "--law": Row("--law splitting", "code", refused=("--law ablation", "--law splitting")),
         "--lam": Row(
             "--lam 2", "call:train", base="train digits --lam 2.5",
             refused=("--lam 2", "=train digits --lam 0.3", f"={DENOISER.replace('--sigma', '--lam')}"),
@@ -406,10 +404,6 @@ TABLE: dict[str, dict[str, Row]] = {
         "--law": Row(
             "--law ablation:keep=1,pixels=3", base="audit --law ablation:keep=2,pixels=3",
             refused=("--law ablation", "=audit --law gaussian:sigma=1", "=audit --law splitting:lam=0.5 --n 3"),
-        ),
-        "--method": Row(
-            "--method bounds_for_options:low", base="audit --method top_class --n 8 --points 4",
-            refused=("--method exact",),
         ),
         "--m": Row("--m 4", refused=("--m 1", "--collapsed --m 3")),
         "--n": Row("--n 9"),
@@ -463,8 +457,7 @@ TABLE: dict[str, dict[str, Row]] = {
 @cache
 def commands() -> dict[str, Any]:
     """Return the commands by name, the program itself under the empty one."""
-    group: Any = typer.main.get_command(command_line.app)
-    return {"": group, **group.commands}
+    return {"": typer.main.get_command(command_line.app), **{name: load(name) for name in command_line.COMMANDS}}
 
 
 def options_of(command: Any) -> set[str]:
@@ -485,7 +478,6 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "bounds_for_options.py").write_text(BOUNDS)
     (home / "run.toml").write_text(SPEC)
     (home / "sweep.toml").write_text("alpha = [0.01, 0.05]\n")
-    (home / "loose.toml").write_text("[audit]\nalpha = 0.1\n")
     (home / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
     (home / "few.txt").write_text("zero\none\n")
     for name in ("clean", "other"):

@@ -210,7 +210,6 @@ def test_data_that_is_no_file(tmp_path: Path, suffix: str) -> None:
 @pytest.mark.faults
 def test_settings_that_are_no_file(fifo: Path) -> None:
     for command in (
-        ["--settings", str(fifo), "plan"],
         ["sample", "run", "--spec", str(fifo)],
         ["sweep", str(home() / "run"), "--spec", str(fifo)],
         ["report", str(home() / "run"), "--classes", str(fifo)],

@@ -5,11 +5,10 @@ import io
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.tables import TextTable, accuracy_table, gain, print_whole, to_csv, to_latex, to_markdown
+from buckler.report.tables import TextTable, accuracy_table, gain, to_csv, to_latex, to_markdown, to_text
 from buckler.rounding import rounded_down
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
@@ -65,12 +64,13 @@ def test_csv_holds_the_table_and_no_formula() -> None:
     assert rows == [["a|b", "x_1 & 50%"], ["'=cmd()", "+1.00%"], ["'-x\\^~{}", "<b>[bold]"]]
 
 
-def test_a_narrow_terminal_loses_no_digit() -> None:
-    text = io.StringIO()
-    wide = TextTable(("name", *(f"column {i}" for i in range(20))), (("[bold]x", *["0.123456"] * 20),))
-    print_whole(Console(file=text, width=40), wide)
-    assert text.getvalue().count("0.123456") == 20
-    assert "[bold]x" in text.getvalue()
+def test_text_loses_no_digit_and_stays_one_line_a_row() -> None:
+    wide = TextTable(("name", *(f"column {i}" for i in range(20))), (("[bold]x\nx", *["0.123456"] * 20),), "below")
+    lines = to_text(wide, "above").splitlines()
+    assert [lines[0], lines[-1]] == ["above", "below"]
+    assert lines[3].count("0.123456") == 20
+    assert lines[3].startswith("[bold]x x  ")
+    assert len(lines) == 5
 
 
 def test_tables_that_do_not_fit_are_refused() -> None:

@@ -1,4 +1,4 @@
-"""``buckler audit``: the exact miss probability of a bound, ours or the user's own, and its power."""
+"""``buckler audit``: the exact error probability of a bound, ours or the user's own, and its power."""
 
 import json
 from dataclasses import asdict
@@ -12,15 +12,16 @@ from buckler.certify.counts import votes_of
 from buckler.certify.discrete import limits_by
 from buckler.certify.method import Votes
 from buckler.certify.registry import methods
+from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import Console
+from buckler.cli.terminal import say
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.law_audit import audit_law
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.progress import bar
-from buckler.report.tables import TextTable, print_whole
+from buckler.report.tables import TextTable, to_text
 from buckler.runs.plugins import law_named, method_named
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -33,70 +34,65 @@ FAILED = 1
 def audit(
     ctx: typer.Context,
     method: Annotated[
-        str | None, typer.Argument(help="A discrete method, or package.module:function for a bound of your own.")
+        str | None, typer.Argument(help="exact, bonferroni, ..., or package.module:function for a bound of your own.")
     ] = None,
-    own: Annotated[str | None, option("The same as the argument METHOD.", "METHOD", name="--method")] = None,
     law: Annotated[
         str | None,
         option(
-            "In the place of METHOD: a law, as for buckler sample, or package.module:LAW for one of your own.", "none"
+            "Instead of METHOD: audit the radius of a noise, named as for buckler sample or package.module:NAME. Only "
+            "--fail, --json and --quiet go with it."
         ),
     ] = None,
-    m: Annotated[int | None, option("Classes.", "3", name="--m")] = None,
-    n: Annotated[int, option("Draws.", name="--n")] = 40,
-    alpha: Annotated[float, option("The promised error probability.")] = 0.01,
-    margin: Annotated[str, option("quantile or probability: what the bound is a lower limit of.")] = "quantile",
-    points: Annotated[int, option("Truths along the curve of each jump; more search finer.")] = 24,
+    m: Annotated[int | None, option("Number of classes.", "3", name="--m")] = None,
+    n: Annotated[int, option("Number of draws.", name="--n")] = 40,
+    alpha: Annotated[float, option("Error probability that the bound promises.")] = 0.01,
+    margin: Annotated[str, option("Margin that it bounds: quantile or probability.")] = "quantile",
+    points: Annotated[int, option("Probabilities tried along each curve; more is finer.")] = 24,
     collapsed: Annotated[
         bool,
-        option(
-            "A function of (top, runner-up, n) alone: audit one pair of any number of classes; large n too.",
-            name="--collapsed",
-        ),
+        option("The bound depends on (top, runner-up, n) alone: audit one pair; allows large n.", name="--collapsed"),
     ] = False,
     power: Annotated[
-        bool, option("Compare its power with the best there can be, by linear programming.", name="--power")
+        bool, option("Compare its power with the best possible, by linear programming.", name="--power")
     ] = False,
     truth: Annotated[
-        list[str] | None, option("With --power: a truth, class 0 first, as 0.6,0.3,0.1; may be repeated.", "several")
+        list[str] | None,
+        option("With --power: class probabilities, class 0 first, as 0.6,0.3,0.1; may be repeated.", "several"),
     ] = None,
-    fail: Annotated[bool, option("Leave with exit code 1 if the audit did not pass.", name="--fail")] = False,
-    as_json: Annotated[bool, option("Print one JSON object.", name="--json")] = False,
-    quiet: Annotated[bool, option("Print nothing; for use with --fail.", name="--quiet")] = False,
+    fail: Annotated[bool, option("Exit with code 1 if the bound failed.", name="--fail", group=options.OUTPUT)] = False,
+    as_json: Annotated[bool, options.as_json_option("Print one JSON object.")] = False,
+    quiet: Annotated[bool, option("Print nothing; for use with --fail.", name="--quiet", group=options.OUTPUT)] = False,
 ) -> None:
-    """Search all truths for the one at which a bound misses most often, every outcome enumerated.
+    """Check that a bound keeps its error probability.
 
-    With --law the radius of a law of noise is asked of the worst classifier of small inputs, exactly; of the other
-    options only --fail, --json and --quiet go with it.
+    All outcomes of n draws are enumerated, and class probabilities are searched for which the bound is wrong most
+    often. The exit code is 0 whatever the result, unless --fail is given.
 
     A bound of your own is a function (counts, alpha) -> lows: counts is an int64 array of k rows and m columns, one
-    outcome a row, class 0 being the certified class; lows are k lower limits of its margin over the best other class.
-    Its module is found in the current folder too, and is run as the program it is. With --collapsed it is a function
-    (top, runner_up, n, alpha) -> lows of three arrays of counts, and must not rise with the runner-up.
-
-    The exit code is 0 whatever the verdict, or 1 with --fail and a bound that missed more often than promised.
+    outcome a row, class 0 the certified class; lows are k lower limits of its margin over the best other class. Its
+    module is imported, from the current folder too. With --collapsed it is a function (top, runner_up, n, alpha) ->
+    lows of three arrays, and must not rise with the runner-up.
 
     Examples:
 
       buckler audit exact --m 3 --n 40 --alpha 0.01
-
-      buckler audit mybounds:wald --m 3 --n 30 --alpha 0.05 --margin probability --fail
-
+      buckler audit mybounds:wald --m 3 --n 30 --alpha 0.05 --fail
       buckler audit bonferroni --collapsed --n 2000
-
       buckler audit bonferroni --n 60 --power --truth 0.8,0.15,0.05
-
       buckler audit --law splitting:lam=0.5
     """
     if law is not None:
         _refuse_beside_law(ctx)
         asked = audit_law(law_named(law))
         if not quiet or as_json:
-            print(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
+            say(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
         if fail and not asked.passed:
             raise typer.Exit(FAILED)
         return
-    name = _one_name(method, own)
+    if method is None:
+        ours = ", ".join(known.name for known in methods("votes"))
+        raise InvalidInput(f"METHOD must be given: {ours}, or package.module:function for a bound of your own")
+    name = method
     kind = cast(MarginKind, check_choice("margin", margin, get_args(MarginKind)))
     check_whole("n", n, 1)
     check_alpha(alpha)
@@ -140,7 +136,7 @@ def _refuse_beside_law(ctx: typer.Context) -> None:
 def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:
     if as_json:
         power = {"power": [asdict(row) for row in studied]} if studied else {}
-        print(json.dumps({"method": name, "passed": found.passed, **asdict(found), **power}))
+        say(json.dumps({"method": name, "passed": found.passed, **asdict(found), **power}))
     elif not quiet:
         _show(name, found, studied)
     if fail and not found.passed:
@@ -167,16 +163,6 @@ def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
     return bound
 
 
-def _one_name(method: str | None, own: str | None) -> str:
-    if (method is None) == (own is None):
-        ours = ", ".join(known.name for known in methods("votes"))
-        raise InvalidInput(
-            f"one METHOD must be given, as the argument or by --method: {ours}, or package.module:function for a bound "
-            "of your own"
-        )
-    return cast(str, method or own)
-
-
 def _probabilities(text: str) -> list[float]:
     try:
         return [float(part) for part in text.split(",")]
@@ -192,10 +178,9 @@ def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]
 
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:
-    console = Console()
     if name in {method.name for method in methods("votes") if not method.sound}:
-        console.print(f"{name} is known to be unsound: it cannot issue a certificate.", soft_wrap=True)
-    console.print(f"{name} {found}", soft_wrap=True, highlight=False)
+        say(f"{name} is known to be unsound: it cannot issue a certificate.")
+    say(f"{name} {found}")
     if not studied:
         return
     names = tuple(studied[0].powers)
@@ -209,5 +194,5 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
         for row in studied
     )
     header = ("truth", "target", "optimum", *names)
-    caption = "power: chance that the limit exceeds the target; the optimum is the most any test of that level has"
-    print_whole(console, TextTable(header, rows, caption))
+    caption = "power: probability that the limit exceeds the target; optimum: the largest of any test of that level"
+    say(to_text(TextTable(header, rows, caption)))

@@ -1,7 +1,6 @@
-"""``buckler certify``: evidence in a folder -> certificates. No model is needed."""
+"""``buckler certify``: certify the inputs of a run from its votes or scores."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -10,12 +9,12 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import Console
+from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
 from buckler.records import Certificate
-from buckler.report.tables import accuracy_table, print_whole
+from buckler.report.tables import accuracy_table, to_text
 from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
@@ -28,33 +27,36 @@ from buckler.types import Law, MarginKind, SimplexMap
 
 def certify(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
-    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
+    alpha: options.Alpha = 1e-3,
     method: Annotated[
-        str, option("exact, bonferroni, ... for votes; pairwise/star, ... for scores. Choose beforehand.")
+        str,
+        option(
+            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/star or another COMBINE/LIMIT for "
+            "scores. Choose it before you look.",
+            group=options.CERTIFICATE,
+        ),
     ] = "exact",
-    margin: Annotated[str | None, option("quantile or probability.", "what the law has")] = None,
+    margin: options.Margin = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    out: Annotated[Path | None, option("Write the certificates to this Parquet file.", "none")] = None,
+    out: Annotated[Path | None, option("Write the certificates to this Parquet file.", group=options.OUTPUT)] = None,
     tsv: options.Tsv = None,
-    as_json: Annotated[bool, option("Print the certificates as JSON lines.", name="--json")] = False,
+    as_json: Annotated[bool, options.as_json_option("Print the certificates as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Certify every input of a run from its evidence, at any alpha, method, margin or prefix of the draws.
+    """Certify every input of a run from its votes, without the model.
 
-    Each certificate holds alone: picking the best of several methods or prefixes after seeing them does not.
-    No model is needed; to draw from one until a radius is decided, see buckler decide.
+    Any alpha, method, margin or number of first draws can be certified again, at no cost. Each certificate holds alone:
+    the best of several, picked after seeing them, does not hold at its alpha. To draw from a model until a radius is
+    decided, see buckler decide.
 
     Examples:
 
       buckler certify run/ --alpha 0.001 --out certificates.parquet
-
       buckler certify run/ --n 1000 --class label --margin probability
-
       buckler certify run/ --method pairwise/star --temperature 0.5
-
       buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
     """
     options.check_outputs(out=out, tsv=tsv)
@@ -84,14 +86,14 @@ def certify(
         }  # fmt: skip
         write_certificates(out, certificates, origin, labels)
     if drawn.sentence() and not quiet:
-        print(f"buckler: {drawn.sentence()}", file=sys.stderr)
+        say(f"buckler: {drawn.sentence()}", error=True)
     if tsv is not None and labels is not None:
         write_log(tsv, certificates, labels)
     if not evidence.complete and not quiet:
-        print(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", file=sys.stderr)
+        say(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", error=True)
     if as_json:
         for certificate in certificates:
-            print(json.dumps(as_line(certificate)))
+            say(json.dumps(as_line(certificate)))
     elif not quiet:
         _show(certificates, labels, evidence.spec)
 
@@ -115,16 +117,14 @@ def noise_in(spec: RunSpec) -> str:
 
 
 def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
-    console = Console()
     first = certificates[0]
     abstained = sum(c.abstained for c in certificates)
     if labels is not None:
         radii = [0.0, *(first.law.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
         title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
-        print_whole(console, accuracy_table([certified_accuracy(certificates, labels, radii)]), title)
+        say(to_text(accuracy_table([certified_accuracy(certificates, labels, radii)]), title))
     median = rounded_down(float(np.median([c.radius for c in certificates])))
-    console.print(
+    say(
         f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
-        f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})",
-        soft_wrap=True,
+        f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})"
     )

@@ -1,4 +1,4 @@
-"""``buckler compact``: the shards of a run merged into one."""
+"""``buckler compact``: merge the files of a run."""
 
 import json
 from pathlib import Path
@@ -7,19 +7,19 @@ from typing import Annotated
 import typer
 
 from buckler.cli import options
-from buckler.cli.options import option
+from buckler.cli.terminal import say
 from buckler.runs.store.compact import compact as merge
 
 
 def compact(
     run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
-    as_json: Annotated[bool, option("Print the numbers of shards as JSON.", name="--json")] = False,
+    as_json: Annotated[bool, options.as_json_option("Print the numbers of files as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Merge the shards of a run into one, or a few of at most a gigabyte; what they hold stays the same.
+    """Merge the files of a run into few.
 
-    Every shard is checked before. Killed at any moment, nothing is lost and nothing is there twice. Not while others
-    read the run: their files go.
+    The votes stay the same, in files of at most a gigabyte. Every file is checked before it is merged, and a command
+    that is killed loses nothing. Do not compact a run that another program reads.
 
     Example:
 
@@ -27,6 +27,6 @@ def compact(
     """
     done = merge(run)
     if as_json:
-        print(json.dumps({"before": done.before, "after": done.after}))
+        say(json.dumps({"before": done.before, "after": done.after}))
     elif not quiet:
-        print(f"{done.before:,} shards before, {done.after:,} now in {run}")
+        say(f"{run}: {done.before:,} files before, {done.after:,} now")

@@ -1,19 +1,18 @@
-"""``buckler decide``: draw from a model until radii are decided, keeping what is decided."""
+"""``buckler decide``: draw from a model until radii are certified or given up."""
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, NoReturn, cast
 
 import numpy as np
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from buckler.cli import options
 from buckler.cli.certify import as_line, check_tsv, noise_in
-from buckler.cli.options import IN_SPEC, option
-from buckler.cli.terminal import Console, interruptible, kept_in, stop
+from buckler.cli.options import option
+from buckler.cli.terminal import interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
+from buckler.progress import bar
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
@@ -28,54 +27,58 @@ def decide(
     radii_to: options.RadiiTo = None,
     step: options.Step = None,
     precision: Annotated[
-        float | None, option("Certify as much as there is, to this share of the radius, in place of radii.", "none")
+        float | None,
+        option("No radii: certify as much as possible, to this share of the radius (0.05).", group=options.RADII),
     ] = None,
-    margin: Annotated[
-        str | None, option("quantile (radius R2) or probability (radius R1+).", "what the law has")
-    ] = None,
-    max_seconds: Annotated[
-        float | None, option("Stop after this many seconds, with what is certified by then.", "never")
-    ] = None,
-    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
-    max_n: Annotated[int | None, option("Draws for each input at most: n of --spec.", f"{MAX_N}")] = None,
-    n0: Annotated[int | None, option("Selection draws for each input.", "100")] = None,
-    certified_class: Annotated[str, option("selection, or label: the true one.", name="--class")] = "selection",
-    spec: Annotated[Path | None, option("TOML file with settings of buckler sample; options win.", "none")] = None,
-    model: Annotated[str | None, option("As for buckler sample.", IN_SPEC)] = None,
-    data: Annotated[str | None, option("As for buckler sample.", IN_SPEC)] = None,
-    sigma: Annotated[float | None, option("Noise, in the units of the input.", IN_SPEC)] = None,
-    law: options.LawOption = None,
+    model: options.Model = None,
+    data: options.Data = None,
+    spec: options.Spec = None,
     denoiser: options.Denoiser = None,
-    seed: Annotated[int | None, option("Seed of the noise.", "0")] = None,
-    fresh_seed: options.FreshSeed = False,
-    every: Annotated[int | None, option("Take every k-th input.", "1")] = None,
-    limit: Annotated[int | None, option("Take at most this many inputs.", "all")] = None,
-    device: Annotated[str | None, option("Torch device.", "cpu")] = None,
     num_classes: options.NumClasses = None,
+    sigma: options.Sigma = None,
+    law: options.LawOption = None,
+    seed: options.Seed = None,
+    fresh_seed: options.FreshSeed = False,
+    alpha: options.Alpha = 1e-3,
+    margin: options.Margin = None,
+    certified_class: Annotated[
+        str, option("Class to certify: selection, or label (the true one).", name="--class", group=options.CERTIFICATE)
+    ] = "selection",
+    max_n: Annotated[
+        int | None, option("Draws for each input at most; n of --spec.", f"{MAX_N:,}", group=options.DRAWS)
+    ] = None,
+    n0: options.SelectionDraws = None,
+    every: options.Every = None,
+    limit: options.Limit = None,
+    device: options.Device = None,
     batch_size: options.BatchSize = None,
-    out: Annotated[Path | None, option("Keep what is decided in this Parquet file.", "nowhere")] = None,
-    tsv: options.Tsv = None,
+    max_seconds: Annotated[
+        float | None, option("Stop after this time, with what is certified by then.", "no limit", group=options.RESUME)
+    ] = None,
     allow_other_model: options.AllowOtherModel = False,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
-    as_json: Annotated[bool, option("Print the certificates as JSON lines.", name="--json")] = False,
+    out: Annotated[
+        Path | None,
+        option("Keep decisions in this Parquet file; the same command goes on with it.", group=options.OUTPUT),
+    ] = None,
+    tsv: options.Tsv = None,
+    as_json: Annotated[bool, options.as_json_option("Print the certificates as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Draw from a model until radii, fixed beforehand, are certified, hopeless or out of budget for each input.
+    """Draw from a model until chosen radii are certified or given up.
 
-    Most inputs take a hundred draws or so. A radius is certified after those below it, and the certificate of the
-    largest one holds whenever drawing stopped. What is decided is kept in --out, with the votes of inputs under way,
-    and the same command goes on from there; with a larger --max-n too, then beyond the first one by e-values alone.
+    Most inputs take about a hundred draws. Radii are certified in rising order, and the certificate of the largest
+    holds whenever and why ever drawing stopped. With --out the same command goes on, also with a larger --max-n.
 
     Examples:
 
-      buckler decide --target-radius 0.5 --model mymodels:make --data cifar10.npz --sigma 0.5 --out decided.parquet
-
-      buckler decide --radii-to 1.5 --step 0.25 --spec run.toml --class label --max-n 10000
-
-      buckler decide --precision 0.05 --spec run.toml --max-seconds 600 --out decided.parquet
+      buckler decide --target-radius 0.5 --model mymodels:make
+        --data cifar10.npz --sigma 0.5 --out decided.parquet
+      buckler decide --radii-to 1.5 --step 0.25 --spec run.toml --class label
+      buckler decide --precision 0.05 --spec run.toml --max-seconds 600
     """
     asked = options.radii_from(target_radius, radii, radii_to, step)
     if bool(asked) == (precision is not None):
@@ -96,13 +99,14 @@ def decide(
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker)
-            with open_run(settings, where, out) as run, _bar(len(run.dataset), quiet or as_json) as show:
+            shown = bar("deciding", quiet=quiet or as_json, unit="draws", transient=False)
+            with open_run(settings, where, out) as run, shown as show:
                 check_tsv(tsv, run.spec.noise_law, run.dataset.labels)
 
                 def progress(decided: int, drawn: int) -> None:
                     nonlocal kept
                     kept = decided
-                    show(decided, drawn)
+                    show(decided, len(run.dataset), drawn)
 
                 decisions = runs.decide(
                     run.spec,
@@ -123,13 +127,12 @@ def decide(
         write_log(tsv, certificates, [true[certificate.id] for certificate in certificates])
     if as_json:
         for decided in decisions:
-            print(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))
+            say(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))
     elif not quiet and certificates:
         draws = np.array([certificate.n for certificate in certificates])
-        Console().print(
+        say(
             f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
-            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_in(run.spec)}, alpha {alpha:g})",
-            soft_wrap=True,
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_in(run.spec)}, alpha {alpha:g})"
         )
     if not complete:
         _stopped("time is up", kept, out)
@@ -146,20 +149,3 @@ def _reached(certificates: Sequence[Certificate], target: Target) -> str:
 
 def _stopped(why: str, decided: int, out: Path | None) -> NoReturn:
     stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")
-
-
-@contextmanager
-def _bar(inputs: int, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """Yield what shows the number of inputs decided, and of draws."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[draws]}"))
-    console = Console(stderr=True)
-    hidden = quiet or not console.is_terminal
-    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, disable=hidden) as bar:
-        task = bar.add_task("deciding", total=inputs, draws="")
-
-        def show(decided: int, drawn: int) -> None:
-            elapsed = bar.tasks[0].elapsed or 0.0
-            rate = f", {drawn / elapsed:,.0f} a second" if elapsed > 0 else ""
-            bar.update(task, completed=decided, draws=f"{drawn:,} draws{rate}")
-
-        yield show

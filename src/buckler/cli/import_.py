@@ -1,4 +1,4 @@
-"""``buckler import``: the field's usual log of radii -> counts evidence, and which alpha it was really made with."""
+"""``buckler import``: recover votes from a log of radii, and check the settings it claims."""
 
 import json
 from pathlib import Path
@@ -8,41 +8,43 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.options import option
+from buckler.cli.terminal import say
 from buckler.runs.imported import import_log
 from buckler.runs.interop import Rounding
 from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS
 
+CLAIMED = "What the log claims"
+
 
 def import_(
-    log: Annotated[Path, typer.Argument(help="Text file: idx, label, predict, radius, correct, time; tabs between.")],
-    out: Annotated[Path | None, option("Folder for the evidence, to be read by buckler certify.", "only look")] = None,
-    sigma: Annotated[float | None, option("Noise of the log, as claimed.", "smallest usual one that fits")] = None,
-    n: Annotated[int | None, option("Draws, as claimed.", f"{USUAL_DRAWS}", name="--n")] = None,
-    alpha: Annotated[float | None, option("Level, as claimed.", f"{USUAL_ALPHA}")] = None,
-    n0: Annotated[int | None, option("With --out: selection draws, as claimed.", "100")] = None,
-    rounding: Annotated[
-        str | None, option("How radii were rounded: nearest or down.", "nearest, or down for our own logs")
+    log: Annotated[Path, typer.Argument(help="Text file with columns idx, label, predict, radius, correct, time.")],
+    out: Annotated[
+        Path | None, option("Folder for the run, to be read by buckler certify.", "only look", group=options.OUTPUT)
     ] = None,
-    as_json: Annotated[bool, option("Print one JSON object.", name="--json")] = False,
+    as_json: Annotated[bool, options.as_json_option("Print one JSON object.")] = False,
     quiet: options.Quiet = False,
+    sigma: Annotated[float | None, option("Noise of the log.", "smallest usual one that fits", group=CLAIMED)] = None,
+    n: Annotated[int | None, option("Draws.", f"{USUAL_DRAWS:,}", name="--n", group=CLAIMED)] = None,
+    alpha: Annotated[float | None, option("Error probability.", f"{USUAL_ALPHA}", group=CLAIMED)] = None,
+    n0: Annotated[int | None, option("With --out: selection draws.", "100", group=CLAIMED)] = None,
+    rounding: Annotated[
+        str | None, option("How radii were rounded: nearest or down.", "nearest; down in our own logs", group=CLAIMED)
+    ] = None,
 ) -> None:
-    """Read a log of certified radii, find which alpha, n and sigma it fits, and write the votes behind it.
+    """Read a log of radii of another tool, and recover its votes.
 
-    A radius printed with three digits stands for a few counts of votes, or for none: so the log itself tells whether it
-    can have been made as claimed. Unknown votes are taken at their worst: the smallest count, one bucket for all other
-    classes. A claim that fits is used; otherwise, of the levels that fit, the one that stands for the fewest votes.
-    A log written by buckler certify --tsv says how it was made.
+    A radius printed with three digits comes from a few possible numbers of votes, or from none: so the log tells
+    whether it can have been made as claimed, and which alpha, n and sigma fit. Of the votes that are possible the
+    lowest are taken, and all others count for one rival.
 
     Examples:
 
       buckler import sigma_0.50.tsv --sigma 0.5
-
       buckler import sigma_0.50.tsv --sigma 0.5 --n 100000 --out imported/
-
-      buckler certify imported/ --alpha 0.001 --tsv again.tsv
+      buckler certify imported/ --alpha 0.001 --method top_class
     """
     found = import_log(log, alpha=alpha, n=n, sigma=sigma, rounding=cast(Rounding | None, rounding), out=out, n0=n0)
     if as_json:
-        print(json.dumps(found.as_dict()))
+        say(json.dumps(found.as_dict()))
     elif not quiet:
-        print("\n".join(found.sentences()))
+        say("\n".join(found.sentences()))

@@ -1,27 +1,31 @@
-"""``buckler models``: the networks that come with the package, as their cards tell of them."""
+"""``buckler models``: list the bundled networks from their cards."""
 
 import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
+from buckler.cli import options
 from buckler.cli.options import option
+from buckler.cli.terminal import say
 from buckler.sampling.cards import certified_at
 from buckler.sampling.zoo import cards_in, shelf, weights_of
 
 
 def models(
-    folder: Annotated[Path | None, option("Weights and their cards.", "BUCKLER_MODELS, or the repository's")] = None,
-    as_json: Annotated[bool, option("Print one card a line, as JSON.", name="--json")] = False,
+    folder: Annotated[
+        Path | None, option("Folder of weights and cards.", "BUCKLER_MODELS, or the repository's")
+    ] = None,
+    as_json: Annotated[bool, options.as_json_option("Print the cards as JSON, one a line.")] = False,
 ) -> None:
-    """List the networks at hand, each compared with the checksum on its card; nothing is fetched.
+    """List the bundled networks.
 
-    Each is --model buckler:NAME or, a denoiser, --denoiser buckler:NAME; the card beside its weights says more.
+    The weights of each are compared with the checksum on its card; nothing is downloaded. Use them by --model
+    buckler:NAME, or a denoiser by --denoiser buckler:NAME.
 
     Examples:
 
       buckler models
-
       buckler models --folder weights --json
     """
     home = shelf() if folder is None else folder
@@ -30,12 +34,12 @@ def models(
         weights_of(card, home)
     if as_json:
         for name, card in cards.items():
-            print(json.dumps({"name": name, **asdict(card)}))
+            say(json.dumps({"name": name, **asdict(card)}))
         return
     if not cards:
-        print(f"no networks in {home}")
+        say(f"no networks in {home}")
     for name, card in cards.items():
-        print(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
+        say(f"{name}\n    {card.kind}, {card.architecture}, {card.data}; noise: {card.noise()}\n    {card.summary()}")
         for table in card.certified:
             shares = ", ".join(f"{share:.1%} at {radius}" for radius, share in table["accuracy"].items())
-            print(f"    certified at {certified_at(table)}: {shares}")
+            say(f"    certified at {certified_at(table)}: {shares}")

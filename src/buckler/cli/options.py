@@ -1,4 +1,4 @@
-"""Options that several commands share, and checks of what was given that come before any work."""
+"""Options that several commands share, and checks of the options that are made before any work."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -9,68 +9,121 @@ import typer
 
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.files import check_plain
-from buckler.runs.open_run import read_settings
+
+MODEL, NOISE, DRAWS, INPUTS, SCORES = "Model and data", "Noise", "Draws", "Which inputs", "Scores"
+DEVICE, RESUME, CLUSTER, OUTPUT = "Device", "Stop and resume", "Cluster (Ray)", "Output"
+RADII, CERTIFICATE = "Radii to decide (give one way)", "Certificates"
+"""Headings under which options stand in the help."""
+
+MOST_RADII = 10_000
+"""Radii of --radii-to at most: more is a typing error."""
 
 
-def option(text: str, default: str | None = None, *, name: str | None = None) -> Any:
-    """Return an option with its help, and the default to show where that is not its value."""
+def option(text: str, default: str | None = None, *, name: str | None = None, group: str = "Options") -> Any:
+    """Return an option: its help, its default in words where the value does not tell it, and its heading."""
     names = () if name is None else (name,)
-    return typer.Option(*names, help=text, show_default=True if default is None else default)
+    shown = True if default is None else default
+    return typer.Option(*names, help=text, show_default=shown, rich_help_panel=group)
 
 
-IN_SPEC = "that of --spec"
-MANY = 10_000
-"""Steps of radii at most: more is a slip of the pen."""
-
-FirstDraws = Annotated[int | None, option("Use the first n draws alone: a checkpoint of the run.", "n drawn")]
-CertifiedClass = Annotated[
-    str | None, option("label (the true one) or selection.", "selection if drawn", name="--class")
+Spec = Annotated[
+    Path | None, option("TOML file with these settings; an option on the command line replaces its value.", group=MODEL)
 ]
-Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax")]
-Temperature = Annotated[float | None, option("For stored logits: temperature of the softmax.", "1")]
-Tsv = Annotated[
-    Path | None, option("Write the field's usual log: idx label predict radius correct time; rounded down.", "none")
+Model = Annotated[
+    str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL)
 ]
+Data = Annotated[
+    str | None,
+    option("digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL),
+]
+Denoiser = Annotated[
+    str | None,
+    option("Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL),
+]
+NumClasses = Annotated[
+    int | None, option("Number of classes, if the model does not tell.", "from the model", group=MODEL)
+]
+Sigma = Annotated[float | None, option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE)]
 LawOption = Annotated[
     str | None,
     option(
-        "NAME:KEY=VALUE,... as in splitting:lam=2.5; others are grid, uniform, derandomized-splitting and ablation, "
-        "see docs/noise.md.",
-        "gaussian",
+        "Other noise, as NAME:KEY=VALUE: grid, uniform, splitting (splitting:lam=2.5), derandomized-splitting or "
+        "ablation; see docs/noise.md.",
+        "Gaussian, with --sigma",
         name="--law",
+        group=NOISE,
     ),
 ]
-Denoiser = Annotated[
-    str | None, option("Before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", "none")
-]
+Seed = Annotated[int | None, option("Seed of the noise.", "0", group=NOISE)]
 FreshSeed = Annotated[
-    bool, option("Draw the seed from the operating system once the model is loaded.", name="--fresh-seed")
+    bool, option("Take a seed from the operating system, once the model is loaded.", name="--fresh-seed", group=NOISE)
 ]
-NumClasses = Annotated[int | None, option("Classes, where the model does not tell.", "what the model tells")]
-BatchSize = Annotated[int | None, option("Rows of a batch.", "512, or 2048 on cuda")]
+SelectionDraws = Annotated[int | None, option("Separate draws that select the class of an input.", "100", group=DRAWS)]
+BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE)]
+Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS)]
+Limit = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS)]
+Device = Annotated[str | None, option("Device of a torch model.", "cpu", group=DEVICE)]
 AllowOtherModel = Annotated[
-    bool, option("Go on with another model, versions or device; it is recorded.", name="--allow-other-model")
+    bool,
+    option(
+        "Go on with another model, versions or device; the run records it.", name="--allow-other-model", group=RESUME
+    ),
 ]
-Executor = Annotated[str, option("process, or ray for the workers of a cluster.", name="--executor")]
-Address = Annotated[str | None, option("With ray: auto, HOST:PORT or ray://...", "a cluster of its own, on loopback")]
-Workers = Annotated[int | None, option("With ray: workers.", "as many as there is room for")]
-Gpus = Annotated[float | None, option("With ray: GPUs of each, 0.5 say.", "1 on cuda", name="--gpus-per-worker")]
-TargetRadius = Annotated[float | None, option("One radius to decide, fixed beforehand.", "none")]
-Radii = Annotated[str | None, option("Rising radii to decide, as in 0.25,0.5,0.75.", "none")]
-RadiiTo = Annotated[float | None, option("Radii in even steps up to this one: with --step.", "none")]
-Step = Annotated[float | None, option("The step of --radii-to, and its first radius.", "none")]
-Quiet = Annotated[bool, option("Print nothing.", name="--quiet")]
+Executor = Annotated[str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER)]
+Address = Annotated[
+    str | None, option("auto, HOST:PORT or ray://...", "a cluster of its own, on loopback", group=CLUSTER)
+]
+Workers = Annotated[int | None, option("Number of workers.", "as many as there is room for", group=CLUSTER)]
+Gpus = Annotated[
+    float | None, option("GPUs of a worker, 0.5 for two on one.", "1 on cuda", name="--gpus-per-worker", group=CLUSTER)
+]
+Alpha = Annotated[float, option("Error probability of each certificate.", group=CERTIFICATE)]
+Margin = Annotated[
+    str | None, option("quantile or probability.", "quantile, or what the noise certifies", group=CERTIFICATE)
+]
+FirstDraws = Annotated[
+    int | None, option("Use only the first n draws: one of the run's checkpoints.", "all", group=CERTIFICATE)
+]
+CertifiedClass = Annotated[
+    str | None,
+    option(
+        "Class to certify: label (the true one) or selection.",
+        "selection, if there are selection draws",
+        name="--class",
+        group=CERTIFICATE,
+    ),
+]
+Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax", group=CERTIFICATE)]
+Temperature = Annotated[float | None, option("For stored logits: temperature of the softmax.", "1", group=CERTIFICATE)]
+TargetRadius = Annotated[float | None, option("One radius, chosen beforehand.", group=RADII)]
+Radii = Annotated[str | None, option("Rising radii, as 0.25,0.5,0.75.", group=RADII)]
+RadiiTo = Annotated[float | None, option("Radii in even steps up to this one, with --step.", group=RADII)]
+Step = Annotated[float | None, option("First radius and step of --radii-to.", group=RADII)]
+Tsv = Annotated[
+    Path | None,
+    option(
+        "Also write a tab-separated log as locuslab/smoothing does (idx label predict radius correct time), radii "
+        "rounded down.",
+        group=OUTPUT,
+    ),
+]
+Quiet = Annotated[bool, option("Print nothing.", name="--quiet", group=OUTPUT)]
+
+
+def as_json_option(text: str) -> Any:
+    """Return the option --json of a command, with what it prints."""
+    return option(text, name="--json", group=OUTPUT)
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
-    """Refuse settings of a drawing command that lack one of these, or say nothing of the noise."""
+    """Raise InvalidInput where settings of a drawing command lack one of these, or the noise."""
     for name in (*names, *(() if "law" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 
 
 def check_outputs(**paths: Path | None) -> None:
-    """Refuse outputs that are there and are not files, by the names of their options."""
+    """Raise InvalidInput, naming the option, for an output path at which there is something else than a file."""
     for name, path in paths.items():
         if path is not None:
             try:
@@ -82,7 +135,7 @@ def check_outputs(**paths: Path | None) -> None:
 def radii_from(
     target_radius: float | None, radii: str | None, radii_to: float | None, step: float | None
 ) -> tuple[float, ...]:
-    """Return the radii that options ask for, none if there are none; two ways at once are refused."""
+    """Return the radii that the options give, () if none does; two ways at once raise InvalidInput."""
     if (radii_to is None) != (step is None):
         raise InvalidInput("--radii-to and --step go together: radii at step, 2 step, ..., up to the last")
     ways = {"--target-radius": target_radius, "--radii": radii, "--radii-to": radii_to}
@@ -98,32 +151,10 @@ def radii_from(
             raise InvalidInput(f"--radii must be numbers separated by commas; got {show(radii)}") from None
     if radii_to is None or step is None:
         return ()
-    # In decimals: 0.1, 0.2, 0.3 are then the numbers that these digits stand for.
+    # Decimal arithmetic: 3 times 0.1 is then 0.3, as typed.
     last, size = Decimal(str(check_positive("radii_to", radii_to))), Decimal(str(check_positive("step", step)))
-    if not size <= last <= MANY * size:
+    if not size <= last <= MOST_RADII * size:
         raise InvalidInput(
-            f"--step must fit into --radii-to at least once and at most {MANY:,} times; got {show(step)}"
+            f"--step must fit into --radii-to at least once and at most {MOST_RADII:,} times; got {show(step)}"
         )
     return tuple(float(size * k) for k in range(1, int(last / size) + 1))
-
-
-def defaults_from(path: Path, commands: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the defaults that a file gives to the options of each command, by parameter.
-
-    ``[certify]`` with ``alpha = 0.01`` is ``certify --alpha 0.01`` unless the option is given; a list is what the
-    command line separates by commas.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for command, table in read_settings(path, "settings").items():
-        if command not in commands or not isinstance(table, dict):
-            raise InvalidInput(f"--settings must hold tables named like commands; got {show(command)}")
-        flags = [(flag, parameter) for parameter in commands[command].params for flag in parameter.opts]
-        known = {flag.removeprefix("--"): parameter for flag, parameter in flags if flag.startswith("--")}
-        found[command] = {}
-        for key, value in table.items():
-            parameter = known.get(key.replace("_", "-"))
-            if parameter is None:
-                raise InvalidInput(f"{command} has no option --{key.replace('_', '-')}, which {path} sets")
-            joined = isinstance(value, list) and not parameter.multiple
-            found[command][parameter.name] = ",".join(map(str, value)) if joined else value
-    return found

@@ -1,7 +1,6 @@
-"""``buckler refute``: attack certified inputs, and show both sides of the bracket."""
+"""``buckler refute``: attack certified inputs, and compare certified with refuted radii."""
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import interruptible, kept_in, stop
+from buckler.cli.terminal import interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
@@ -28,48 +27,64 @@ if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
 
 FAILED = 1
+ATTACK = "Attack"
 
 
 def refute(
-    run: Annotated[Path, typer.Argument(help="A folder of buckler sample, or a Parquet file of certificates.")],
-    model: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
-    data: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
-    denoiser: Annotated[str | None, option("As for buckler sample.", "the run's")] = None,
-    method: Annotated[str | None, option("Whose certificates are attacked.", "exact, or the file's first")] = None,
-    alpha: Annotated[float, option("Error probability of each refutation.")] = 1e-3,
-    max_radius: Annotated[float | None, option("Search no farther than this.", f"{REACH:g} sigma")] = None,
-    max_n: Annotated[int, option("Draws that judge a candidate, at most.")] = MAX_DRAWS,
-    attack: Annotated[
-        str, option("decoupled or pgd; with sizes NAME:SEARCHES:STEPS:DRAWS, DRAWS those of a step.")
-    ] = "decoupled",
-    limit: Annotated[int | None, option("Attack at most this many certificates.", "all")] = None,
-    device: Annotated[str | None, option("Torch device.", "the run's")] = None,
+    run: Annotated[Path, typer.Argument(help="Folder of buckler sample, or Parquet file of certificates.")],
+    model: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
+    data: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
+    denoiser: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
     num_classes: options.NumClasses = None,
+    method: Annotated[
+        str | None, option("Method whose certificates are attacked.", "exact, or the file's", group=ATTACK)
+    ] = None,
+    alpha: Annotated[float, option("Error probability of each refutation.", group=ATTACK)] = 1e-3,
+    max_radius: Annotated[
+        float | None, option("Search no farther than this.", f"{REACH:g} sigma", group=ATTACK)
+    ] = None,
+    max_n: Annotated[int, option("Draws that test a candidate, at most.", group=ATTACK)] = MAX_DRAWS,
+    attack: Annotated[
+        str, option("decoupled or pgd, or with sizes NAME:SEARCHES:STEPS:DRAWS (draws of a step).", group=ATTACK)
+    ] = "decoupled",
+    limit: Annotated[int | None, option("Attack at most this many certificates.", "all", group=ATTACK)] = None,
+    device: Annotated[str | None, option("Device of the torch model.", "the run's", group=options.DEVICE)] = None,
     batch_size: options.BatchSize = None,
-    out: Annotated[Path | None, option("Keep points and votes in this Parquet file.", "nowhere")] = None,
-    figure: Annotated[Path | None, option("Draw both sides to this PNG, PDF or SVG file.", "none")] = None,
-    strict: Annotated[
-        bool, option("Exit with code 1 if more certificates are contradicted than alpha allows.", name="--strict")
-    ] = False,
-    delta: Annotated[float, option("Probability of a false alarm.")] = 1e-3,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
-    as_json: Annotated[bool, option("Print the brackets as JSON lines.", name="--json")] = False,
+    out: Annotated[
+        Path | None,
+        option("Keep points and votes in this Parquet file; the same command goes on with it.", group=options.OUTPUT),
+    ] = None,
+    figure: Annotated[
+        Path | None, option("Draw certified and refuted accuracy to this PNG, PDF or SVG file.", group=options.OUTPUT)
+    ] = None,
+    strict: Annotated[
+        bool,
+        option(
+            "Exit with code 1 if more certificates are contradicted than alpha allows.",
+            name="--strict",
+            group=options.OUTPUT,
+        ),
+    ] = False,
+    delta: Annotated[float, option("Probability of a false alarm about contradictions.", group=options.OUTPUT)] = 1e-3,
+    as_json: Annotated[bool, options.as_json_option("Print the results as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Attack certified inputs: find points near them at which the smoothed classifier provably predicts something else.
+    """Attack certified inputs: find points where the class changes.
 
-    The points are searched with gradients through the noise and judged on fresh draws, so each refutation is false with
-    probability at most alpha. Certified below, refuted above, unknown between. A refutation inside of a certified ball
-    is a contradiction; more of them than chance allows are an alarm. With --out the same command goes on.
+    Points are searched with gradients through the noise and tested on fresh draws, so each refutation is false with
+    probability at most alpha. The distance at which the class first changes then lies between the certified and the
+    refuted radius. A refutation inside of a certified ball is a contradiction; more of them than chance allows are an
+    alarm.
 
     Examples:
 
       buckler refute run/ --limit 100 --out refuted.parquet
-
-      buckler refute certificates.parquet --model resnet110:weights.safetensors --data cifar10.npz --strict
+      buckler refute certificates.parquet --model resnet110:weights.safetensors
+        --data cifar10.npz --strict
     """
     options.check_outputs(out=out, figure=figure)
     result = read_result(run, CertifyOptions(methods=(method or "exact",) if method or run.is_dir() else ()))
@@ -103,14 +118,14 @@ def refute(
         _draw(result, refuted.brackets, figure)
     if as_json:
         for bracket in refuted.brackets:
-            print(json.dumps(_line(bracket)))
+            say(json.dumps(_line(bracket)))
     elif not quiet:
-        print(_summary(refuted.brackets))
+        say(_summary(refuted.brackets))
     if refuted.same_model is False:
-        print("buckler: the model answers otherwise than the one that was certified, or elsewhere", file=sys.stderr)
+        say("buckler: the model answers otherwise than the one that was certified, or elsewhere", error=True)
     raised = alarm(refuted.brackets, len(result.groups[0].certificates), delta)
     if raised is not None:
-        print(f"buckler: {raised}", file=sys.stderr)
+        say(f"buckler: {raised}", error=True)
         if strict:
             raise typer.Exit(FAILED)
 

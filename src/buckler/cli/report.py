@@ -1,4 +1,4 @@
-"""``buckler report``: runs or certificates -> one page for people, self-contained."""
+"""``buckler report``: write a self-contained page about runs or certificates."""
 
 import json
 import shlex
@@ -9,47 +9,57 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.options import option
+from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write, read_text
 from buckler.report.pages import build_page
 from buckler.runs.results import CertifyOptions, read_result, with_data, with_refutations
 from buckler.types import MarginKind, SimplexMap
 
+SHOWN = "What is shown"
 LARGEST_CLASS_FILE = 1_000_000
 """Bytes; more class names than that would not fit into a page."""
 
 
 def report(
     runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path("report.html"),
-    alpha: Annotated[float | None, option("Error probability of each certificate.", "0.001")] = None,
-    method: Annotated[list[str] | None, option("As for buckler certify; may be repeated.", "all for votes")] = None,
-    margin: Annotated[str | None, option("quantile or probability.", "what the law has")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", rich_help_panel=options.OUTPUT)] = Path(
+        "report.html"
+    ),
+    title: Annotated[str, option("Heading of the page.", group=options.OUTPUT)] = "Certified robustness",
+    as_json: Annotated[bool, options.as_json_option("Print what was written as JSON.")] = False,
+    quiet: options.Quiet = False,
+    data: Annotated[
+        str | None, option("Data of the runs: shows pictures, and gives labels to bare certificates.", group=SHOWN)
+    ] = None,
+    classes: Annotated[Path | None, option("Text file of class names, one a line.", "numbers", group=SHOWN)] = None,
+    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", group=SHOWN)] = None,
+    delta: Annotated[
+        float, option("The bands of all curves hold with probability 1 - delta, each.", group=SHOWN)
+    ] = 1e-3,
+    alpha: Annotated[
+        float | None, option("Error probability of each certificate.", "0.001", group=options.CERTIFICATE)
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        option("As for buckler certify; may be repeated.", "all methods for votes", group=options.CERTIFICATE),
+    ] = None,
+    margin: options.Margin = None,
     n: options.FirstDraws = None,
     certified_class: options.CertifiedClass = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    delta: Annotated[float, option("The band holds with probability 1 - delta.")] = 1e-3,
-    data: Annotated[
-        str | None, option("Data of the runs, for pictures and labels of bare certificates.", "none")
-    ] = None,
-    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", "none")] = None,
-    classes: Annotated[Path | None, option("Text file of class names, one a line.", "numbers")] = None,
-    title: Annotated[str, option("Heading of the page.")] = "Certified robustness",
-    as_json: Annotated[bool, option("Print what was written as JSON.", name="--json")] = False,
-    quiet: options.Quiet = False,
 ) -> None:
-    """Write one page about certified runs: curves, every input, settings. It opens from disk, without a network.
+    """Write a web page about certified runs.
 
-    Each curve holds alone: the best of several, picked after seeing them, does not hold at its level.
+    One self-contained file with curves, a table of inputs and the settings; it opens from disk, without a network.
+    Each curve holds alone: the best of several, picked after seeing them, does not hold at its alpha.
 
     Examples:
 
       buckler report run/ -o report.html
-
-      buckler report small/ large/ --method exact --data cifar10.npz --classes names.txt
-
-      buckler report certificates.parquet
+      buckler report small/ large/ --method exact --data cifar10.npz
+      buckler report certificates.parquet --classes names.txt
     """
     options.check_outputs(out=out)
     certifying = CertifyOptions(
@@ -81,9 +91,9 @@ def report(
         temporary.write_text(page, encoding="utf-8", newline="\n")
     inputs, size = sum(len(result.ids) for result in results), len(page.encode())
     if as_json:
-        print(json.dumps({"page": str(out), "inputs": inputs, "bytes": size}))
+        say(json.dumps({"page": str(out), "inputs": inputs, "bytes": size}))
     elif not quiet:
-        print(f"{out}: {inputs:,} inputs, {size / 1e6:.2f} MB; open it in a browser")
+        say(f"{out}: {inputs:,} inputs, {size / 1e6:.2f} MB; open it in a browser")
 
 
 def _class_names(path: Path) -> list[str]:

@@ -1,14 +1,14 @@
-"""``buckler reproduce``: the paper's tables and figures again, from recorded evidence."""
+"""``buckler reproduce``: make the paper's tables and figures from recorded votes and scores."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from buckler.cli.options import Quiet, option
-from buckler.cli.terminal import command_typed
+from buckler.cli import options
+from buckler.cli.options import option
+from buckler.cli.terminal import command_typed, say
 from buckler.errors import check_choice
 from buckler.paper.library import open_library
 from buckler.paper.page import PARTS
@@ -27,25 +27,23 @@ def reproduce(
     part: Annotated[str, typer.Argument(help=f"What to make: {', '.join(PARTS)}.")] = "all",
     evidence: Annotated[Path, option("Folder of runs, each called DATA-sigma...")] = Path("evidence"),
     out: Annotated[Path, option("Folder for tables and figures.")] = Path("reproduction"),
-    log: Annotated[
-        list[Path] | None, option("Log of another tool, or a folder of them; may be repeated.", "none")
-    ] = None,
+    log: Annotated[list[Path] | None, option("Log of another tool, or a folder of them; may be repeated.")] = None,
     certified_class: Annotated[str, option("label, as in the paper, selection, or both.", name="--class")] = "both",
-    page: Annotated[Path | None, option("The page with everything, of 'all'.", "reproduction.md in --out")] = None,
-    as_json: Annotated[bool, option("Print what was written as JSON.", name="--json")] = False,
-    quiet: Quiet = False,
+    page: Annotated[Path | None, option("The page with everything, for 'all'.", "reproduction.md in --out")] = None,
+    as_json: Annotated[bool, options.as_json_option("Print what was written as JSON.")] = False,
+    quiet: options.Quiet = False,
 ) -> None:
-    """Reproduce the paper: its tables and figures, its printed methods beside valid ones, from recorded evidence.
+    """Make the paper's tables and figures again.
 
-    Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF. No model, data set or GPU is needed.
+    Its printed methods stand beside valid ones, from recorded votes and scores: no model, data set or GPU is needed.
+    Tables are written as Markdown, LaTeX and CSV, figures as PNG and PDF.
 
     Examples:
 
       buckler reproduce table1
-
       buckler reproduce all --evidence evidence/ --out reproduction/
-
-      buckler reproduce all --log peer_logs/ --page docs/reproduction.md --out docs/reproduction
+      buckler reproduce all --log peer_logs/ --out docs/reproduction
+        --page docs/reproduction.md
     """
     classes = CLASSES[check_choice("--class", certified_class, tuple(CLASSES))]
     library = open_library(evidence)
@@ -55,11 +53,11 @@ def reproduce(
             part, library, out, classes=classes, logs=logs, page=page, command=command_typed(), advance=advance
         )
     if as_json:
-        print(json.dumps({"written": [str(path) for path in made.written], "unfinished": list(library.unfinished)}))
+        say(json.dumps({"written": [str(path) for path in made.written], "unfinished": list(library.unfinished)}))
     elif not quiet:
         for name in library.unfinished:
-            print(f"buckler: {name} is not finished and was left out", file=sys.stderr)
+            say(f"buckler: {name} is not finished and was left out", error=True)
         for table in made.tables if part.startswith("table") else ():
-            print(to_markdown(text_table(table)))
+            say(to_markdown(text_table(table)))
         for path in made.written:
-            print(f"Written: {path}")
+            say(f"Written: {path}")

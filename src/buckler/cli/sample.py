@@ -1,15 +1,14 @@
-"""``buckler sample``: noisy copies of many inputs through a model, votes and scores to a folder of evidence."""
+"""``buckler sample``: draw noisy copies of inputs through a model, and keep votes and scores in a folder."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from buckler.cli import options
-from buckler.cli.options import IN_SPEC, option
-from buckler.cli.terminal import interruptible, stop
+from buckler.cli.options import option
+from buckler.cli.terminal import interruptible, say, stop
 from buckler.progress import bar
 from buckler.runs import sample as runs
 from buckler.runs.open_run import Where, open_run, settings_from
@@ -17,64 +16,91 @@ from buckler.runs.spec import values, with_draws
 
 
 def sample(
-    out: Annotated[
-        Path, typer.Argument(help="Folder for the evidence; the same command again goes on where it ended.")
-    ],
-    spec: Annotated[Path | None, option("TOML file with these settings; options win over it.", "none")] = None,
-    model: Annotated[
-        str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", IN_SPEC)
-    ] = None,
-    data: Annotated[str | None, option("digits, FILE.npy, FILE.npz, CIFAR-10 or image folder.", IN_SPEC)] = None,
-    sigma: Annotated[float | None, option("Noise, in the units of the input.", IN_SPEC)] = None,
-    law: options.LawOption = None,
+    out: Annotated[Path, typer.Argument(help="Folder for the run. The same command again goes on with it.")],
+    model: options.Model = None,
+    data: options.Data = None,
+    spec: options.Spec = None,
     denoiser: options.Denoiser = None,
-    n: Annotated[int | None, option("Estimation draws for each input.", IN_SPEC)] = None,
-    n0: Annotated[int | None, option("Selection draws for each input.", "100")] = None,
-    seed: Annotated[int | None, option("Seed of the noise.", "0")] = None,
-    fresh_seed: options.FreshSeed = False,
     num_classes: options.NumClasses = None,
-    scores: Annotated[str | None, option("Scores to keep: none, logits, softmax or sparsemax.", "none")] = None,
-    temperature: Annotated[float | None, option("Temperature of softmax scores.", "1")] = None,
-    runner_ups: Annotated[
-        int | None, option("Keep this many columns of runner-ups, and one for the rest.", "all columns")
+    mean: Annotated[
+        str | None, option("Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL)
     ] = None,
-    score_draws: Annotated[int | None, option("Keep the scores of this many draws.", "all")] = None,
-    score_dtype: Annotated[str | None, option("Keep scores as float32 or, rounded, float16.", "float32")] = None,
+    std: Annotated[str | None, option("Standard deviation of each channel, likewise.", group=options.MODEL)] = None,
+    labels: Annotated[str | None, option("An .npy file of labels, for data without.", group=options.MODEL)] = None,
+    resize: Annotated[
+        int | None, option("For a folder of images: scale the shorter side.", "as it is", group=options.MODEL)
+    ] = None,
+    crop: Annotated[
+        int | None, option("For a folder of images: cut out the centre.", "whole", group=options.MODEL)
+    ] = None,
+    value_range: Annotated[
+        str | None, option("For arrays: the range of the values; bytes are spread over it.", "0,1", group=options.MODEL)
+    ] = None,
+    sigma: options.Sigma = None,
+    law: options.LawOption = None,
+    seed: options.Seed = None,
+    fresh_seed: options.FreshSeed = False,
+    n: Annotated[int | None, option("Draws for each input.", group=options.DRAWS)] = None,
+    n0: options.SelectionDraws = None,
+    every: options.Every = None,
+    limit: options.Limit = None,
+    ids: Annotated[str | None, option("Take these inputs: 7,20,35.", "all", group=options.INPUTS)] = None,
+    scores: Annotated[
+        str | None, option("Keep scores too: none, logits, softmax or sparsemax.", group=options.SCORES)
+    ] = None,
+    temperature: Annotated[float | None, option("Temperature of softmax.", "1", group=options.SCORES)] = None,
+    runner_ups: Annotated[
+        int | None,
+        option("Keep this many runner-up classes, and one column for the others.", "all", group=options.SCORES),
+    ] = None,
+    score_draws: Annotated[
+        int | None, option("Keep the scores of this many draws.", "all", group=options.SCORES)
+    ] = None,
+    score_dtype: Annotated[
+        str | None, option("Keep scores as float32 or, rounded, float16.", "float32", group=options.SCORES)
+    ] = None,
+    device: options.Device = None,
+    dtype: Annotated[
+        str | None, option("Of a torch model: float32, bfloat16 or float16.", "float32", group=options.DEVICE)
+    ] = None,
+    channels_last: Annotated[
+        bool | None, option("Store images channels last, for a torch model.", "no", group=options.DEVICE)
+    ] = None,
+    compile: Annotated[  # noqa: A002
+        bool | None, option("Compile a torch model.", "no", group=options.DEVICE)
+    ] = None,
     batch_size: options.BatchSize = None,
-    shard_inputs: Annotated[int | None, option("Inputs in a shard.", "some seconds of work")] = None,
-    device: Annotated[str | None, option("Torch device.", "cpu")] = None,
-    dtype: Annotated[str | None, option("Of a torch module: float32, bfloat16 or float16.", "float32")] = None,
-    channels_last: Annotated[bool | None, option("Store images channels last, for a torch module.", "no")] = None,
-    compile: Annotated[bool | None, option("Compile the torch module.", "no")] = None,  # noqa: A002
-    mean: Annotated[str | None, option("Mean of each channel, put inside the model: 0.49,0.48,0.45", "none")] = None,
-    std: Annotated[str | None, option("Standard deviation of each channel, put inside the model.", "none")] = None,
-    labels: Annotated[str | None, option("An .npy file of labels, for arrays without.", "none")] = None,
-    resize: Annotated[int | None, option("Scale the shorter side of each image of a folder.", "as it is")] = None,
-    crop: Annotated[int | None, option("Cut the centre of each image of a folder.", "whole")] = None,
-    value_range: Annotated[str | None, option("Declared range of arrays; bytes are spread over it.", "0,1")] = None,
-    every: Annotated[int | None, option("Take every k-th input.", "1")] = None,
-    limit: Annotated[int | None, option("Take at most this many inputs.", "all")] = None,
-    ids: Annotated[str | None, option("Take these inputs: 7,20,35", "all")] = None,
-    max_seconds: Annotated[float | None, option("Stop after this time; resumable.", "no limit")] = None,
-    max_samples: Annotated[int | None, option("Stop before more draws than this; resumable.", "no limit")] = None,
-    repair: Annotated[bool, option("Set damaged shards aside and draw them again.", name="--repair")] = False,
+    shard_inputs: Annotated[
+        int | None, option("Inputs in a file of the run.", "some seconds of work", group=options.RESUME)
+    ] = None,
+    max_seconds: Annotated[
+        float | None, option("Stop after this time; the same command goes on.", "no limit", group=options.RESUME)
+    ] = None,
+    max_samples: Annotated[
+        int | None, option("Stop before more draws than this; likewise.", "no limit", group=options.RESUME)
+    ] = None,
+    repair: Annotated[
+        bool, option("Set damaged files aside and draw them again.", name="--repair", group=options.RESUME)
+    ] = False,
     allow_other_model: options.AllowOtherModel = False,
     executor: options.Executor = "process",
     address: options.Address = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
     quiet: options.Quiet = False,
-    as_json: Annotated[bool, option("Print the summary as JSON.", name="--json")] = False,
+    as_json: Annotated[bool, options.as_json_option("Print the summary as JSON.")] = False,
 ) -> None:
-    """Sample evidence: votes (and scores) of noisy copies of each input, kept on disk for `buckler certify`.
+    """Draw noisy copies through a model and keep the votes on disk.
+
+    This is the expensive step, done once: buckler certify, sweep and report read the folder, without the model.
 
     Examples:
 
-      buckler sample run/ --model mymodels:make --data cifar10.npz --sigma 0.5 --n 10000 --every 20
-
-      buckler sample run/ --model resnet110:weights.safetensors --data cifar-10-batches-bin --sigma 0.25 --n 100000
-      --device cuda --dtype bfloat16 --channels-last --compile
-
+      buckler sample run/ --model mymodels:make --data cifar10.npz --sigma 0.5
+        --n 10000 --every 20
+      buckler sample run/ --model resnet110:weights.safetensors --sigma 0.25
+        --data cifar-10-batches-bin --n 100000 --device cuda --dtype bfloat16
+        --channels-last --compile
       buckler sample run/ --spec run.toml --executor ray --address auto
     """
     given = {
@@ -117,13 +143,13 @@ def sample(
             "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
             "spec_hash": resolved.hash(),
         }  # fmt: skip
-        print(json.dumps(told))
+        say(json.dumps(told))
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"
-        print(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
+        say(f"{done}; {summary.samples:,} draws, {rate:,.0f} a second")
     if summary.rows < resolved.batch_size and not quiet:
-        print(f"buckler: memory ran out; batches were cut to {summary.rows} rows", file=sys.stderr)
+        say(f"buckler: memory ran out; batches were cut to {summary.rows} rows", error=True)
     if not summary.complete:
         _stopped("stopped at the limit", out, summary)
 

@@ -1,7 +1,6 @@
-"""``buckler sweep``: grids over n, sigma, temperature, map, method, margin and alpha, from evidence already drawn."""
+"""``buckler sweep``: certify runs under every combination of settings."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +9,7 @@ import typer
 from buckler.certify.budget import split
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import Console, interruptible, stop
+from buckler.cli.terminal import interruptible, say, stop
 from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
 from buckler.progress import bar
@@ -22,50 +21,69 @@ from buckler.runs.open_run import settings_from
 from buckler.runs.spec import distinct
 from buckler.runs.sweep import sweep_runs
 
+GRID = "Settings (several values, separated by commas)"
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 
 
 def sweep(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders written by buckler sample.")] = None,
-    out: Annotated[Path, option("The table; cells already in it are kept.")] = Path("sweep.parquet"),
-    spec: Annotated[Path | None, option("TOML file with these settings; options win over it.", "none")] = None,
+    spec: Annotated[
+        Path | None,
+        option("TOML file with these settings; an option on the command line replaces its value.", group=GRID),
+    ] = None,
     n: Annotated[
-        str | None, option("First draws to use: 100,200,500, or every checkpoint: all.", "n drawn", name="--n")
+        str | None,
+        option("Numbers of first draws, 100,200,500, or all checkpoints: all.", "all draws", name="--n", group=GRID),
     ] = None,
-    alpha: Annotated[str | None, option("Error probabilities.", "0.001")] = None,
-    method: Annotated[str | None, option("exact,bonferroni,pairwise/star ...", "exact")] = None,
-    margin: Annotated[str | None, option("quantile,probability.", "what the law has")] = None,
+    alpha: Annotated[str | None, option("Error probabilities.", "0.001", group=GRID)] = None,
+    method: Annotated[str | None, option("Methods: exact,bonferroni,pairwise/star ...", "exact", group=GRID)] = None,
+    margin: Annotated[
+        str | None, option("quantile,probability.", "quantile, or what the noise certifies", group=GRID)
+    ] = None,
     map: Annotated[  # noqa: A002
-        str | None, option("For stored logits: softmax,sparsemax.", "softmax")
+        str | None, option("For stored logits: softmax,sparsemax.", "softmax", group=GRID)
     ] = None,
-    temperature: Annotated[str | None, option("For stored logits: temperatures of the softmax.", "1")] = None,
-    certified_class: Annotated[str | None, option("label or selection.", "selection if drawn", name="--class")] = None,
-    radii: Annotated[str | None, option("Radii to show.", "multiples of sigma")] = None,
-    baseline: Annotated[str | None, option("Method whose accuracies the gains are measured from.", "no gains")] = None,
-    table: Annotated[Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", "none")] = None,
-    plots: Annotated[Path | None, option("Folder for one figure an axis that has several values.", "none")] = None,
-    figures: Annotated[str | None, option("With --plots: formats, png,pdf,svg.", "png", name="--format")] = None,
-    as_json: Annotated[bool, option("Print one JSON line a cell.", name="--json")] = False,
+    temperature: Annotated[
+        str | None, option("For stored logits: temperatures of the softmax.", "1", group=GRID)
+    ] = None,
+    certified_class: Annotated[
+        str | None, option("label or selection.", "selection, if there are selection draws", name="--class", group=GRID)
+    ] = None,
+    radii: Annotated[str | None, option("Radii to show.", "multiples of sigma", group=options.OUTPUT)] = None,
+    baseline: Annotated[
+        str | None, option("Method from which gains are measured.", "no gains", group=options.OUTPUT)
+    ] = None,
+    out: Annotated[Path, option("The table (Parquet); cells already in it are kept.", group=options.OUTPUT)] = Path(
+        "sweep.parquet"
+    ),
+    table: Annotated[
+        Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT)
+    ] = None,
+    plots: Annotated[
+        Path | None, option("Folder for figures, one for each setting with several values.", group=options.OUTPUT)
+    ] = None,
+    figures: Annotated[
+        str | None, option("With --plots: formats, png,pdf,svg.", "png", name="--format", group=options.OUTPUT)
+    ] = None,
+    as_json: Annotated[bool, options.as_json_option("Print the cells as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Certify one or more runs in every combination of settings, from their evidence, into one table.
+    """Certify runs under many settings, into one table.
 
-    The table has a row for each run, cell and input. Values are separated by commas; the runs are the axis of sigma.
+    Every combination of the values, separated by commas, is a cell; the table has a row for each run, cell and input.
     The same command again certifies only the cells that are missing.
 
-    A bound of your own is package.module:function, as for buckler audit. Its rows are claims, not certificates, marked
-    sound = false.
+    A bound of your own is package.module:function, as for buckler audit; its rows are marked sound = false.
 
-    Each cell holds alone. Picking the best of k cells after seeing them costs alpha: certify each at alpha / k, or
-    choose the cell beforehand.
+    Each cell holds alone. If you pick the best of k cells after seeing them, certify each at alpha / k.
 
     Examples:
 
-      buckler sweep run/ --n 100,1000,10000 --method exact,bonferroni,top_class --baseline bonferroni
-
-      buckler sweep s12/ s25/ s50/ --alpha 0.001,0.01 --out sweep.parquet --plots figures/ --format pdf,png
-
-      buckler sweep run/ --method pairwise/star --temperature 0.1,0.5,1 --margin probability --table sweep.tex
+      buckler sweep run/ --n 100,1000,10000 --method exact,bonferroni
+        --baseline bonferroni
+      buckler sweep s12/ s25/ s50/ --alpha 0.001,0.01 --plots figures/
+      buckler sweep run/ --method pairwise/star --temperature 0.1,0.5,1
+        --margin probability --table sweep.tex
     """
     given = {
         "runs": runs or None, "n": n, "alpha": alpha, "method": method, "margin": margin, "map": map,
@@ -90,14 +108,14 @@ def sweep(
     drawn = [] if plots is None else draw_axes(cells, plots, kinds)
     if as_json:
         for record in sweep_records(cells, shown, baseline=against):
-            print(json.dumps(record))
+            say(json.dumps(record))
     elif not quiet:
-        tables.print_whole(Console(), text)
+        say(tables.to_text(text))
         for path in (out, table, *drawn):
             if path is not None:
-                print(f"Written: {path}")
+                say(f"Written: {path}")
     if len(cells) > 1 and not quiet:
-        print(_reminder(len(cells), max(grid.alpha)), file=sys.stderr)
+        say(_reminder(len(cells), max(grid.alpha)), error=True)
 
 
 def _check(

@@ -1,6 +1,6 @@
-"""The terminal: text stays text, whatever brackets a name may hold; Ctrl-C and SIGTERM are one thing.
+"""What commands print, and how they end: control characters are escaped, Ctrl-C and SIGTERM are one thing.
 
-The work in flight is dropped, what is finished is kept, the exit code is 3.
+On either, the work in flight is dropped, what is finished is kept, and the exit code is 3.
 """
 
 import shlex
@@ -8,16 +8,27 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 import typer
-from rich import console
 
-Console = partial(console.Console, markup=False, emoji=False)
 INTERRUPTED = 3
+
+
+def say(text: object, *, error: bool = False) -> None:
+    """Print to stdout, or to stderr; characters that steer a terminal, which files may hold, are printed as escapes."""
+    print(escaped(str(text)), file=sys.stderr if error else sys.stdout)
+
+
+def escaped(text: str) -> str:
+    r"""Return a text whose control, format and other unprintable characters are escapes; lines and tabs stay.
+
+    >>> escaped("red: \x1b[31m, tab: \t, reversed: \u202e")
+    'red: \\x1b[31m, tab: \t, reversed: \\u202e'
+    """
+    return "".join(c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode() for c in text)
 
 
 @contextmanager
@@ -42,10 +53,10 @@ def command_typed() -> str:
 
 def kept_in(out: Path | None) -> str:
     """Return where work is kept, in words."""
-    return "kept nowhere, for want of --out" if out is None else f"kept in {out}"
+    return "not saved (no --out)" if out is None else f"kept in {out}"
 
 
 def stop(kept: str) -> NoReturn:
-    """Say why the work ends and what is kept, and leave with the exit code of what can be gone on with."""
-    print(f"buckler: {kept}. Go on with: {command_typed()}", file=sys.stderr)
+    """Say why the work ends and what is kept, and exit with the code of an interruption."""
+    say(f"buckler: {kept}. Go on with: {command_typed()}", error=True)
     raise typer.Exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""``buckler train``: a network trained under noise, or a denoiser, with its card."""
+"""``buckler train``: train a network under noise, or a denoiser."""
 
 import json
 from dataclasses import asdict
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import INTERRUPTED, Console, interruptible
+from buckler.cli.terminal import INTERRUPTED, interruptible, say
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.files import checksum
+from buckler.progress import bar
 from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
@@ -27,97 +27,103 @@ DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "wei
 ATTACK_STEPS = 1
 """Steps of the attack with ``--adversary``: each costs as much as a step of the training."""
 
-TRAINED = ("gaussian", "splitting")
-"""Laws of noise that networks are trained under."""
+NETWORK, CLASSIFIER, DENOISING, TRAINING = "Network and noise", "Recipes", "Denoiser", "Training"
 
 
 def train(
-    data_set: Annotated[str, typer.Argument(help="Name of the data set; 'digits' needs no --data.")],
-    sigma: Annotated[
-        float | None, option("Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", "see --lam")
-    ] = None,
-    law: Annotated[str | None, option("gaussian, with --sigma, or splitting, with --lam.", "what is given")] = None,
-    lam: Annotated[
-        float | None, option("Splitting noise with offsets below 2 lam, in the place of --sigma.", "none")
-    ] = None,
+    data_set: Annotated[str, typer.Argument(help="Name of the data set; digits needs no --data.")],
     data: Annotated[
         Path | None,
         option(
-            "Images: .npz file, or folder of .npy files, with x_train, y_train, x_test, y_test.",
-            "the bundled digits, for 'digits'",
+            "Images: an .npz file, or a folder of .npy files, with x_train, y_train, x_test, y_test.",
+            "bundled digits",
+            group=NETWORK,
         ),
     ] = None,
-    out: Annotated[Path, option("Folder for the weights, the card and the checkpoint.")] = Path("models"),
+    sigma: Annotated[
+        float | None, option("Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", group=NETWORK)
+    ] = None,
+    lam: Annotated[
+        float | None, option("Instead of --sigma: splitting noise with offsets below 2 lam.", group=NETWORK)
+    ] = None,
     arch: Annotated[
-        str | None, option("small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", "resnet110")
-    ] = None,
-    denoiser: Annotated[
-        bool, option("Train a U-Net that takes noise up to --sigma out of images.", name="--denoiser")
-    ] = False,
-    smallest_sigma: Annotated[float | None, option("Of a denoiser: the smallest deviation it learns.", "none")] = None,
-    classifier: Annotated[
-        Path | None, option("Of a denoiser: weights of the classifier behind it, which judges it.", "none")
-    ] = None,
-    recognition: Annotated[
-        float | None, option("Of a denoiser: weight of the classifier's loss.", f"{DENOISER['recognition']}")
+        str | None,
+        option(
+            "small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", "resnet110", group=NETWORK
+        ),
     ] = None,
     consistency: Annotated[
         float | None,
-        option("See two draws of each image; the weight of what the classifier's answers to them differ by.", "none"),
-    ] = None,
-    adversary: Annotated[
-        float | None, option("Of a classifier: move each image by an attack of up to this l2 distance.", "none")
-    ] = None,
-    attack_steps: Annotated[int | None, option("Of an adversary: steps of its attack.", f"{ATTACK_STEPS}")] = None,
-    epochs: Annotated[int, option("Passes over the training images.")] = 30,
-    batch_size: Annotated[int, option("Images in one step.")] = 256,
-    lr: Annotated[
-        float | None, option("Highest learning rate of the cycle.", f"0.2, {DENOISER['learning_rate']} for a denoiser")
-    ] = None,
-    weight_decay: Annotated[
-        float | None,
         option(
-            "Decay of the convolutions' and the last layer's weights.",
-            f"0.0005, {DENOISER['weight_decay']} for a denoiser",
+            "Draw noise twice for each image, and weigh the difference of the two answers by this.", group=CLASSIFIER
         ),
     ] = None,
+    adversary: Annotated[
+        float | None, option("Move each image by an attack, up to this l2 distance.", group=CLASSIFIER)
+    ] = None,
+    attack_steps: Annotated[
+        int | None, option("Steps of the attack of --adversary.", f"{ATTACK_STEPS}", group=CLASSIFIER)
+    ] = None,
     label_smoothing: Annotated[
-        float | None, option("Of a classifier: share of each label spread over all classes.", "0")
+        float | None, option("Share of each label that is spread over all classes.", "0", group=CLASSIFIER)
+    ] = None,
+    denoiser: Annotated[
+        bool, option("Train a U-Net that removes noise up to --sigma from images.", name="--denoiser", group=DENOISING)
+    ] = False,
+    smallest_sigma: Annotated[float | None, option("Smallest deviation that it learns.", group=DENOISING)] = None,
+    classifier: Annotated[
+        Path | None, option("Weights of the classifier that is put behind it.", group=DENOISING)
+    ] = None,
+    recognition: Annotated[
+        float | None, option("Weight of the classifier's loss.", f"{DENOISER['recognition']}", group=DENOISING)
+    ] = None,
+    epochs: Annotated[int, option("Passes over the training images.", group=TRAINING)] = 30,
+    batch_size: Annotated[int, option("Images in one step.", group=TRAINING)] = 256,
+    lr: Annotated[
+        float | None,
+        option("Highest learning rate.", f"0.2, {DENOISER['learning_rate']} for a denoiser", group=TRAINING),
+    ] = None,
+    weight_decay: Annotated[
+        float | None, option("Weight decay.", f"0.0005, {DENOISER['weight_decay']} for a denoiser", group=TRAINING)
     ] = None,
     flip: Annotated[
-        bool | None, option("Mirror half of the images.", "but for digits", name="--flip/--no-flip")
+        bool | None, option("Mirror half of the images.", "yes, no for digits", name="--flip/--no-flip", group=TRAINING)
     ] = None,
-    seed: Annotated[int, option("Decides the first weights, the order, the crops and the noise.")] = 0,
-    device: Annotated[str, option("auto, cpu, cuda or cuda:N.")] = "auto",
+    seed: Annotated[int, option("Seed of the first weights, the order, the crops and the noise.", group=TRAINING)] = 0,
+    device: Annotated[str, option("auto, cpu, cuda or cuda:N.", group=options.DEVICE)] = "auto",
     compile: Annotated[  # noqa: A002  (the option's name)
-        bool | None, option("Compile the network.", "where possible", name="--compile/--no-compile")
+        bool | None,
+        option("Compile the network.", "where possible", name="--compile/--no-compile", group=options.DEVICE),
     ] = None,
     max_seconds: Annotated[
-        float | None, option("Stop before an epoch that would end later; --resume goes on.", "no limit")
+        float | None,
+        option("Stop before an epoch that would end later; --resume goes on.", "no limit", group=options.RESUME),
     ] = None,
-    resume: Annotated[bool, option("Go on from the checkpoint in --out, if there is one.", name="--resume")] = False,
-    as_json: Annotated[bool, option("Print the card and the place of the weights as JSON.", name="--json")] = False,
+    resume: Annotated[
+        bool, option("Go on from the checkpoint in --out, if there is one.", name="--resume", group=options.RESUME)
+    ] = False,
+    out: Annotated[Path, option("Folder for the weights, the card and the checkpoint.", group=options.OUTPUT)] = Path(
+        "models"
+    ),
+    as_json: Annotated[bool, options.as_json_option("Print the card and the path of the weights as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
-    """Train a network under noise, or a denoiser; write its float16 weights and a card with its accuracy under noise.
+    """Train a network, or a denoiser, under noise.
+
+    Writes float16 weights and a card with the accuracy under noise.
 
     Examples:
 
       buckler train digits --sigma 0.25 --arch small_conv --epochs 5
-
-      buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda --out models/
-
-      buckler train cifar10 --data cifar10.npz --sigma 0.5 --consistency 10 --epochs 120 --max-seconds 540 --resume
-
-      buckler train cifar10 --data cifar10.npz --law splitting --lam 2.5 --epochs 60
-
-      buckler train cifar10 --data cifar10.npz --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors
+      buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda
+      buckler train cifar10 --data cifar10.npz --sigma 0.5 --consistency 10
+        --epochs 120 --max-seconds 540 --resume
+      buckler train cifar10 --data cifar10.npz --lam 2.5 --epochs 60
+      buckler train cifar10 --data cifar10.npz --denoiser --sigma 1
+        --smallest-sigma 0.1 --classifier clean.safetensors
     """
     if (sigma is None) == (lam is None):
         raise InvalidInput("exactly one of --sigma and --lam must be given")
-    if law is not None and law != ("gaussian" if lam is None else "splitting"):
-        fits = "does not go with what is given: gaussian has --sigma, splitting has --lam"
-        raise InvalidInput(f"--law {law} {fits if law in TRAINED else 'has no training; gaussian and splitting have'}")
     for name, value in (("arch", arch), ("lam", lam), ("label-smoothing", label_smoothing), ("adversary", adversary)):
         if denoiser and value is not None:
             raise InvalidInput(f"--{name} must not be given with --denoiser; got {show(value)}")
@@ -159,20 +165,10 @@ def train(
             raise
         raise MissingExtra("torch", "torch") from None
     images = read_images(data_set, data)
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("epoch {task.fields[epoch]}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[at]}"),
-    )
-    hidden = quiet or as_json or not console.is_terminal
-    with interruptible(), Progress(*columns, console=console, disable=hidden) as bar:
-        task = bar.add_task("train", total=None, epoch=f"1/{epochs}", at="")
+    with interruptible(), bar("training", quiet=quiet or as_json, transient=False) as advance:
 
         def report(at: "TrainingProgress") -> None:
-            text = f"loss {at.loss:.3f}  rate {at.rate:.4f}  {at.seconds_left:.0f} s left"
-            bar.update(task, completed=at.step, total=at.steps, epoch=f"{at.epoch}/{at.epochs}", at=text)
+            advance(at.step, at.steps, None, f"epoch {at.epoch}/{at.epochs}, loss {at.loss:.3f}, rate {at.rate:.4f}")
 
         try:
             trained: Trained[ClassifierCard] | Trained[DenoiserCard]
@@ -182,15 +178,14 @@ def train(
             else:
                 trained = denoising.train_denoiser(config, images, classifier, out, **going)
         except (KeyboardInterrupt, TimeoutError) as stopped:
-            bar.stop()
             kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"
-            console.print(f"{str(stopped) or 'interrupted'}; {hint}", highlight=False, soft_wrap=True)
+            say(f"buckler: {str(stopped) or 'interrupted'}; {hint}", error=True)
             raise typer.Exit(INTERRUPTED) from None
     card = trained.card
     if as_json:
-        print(json.dumps({"weights": str(trained.weights), "card": asdict(card)}))
+        say(json.dumps({"weights": str(trained.weights), "card": asdict(card)}))
     if as_json or quiet:
         return
-    console.print(card.summary(), highlight=False, soft_wrap=True)
-    typer.echo(trained.weights)
+    say(card.summary(), error=True)
+    say(trained.weights)

@@ -7,9 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
@@ -20,8 +17,6 @@ _LATEX = {
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
     "∞": r"$\infty$",
 }  # fmt: skip
-
-_WIDEST = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,26 +57,25 @@ def accuracy_table(curves: Sequence[Curve]) -> TextTable:
     return TextTable(header, tuple(rows), caption)
 
 
-def to_rich(table: TextTable, title: str = "") -> Table:
-    """Return a table for the terminal; brackets in names are text, not markup."""
-    caption = Text(table.caption, "table.caption") if table.caption else None
-    made = Table(title=Text(title, "table.title") if title else None, caption=caption)
-    for i, name in enumerate(table.header):
-        made.add_column(Text(name), justify="left" if i < table.names else "right")
-    for row in table.rows:
-        made.add_row(*map(Text, row))
-    return made
+def to_text(table: TextTable, title: str = "") -> str:
+    """Return a table as aligned text for a terminal, names to the left and numbers to the right, the caption below.
 
+    >>> print(to_text(TextTable(("method", "r=0.5"), (("exact", "0.91"), ("top_class", "0.9")), "of 100 inputs")))
+    method     r=0.5
+    ---------  -----
+    exact       0.91
+    top_class    0.9
+    of 100 inputs
+    """
+    lines = [tuple(" ".join(cell.split()) for cell in line) for line in (table.header, *table.rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
+    lines.insert(1, tuple("-" * width for width in widths))
 
-def print_whole(console: Console, table: TextTable, title: str = "") -> None:
-    """Print a table without losing a digit: a terminal too narrow for its lines wraps them."""
-    made, before = to_rich(table, title), console.width
-    widest = console.measure(made, options=console.options.update(max_width=_WIDEST)).maximum
-    console.width = max(before, widest)
-    try:
-        console.print(made)
-    finally:
-        console.width = before
+    def aligned(cells: Sequence[str]) -> str:
+        pairs = enumerate(zip(cells, widths, strict=True))
+        return "  ".join(c.ljust(w) if i < table.names else c.rjust(w) for i, (c, w) in pairs).rstrip()
+
+    return "\n".join([*([title] if title else []), *map(aligned, lines), *([table.caption] if table.caption else [])])
 
 
 def to_markdown(table: TextTable) -> str:
