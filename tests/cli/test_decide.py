@@ -17,6 +17,7 @@ from buckler.runs import decide as runs_decide
 from buckler.runs.store.certificates import read_certificates, read_origin
 from buckler.runs.store.decisions import read_decisions
 from buckler.sampling.datasets import bundled_digits
+from tests.runs.forging import rewrite
 
 MODELS = """
 import os, signal
@@ -52,7 +53,7 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
     assert len((here / "t.tsv").read_text().splitlines()) == 26
     before = (here / "t.parquet").read_bytes()
     # Half of it lost, as by a kill: the rest is decided again, to the same bytes.
-    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 11), here / "t.parquet")
+    rewrite(here / "t.parquet", pq.read_table(here / "t.parquet").slice(0, 11))
     assert run([*DECIDE, "--out", "t.parquet", "--quiet"]) == 0
     assert (here / "t.parquet").read_bytes() == before
     assert run([*DECIDE, "--out", "t.parquet", "--quiet", "--alpha", "0.01"]) == 2
@@ -172,7 +173,7 @@ def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: s
         assert "kept nowhere, for want of --out. Go on with: buckler decide" in said[0]
         return
     assert "inputs are decided and kept in t.parquet" in said[0]
-    assert sum(d.decision != "undecided" for d in read_decisions(here / "t.parquet")) == count
+    assert sum(d.decision != "undecided" for d in read_decisions(here / "t.parquet").decided) == count
     assert subprocess.run(command, timeout=120, check=False).returncode == 0  # noqa: S603
     once = here / "once.parquet"
     assert subprocess.run([*command[:-1], str(once)], timeout=120, check=False).returncode == 0  # noqa: S603

@@ -2,15 +2,18 @@
 
 import errno
 import hashlib
+import json
 import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.faults.run import BRIGHT, FULL, Ledger, arguments, call, contents, differing, lost, sealed
+from tests.faults.run import BRIGHT, FULL, Ledger, arguments, call, contents, differing, environment, lost, sealed
 
 pytestmark = pytest.mark.faults
 
@@ -40,6 +43,20 @@ def test_damage_is_found_named_and_repaired(home: Path, undisturbed: Path, ledge
             wrong += differing(contents(home / "run"), expected)
     ledger.add("file truncated or a bit flipped: named, set aside, drawn again", tried, used + unnamed, wrong)
     assert (used, unnamed, wrong) == (0, 0, 0)
+
+
+def test_flipped_bits_of_tables_are_refused(home: Path, ledger: Ledger) -> None:
+    """No flip ends the process, and none is read as other certificates or decisions."""
+    flips = 3000 if FULL else 1000
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-m", "tests.faults.flips", str(home), str(flips)],
+        env=environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-500:]
+    found = json.loads(done.stdout)
+    assert found["refused"] > flips / 2
+    ledger.add("a bit of certificates or decisions flipped: refused", 2 * flips, 0, found.get("accepted", 0))
+    assert "accepted" not in found
 
 
 def test_files_that_cannot_be_read_are_kept(

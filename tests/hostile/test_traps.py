@@ -18,9 +18,10 @@ from buckler.runs.store import folder
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sweeps import SweepTable
-from buckler.runs.store.tables import ORIGIN
+from buckler.runs.store.tables import RECORD
 from buckler.sampling.datasets import open_dataset
 from tests.hostile.readers import _sealed_again, home
+from tests.runs.forging import rewrite
 
 HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 LIMITED = """
@@ -127,7 +128,7 @@ def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
         values = sound[column].to_pylist()
         values[1] = value
         place = sound.column_names.index(column)
-        pq.write_table(sound.set_column(place, sound.field(column), pa.array(values)), path)
+        rewrite(path, sound.set_column(place, sound.field(column), pa.array(values)))
         with pytest.raises(kind, match=r"row 1 of .*c\.parquet \('b'\)"):
             read_certificates(path)
 
@@ -143,7 +144,7 @@ def test_a_row_of_a_sweep_that_contradicts_itself_is_named(tmp_path: Path) -> No
     broken = kept.set_column(
         kept.column_names.index("margin"), kept.field("margin"), pa.array([made[0].margin, float("nan")])
     )
-    pq.write_table(broken, path)
+    rewrite(path, broken)
     with pytest.raises(InvalidInput, match=r"row 1 of .*s\.parquet \('b'\)"):
         SweepTable(path).read("cell")
 
@@ -161,7 +162,7 @@ def test_keys_given_twice(tmp_path: Path) -> None:
             open_evidence(root).counts()
     path = tmp_path / "c.parquet"
     table = certificates(path)
-    pq.write_table(table.replace_schema_metadata({ORIGIN: b'{"n": 1, "n": 2}'}), path)
+    pq.write_table(table.replace_schema_metadata({RECORD: b'{"n": 1, "n": 2}'}), path)
     with pytest.raises(InvalidInput, match="the key 'n' twice"):
         read_origin(path)
 
@@ -170,7 +171,7 @@ def test_keys_given_twice(tmp_path: Path) -> None:
 def test_numbers_without_an_end(tmp_path: Path, number: str) -> None:
     path = tmp_path / "c.parquet"
     table = certificates(path)
-    pq.write_table(table.replace_schema_metadata({ORIGIN: f'{{"n": {number}}}'.encode()}), path)
+    pq.write_table(table.replace_schema_metadata({RECORD: f'{{"n": {number}}}'.encode()}), path)
     with pytest.raises(InvalidInput, match="holds the number"):
         read_origin(path)
 

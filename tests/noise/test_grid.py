@@ -313,7 +313,7 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     target = Target((0.05,))
     decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
-    assert [d.certificate.law for d in read_decisions(out)] == [LAW, LAW]
+    assert [d.certificate.law for d in read_decisions(out).decided] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
     larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10)
     assert decide(larger, target, as_classifier(mean, num_classes=2), data, out) == decided

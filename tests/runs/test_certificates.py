@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -10,8 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import buckler
+from buckler.noise import Gaussian
 from buckler.records import Certificate
-from buckler.runs.store.certificates import SCHEMA, read_certificates, write_certificates
+from buckler.runs.store.certificates import SCHEMA, largest_margin, read_certificates, write_certificates
+from buckler.types import MarginKind
+from tests.runs.forging import rewrite
 
 COUNTS = np.array([[900, 60, 40], [700, 200, 100], [350, 350, 300]])
 
@@ -31,6 +35,36 @@ def test_what_is_written_is_read_back(written: tuple[Path, list[Certificate]]) -
     path, made = written
     assert read_certificates(path) == made
     assert pq.read_schema(path).names == SCHEMA.names
+
+
+def test_margins_beyond_unanimous_votes_are_refused(tmp_path: Path) -> None:
+    """A certificate whose fields agree with one another, and that no votes can give."""
+    path, noise = tmp_path / "c.parquet", Gaussian(0.5)
+
+    def written(n: int, alpha: float, margin: float, kind: MarginKind) -> None:
+        radius = noise.radius(margin, kind)
+        made = Certificate("a", 0, radius, kind, margin, alpha, n, 0, noise, "hardmax", None, "exact")
+        write_certificates(path, [made])
+
+    written(1, 1e-9, 4000.0, "quantile")
+    with pytest.raises(buckler.InvalidInput, match="margin must be at most"):
+        read_certificates(path)
+    written(1, 0.5, 1.0, "probability")
+    with pytest.raises(buckler.InvalidInput, match="margin must be at most"):
+        read_certificates(path)
+    for kind in get_args(MarginKind):
+        for method in ("exact", "top_class", "bonferroni"):
+            for n, alpha in ((1, 0.9), (10, 0.05), (1000, 1e-3), (100_000, 1e-9)):
+                made = buckler.certify_counts([[n, 0]], sigma=0.5, label=[0], alpha=alpha, margin=kind, method=method)
+                write_certificates(path, made)
+                assert read_certificates(path) == list(made)
+
+
+def test_the_largest_margin_is_that_of_the_exact_method() -> None:
+    for kind in get_args(MarginKind):
+        for n, alpha in ((5, 0.05), (100, 1e-3), (100_000, 1e-9)):
+            made = buckler.certify_counts([[n, 0]], sigma=0.5, label=[0], alpha=alpha, margin=kind)
+            assert made[0].margin == pytest.approx(largest_margin(kind, alpha, n), rel=1e-8)
 
 
 def column(name: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> Callable[[pa.Table], pa.Table]:
@@ -57,6 +91,6 @@ def test_a_file_that_was_changed_is_refused(
     written: tuple[Path, list[Certificate]], change: Callable[[pa.Table], pa.Table], text: str
 ) -> None:
     path, _ = written
-    pq.write_table(change(pq.read_table(path)), path)
+    rewrite(path, change(pq.read_table(path)))
     with pytest.raises(buckler.InvalidInput, match=text):
         read_certificates(path)

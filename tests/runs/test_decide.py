@@ -23,7 +23,7 @@ from buckler.runs.decide import decide
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
-from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
 from buckler.runs.target import FOR_EVIDENCE, Target, settings_to_decide
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import as_classifier
@@ -31,6 +31,7 @@ from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.engine import Engine
 from buckler.types import AnyArray
 from tests.report.test_html import Parsed
+from tests.runs.forging import rewrite
 
 WEIGHTS = np.random.default_rng(0).normal(size=(6, 4)).astype("f4")
 X = np.random.default_rng(1).uniform(size=(40, 6)).astype("f4")
@@ -61,7 +62,7 @@ def test_every_input_is_decided_and_kept_with_its_votes(tmp_path: Path) -> None:
     assert [d.certificate.id for d in found] == [str(i) for i in range(40)]
     assert {d.decision for d in found} == {"certified", "hopeless"}
     assert {d.certificate.radius for d in found} == {0.0, 0.05, 0.1, 0.2}
-    assert read_decisions(out) == found
+    assert read_decisions(out).decided == found
     assert read_certificates(out) == [d.certificate for d in found]
     assert call() == found
 
@@ -70,7 +71,7 @@ def test_what_is_there_is_not_drawn_again_and_the_rest_comes_to_the_same(tmp_pat
     out = tmp_path / "decided.parquet"
     whole = call(out)
     bytes_ = out.read_bytes()
-    pq.write_table(pq.read_table(out).slice(5, 25), out)
+    rewrite(out, pq.read_table(out).slice(5, 25))
     watched: list[tuple[int, int]] = []
     again = decide(
         spec(), TARGET, as_classifier(linear, num_classes=4), data(), out, progress=lambda *told: watched.append(told)
@@ -110,7 +111,7 @@ def test_an_interrupt_or_an_error_keeps_what_is_decided(tmp_path: Path, problem:
             out,
             progress=lambda *told: watched.append(told),
         )
-    kept = {d.certificate.id: d for d in read_decisions(out)}
+    kept = {d.certificate.id: d for d in read_decisions(out).decided}
     ended = {name: d for name, d in kept.items() if d.decision != "undecided"}
     assert 0 < len(ended) < len(kept)
     assert watched[-1][0] == len(ended)
@@ -166,7 +167,7 @@ def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -
     call(out, n=120)
     with pytest.raises(KeyboardInterrupt):
         call(out, model=Stops(KeyboardInterrupt, 12), n=800)
-    assert "undecided" in {d.decision for d in read_decisions(out)}
+    assert "undecided" in {d.decision for d in read_decisions(out).decided}
     assert [ended(d) for d in call(out, n=800)] == fresh(800, exam_n=120)
 
 
@@ -187,7 +188,7 @@ def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
         patch.setattr(resume.DecidedFile, "sign", interrupted)
         with pytest.raises(KeyboardInterrupt):
             call(out)
-    assert len(read_decisions(out)) >= 4
+    assert len(read_decisions(out).decided) >= 4
     assert call(out) == whole
 
 
@@ -215,7 +216,7 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
     assert any(d.decision == "undecided" and d.certificate.radius > 0.0 for d in stopped)
     # Certificates of inputs under way are by e-values alone.
     assert all(d.by_exam == 0 for d in stopped if d.decision == "undecided")
-    assert read_decisions(out) == stopped
+    assert read_decisions(out).decided == stopped
     assert decide(spec(), TARGET, classifier, data(), out) == whole
     with pytest.raises(InvalidInput, match="max_seconds"):
         decide(spec(), TARGET, classifier, data(), out, max_seconds=0.0)
@@ -274,7 +275,7 @@ def test_the_probability_margin_is_decided_too(tmp_path: Path) -> None:
     found = call(out, target=Target(TARGET.radii, margin="probability"))
     assert {d.certificate.margin_kind for d in found} == {"probability"}
     assert {d.certificate.margin_kind for d in found} == {"probability"}
-    assert read_decisions(out) == found
+    assert read_decisions(out).decided == found
     quantile = call()
     # Few votes go to third classes here, so there is little between the two margins.
     ratio = sum(d.certificate.radius for d in found) / sum(d.certificate.radius for d in quantile)
@@ -323,7 +324,7 @@ def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypa
     with monkeypatch.context() as patch:
         patch.setattr("buckler.runs.identity.environment", lambda _: {"numpy": "0.9"})
         found = call(out)
-    pq.write_table(pq.read_table(out).slice(0, 20), out)
+    rewrite(out, pq.read_table(out).slice(0, 20))
     with pytest.raises(StoreError, match=r"another model: numpy: '0\.9' then"):
         call(out)
     classifier = as_classifier(linear, num_classes=4)
@@ -331,7 +332,7 @@ def test_another_environment_is_refused_or_written_down(tmp_path: Path, monkeypa
     origin = read_origin(out)
     assert origin is not None
     assert [entry["environment"]["numpy"] for entry in origin["drawn_by"]] == ["0.9", np.__version__]
-    assert [drawing.drawn_by for drawing in read_drawings(out, 2)] == [0] * 20 + [1] * 20
+    assert [drawing.drawn_by for drawing in read_decisions(out).drawings] == [0] * 20 + [1] * 20
     assert call(out) == found
 
 
@@ -341,7 +342,7 @@ def test_certificates_that_are_not_decisions_are_refused(tmp_path: Path) -> None
     origin = read_origin(out)
     assert origin is not None
     write_certificates(out, [d.certificate for d in found], origin)
-    with pytest.raises(InvalidInput, match="decisions must be a Parquet table"):
+    with pytest.raises(InvalidInput, match="decisions must be a table of buckler decide"):
         call(out)
     write_decisions(out, call(target=Target((0.07,))), [Drawing("x", 0)] * 40, origin)
     with pytest.raises(InvalidInput, match="not of this run"):
@@ -434,4 +435,4 @@ def test_a_program_needs_nothing_of_the_command_line(tmp_path: Path) -> None:
         'model = "made:make"\ndata = "digits"\nsigma = 0.25\nn = 500\nevery = 200\nnum_classes = 10\n'
     )
     subprocess.run([sys.executable, "-c", PROGRAM], check=True, timeout=120, cwd=tmp_path)  # noqa: S603
-    assert len(read_decisions(tmp_path / "out.parquet")) == 9
+    assert len(read_decisions(tmp_path / "out.parquet").decided) == 9

@@ -20,6 +20,7 @@ from buckler.runs.store.sealed import read_sealed
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
+from tests.runs.forging import rewrite
 from tests.runs.test_identity import SPEC, WEIGHTS, X, drawn_by, go_on, linear
 
 ABOUT = "Each certificate is about the model that drew its input."
@@ -242,10 +243,10 @@ def test_a_decided_input_is_drawn_again(
 def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with elsewhere(monkeypatch, "1.0"):
         assert decide() == 0
-    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 5), here / "t.parquet")
+    rewrite(here / "t.parquet", pq.read_table(here / "t.parquet").slice(0, 5))
     with elsewhere(monkeypatch, "2.0"):
         assert decide("--allow-other-model") == 0
-    pq.write_table(pq.read_table(here / "t.parquet").slice(0, 10), here / "t.parquet")
+    rewrite(here / "t.parquet", pq.read_table(here / "t.parquet").slice(0, 10))
     with elsewhere(monkeypatch, "2.0"):
         assert decide("--allow-other-model", model="third") == 0
     assert run(["report", "t.parquet", "-o", "page.html"]) == 0

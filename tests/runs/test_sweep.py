@@ -171,7 +171,7 @@ def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(b"not a table")
     pq.write_table(pq.read_table(_other(tmp_path)), tmp_path / "b.parquet")
     for name in ("a.parquet", "b.parquet"):
-        with pytest.raises(InvalidInput, match="not the table of a sweep"):
+        with pytest.raises(InvalidInput, match="not a table of buckler sweep"):
             SweepTable(tmp_path / name)
 
 

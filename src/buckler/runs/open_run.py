@@ -142,5 +142,5 @@ def _begun(out: Path | None) -> Mapping[str, Any]:
     """Return the specification of what was begun in a folder or a file, nothing if there is none."""
     if out is not None and (out / MANIFEST).is_file():
         return read_manifest(out)[1].as_dict()
-    found = (read_origin(out) or {}).get("spec") if out is not None and out.is_file() else None
+    found = read_origin(out).get("spec") if out is not None and out.is_file() else None
     return found if isinstance(found, dict) else {}

@@ -17,8 +17,8 @@ from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec, from_dict
-from buckler.runs.store.certificates import read_labelled, read_origin
-from buckler.runs.store.decisions import read_decisions, read_drawings
+from buckler.runs.store.certificates import certificates_in, read_rows
+from buckler.runs.store.decisions import read_decisions
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
@@ -78,21 +78,20 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         if name != "methods" and value is not None:
             called = name.removeprefix("certified_")
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
-    certificates, labels = read_labelled(path)
+    table, origin = read_rows(path)
+    certificates, labels = certificates_in(table, path)
     known = None if labels is None else dict(zip((c.id for c in certificates), labels.tolist(), strict=True))
     methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
     groups = _grouped(path, certificates, methods)
     truth = None if known is None else np.array([known[c.id] for c in groups[0]], dtype=np.int64)
-    origin = read_origin(path) or {}
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
     contents, drawn, votes = None, drawers_from(origin.get("drawn")), None
     if "drawn_by" in origin:
-        records = records_in(origin)
-        drawings = read_drawings(path, len(records))
-        contents = tuple(drawing.input for drawing in drawings)
-        drawn = drawers_of([(records[drawing.drawn_by], 1) for drawing in drawings], replayed_in(origin))
-        votes = _votes_of(read_decisions(path)) if len(groups) == 1 else None
+        made, records = read_decisions(path), records_in(origin)
+        contents = tuple(drawing.input for drawing in made.drawings)
+        drawn = drawers_of([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
+        votes = _votes_of(made.decided) if len(groups) == 1 else None
     return Result(
         path=path,
         groups=tuple(Certified(str(path), group, truth) for group in groups),

@@ -20,7 +20,7 @@ from buckler.runs.executor import Executor, Job, Step
 from buckler.runs.identity import NOT_REPEATABLE, Identity, Lookup, admit, is_same, records_in, replayed_in
 from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store.certificates import read_origin
-from buckler.runs.store.decisions import Drawing, read_decisions, read_drawings, write_decisions
+from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
 from buckler.runs.store.writer import Writer
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
@@ -188,17 +188,17 @@ class DecidedFile:
             self._labels = dict(zip(dataset.ids, dataset.labels.tolist(), strict=True))
         if self._found is None:
             return {}
-        kept = {d.certificate.id: d for d in read_decisions(self._path)}
+        found = read_decisions(self._path)
+        kept = {d.certificate.id: d for d in found.decided}
         known = set(dataset.ids)
         for name, decided in kept.items():
             steps = len(decided.certified_at)
             radius = radii[steps - 1] if 0 < steps <= len(radii) else 0.0
             if name not in known or decided.certificate.radius != radius:
                 raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
-        drawings = read_drawings(self._path, len(self._known))
-        for _ in Lookup(dataset, self._path).inputs(list(kept), [drawing.input for drawing in drawings]):
+        for _ in Lookup(dataset, self._path).inputs(list(kept), [drawing.input for drawing in found.drawings]):
             pass
-        self._drawings = dict(zip(kept, drawings, strict=True))
+        self._drawings = dict(zip(kept, found.drawings, strict=True))
         for name, decided in list(kept.items()):
             if self._grown and decided.decision == "hopeless":
                 kept[name] = replace(decided, decision="undecided")

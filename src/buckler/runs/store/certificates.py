@@ -2,17 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from math import expm1, log
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import parse_json
-from buckler.noise import named, settled
+from buckler.noise import named
 from buckler.records import Certificate, Claim
-from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
+from buckler.runs.store.tables import read_table, read_table_origin, schema, write_table
 from buckler.types import IntArray, Law
 
 Row = TypeVar("Row", bound=Claim)
@@ -22,21 +23,21 @@ SCHEMA = schema(
         "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool",
-        "law": "string?", "law_parameters": "string?",
+        "law": "string", "law_parameters": "string",
     }
 )  # fmt: skip
 
-LATER = frozenset({"law", "law_parameters"})
-"""Columns that older tables lack: their noise is Gaussian of standard deviation sigma."""
-
 BATCH = 1 << 16
-"""Rows that are Python numbers at a time."""
+"""Rows that are Python objects at a time."""
 
 LABEL = "label"
 """The column of true classes, in a table of certificates whose data had them."""
 
 ROW_BYTES = 32_768
 """Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
+
+ROUNDING = 1e-9
+"""How far, relatively, a margin may be above the largest one: the quantile of the normal distribution is rounded."""
 
 
 def table_of(certificates: Sequence[Claim]) -> pa.Table:
@@ -61,8 +62,8 @@ def write_certificates(
 ) -> None:
     """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
 
-    True classes, where known, are one more column; the columns of ``beside``, a row for each certificate, stand beside
-    theirs too, and readers of certificates pass them over.
+    ``labels`` are one more column of true classes. ``beside`` holds further columns, a row for each certificate, which
+    readers of certificates skip.
     """
     table = table_of(certificates)
     if labels is not None:
@@ -70,45 +71,58 @@ def write_certificates(
     if beside is not None:
         for column in beside.schema:
             table = table.append_column(column, beside[column.name])
-    write_table(path, table, origin)
+    write_table(path, table, origin or {})
 
 
-def read_origin(path: Path) -> dict[str, Any] | None:
-    """Return what the certificates of a table were made from, or None if it does not say."""
+def read_origin(path: Path) -> dict[str, Any]:
+    """Return what the certificates of a table were made from; the rows are not read."""
     try:
-        metadata = _open(path).schema_arrow.metadata or {}
-        found = parse_json(metadata[ORIGIN]) if ORIGIN in metadata else None
+        return read_table_origin(path, row_bytes=ROW_BYTES)
     except ValueError as broken:
-        raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
-    return found if isinstance(found, dict) else None
+        raise _not_ours(path, broken) from None
 
 
 def read_certificates(path: Path) -> list[Certificate]:
-    """Return the certificates of a table; each row is validated again, so an unsound one is refused."""
+    """Return the certificates of a table, each validated again."""
     return read_labelled(path)[0]
 
 
 def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
     """Return the certificates of a table, each validated again, and the true classes where it has them."""
+    return certificates_in(read_rows(path)[0], path)
+
+
+def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return a table with the columns of certificates, after comparing its rows with their digest, and its origin."""
     try:
-        table = _open(path).read()
+        table, origin = read_table(path, row_bytes=ROW_BYTES)
+    except ValueError as broken:
+        raise _not_ours(path, broken) from None
+    missing = set(SCHEMA.names) - set(table.column_names)
+    if missing:
+        raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
+    return table, origin
+
+
+def certificates_in(table: pa.Table, path: Path) -> tuple[list[Certificate], IntArray | None]:
+    """Return the certificates of a table that was read from ``path``, and the true classes where it has them."""
+    try:
         labels = None
         if LABEL in table.column_names:
             labels = check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
-        table = with_later(table)
-        missing = set(SCHEMA.names) - set(table.column_names)
-        if missing:
-            raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
-        table = table.select(SCHEMA.names).cast(SCHEMA)
-        return list(each_row(table, path, certificate_of)), labels
+        return list(each_row(table.select(SCHEMA.names).cast(SCHEMA), path, certificate_of)), labels
     except InvalidInput:
         raise
-    except (OSError, ValueError, pa.ArrowException) as broken:
-        raise InvalidInput(f"certificates must be a Parquet table; {path} cannot be read: {broken}") from None
+    except (ValueError, pa.ArrowException) as broken:
+        raise _not_ours(path, broken) from None
+
+
+def _not_ours(path: Path, problem: Exception) -> InvalidInput:
+    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}")
 
 
 def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
-    """Yield what is read from each row of a table with our columns; a row that contradicts itself is named."""
+    """Yield what ``read`` makes of each row; an error names the row."""
     number = 0
     for batch in table.to_batches(max_chunksize=BATCH):
         for row in batch.to_pylist():
@@ -121,8 +135,30 @@ def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row])
 
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
-    """Return the certificate of a row, validated again: what follows from its own fields is recomputed."""
-    return Certificate(**_with_law(row))
+    """Return the certificate of a row; fields that contradict one another or a margin that cannot be are refused."""
+    made = Certificate(**_with_law(row))
+    if made.alpha > 0.0 and made.margin > (most := largest_margin(made.margin_kind, made.alpha, made.n)):
+        raise InvalidInput(
+            f"margin must be at most {most:.6g}, that of {made.n:,} unanimous votes at alpha {made.alpha:g}; got "
+            f"{made.margin:g}"
+        )
+    return made
+
+
+@lru_cache(maxsize=1024)
+def largest_margin(kind: str, alpha: float, n: int) -> float:
+    """Return the largest margin that n draws can certify at level alpha, rounded up: that of n unanimous votes.
+
+    A probability p gives n unanimous votes with probability p^n, so a lower limit that is too high with probability at
+    most alpha cannot exceed alpha^(1/n), and the rival's upper limit cannot be below 1 - alpha^(1/n). Scores in [0, 1]
+    may be votes, so the same holds for them.
+
+    >>> round(largest_margin("probability", 0.001, 100), 4), round(largest_margin("quantile", 0.001, 100), 4)
+    (0.8665, 3.0016)
+    """
+    rest = -expm1(log(alpha) / n)  # 1 - alpha^(1/n)
+    most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)
+    return most + ROUNDING * abs(most)
 
 
 def claim_of(row: dict[str, Any]) -> Claim:
@@ -130,35 +166,20 @@ def claim_of(row: dict[str, Any]) -> Claim:
     return certificate_of(row) if row["sound"] else Claim(**_with_law(row))
 
 
-def with_later(table: pa.Table) -> pa.Table:
-    """Return a table with the columns that were not there in older ones, empty."""
-    for name in SCHEMA.names:
-        if name in LATER and name not in table.column_names:
-            table = table.append_column(SCHEMA.field(name), pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return table
-
-
 def _with_law(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a certificate: what an older table does not say is left to its default."""
-    sigma, name, parameters = row.pop("sigma"), row.pop("law"), row.pop("law_parameters")
-    law = _law(sigma, name, parameters)
+    """Return a row with the law in place of its columns."""
+    law, sigma = _law(row.pop("law"), row.pop("law_parameters")), row.pop("sigma")
     if law.parameters.get("sigma") != sigma:
         raise InvalidInput(f"sigma must be that of the law, {law.describe()}; got {sigma}")
-    return {"law": law, **{key: value for key, value in row.items() if key not in LATER or value is not None}}
+    return {"law": law, **row}
 
 
 @lru_cache(maxsize=64)
-def _law(sigma: float | None, name: str | None, parameters: str | None) -> Law:
-    if name is None:
-        return settled(sigma, None)
+def _law(name: str, parameters: str) -> Law:
     try:
-        found = parse_json((parameters or "{}").encode())
-    except ValueError:
+        found = parse_json(parameters)
+    except (TypeError, ValueError):
         found = None
     if not isinstance(found, dict):
         raise InvalidInput(f"law_parameters must be an object of JSON; got {show(parameters)}")
     return named(name, found)
-
-
-def _open(path: Path) -> pq.ParquetFile:
-    return open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)

@@ -1,4 +1,4 @@
-"""Decisions as one Parquet table: certificates, for every reader of those; beside them votes, looks, and who drew."""
+"""Decisions as one Parquet table: columns of certificates, and beside them votes, steps, and who drew."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from buckler.certify.decision import Decided
 from buckler.errors import InvalidInput, show
-from buckler.runs.store.certificates import ROW_BYTES, read_certificates, write_certificates
-from buckler.runs.store.tables import likely_rows, open_table, schema
+from buckler.runs.identity import records_in
+from buckler.runs.store.certificates import certificates_in, read_rows, write_certificates
+from buckler.runs.store.tables import schema
 from buckler.types import IntArray
 
 TESTED = "tested"
@@ -19,16 +20,24 @@ BESIDE = schema(
     {
         TESTED: "int64", "decision": "string", "votes": pa.map_(pa.int64(), pa.int64()),
         "certified_at": pa.list_(pa.int64()), "by_exam": "int64", "overcome": "binary",
+        "input": "string", "drawn_by": "int64",
     }
 )  # fmt: skip
-DRAWN = schema({"input": "string", "drawn_by": "int64"})
 
 
 class Drawing(NamedTuple):
-    """What a decision was drawn from: a hash of its input's values, and its place in the record's ``drawn_by``."""
+    """The hash of a decided input's values, and the position of the model in the origin's ``drawn_by``."""
 
     input: str
     drawn_by: int
+
+
+class Decisions(NamedTuple):
+    """Decisions of a file, what each was drawn from, and what was asked."""
+
+    decided: list[Decided]
+    drawings: list[Drawing]
+    origin: dict[str, Any]
 
 
 def write_decisions(
@@ -39,52 +48,36 @@ def write_decisions(
     labels: IntArray | None = None,
 ) -> None:
     """Write all decisions to ``path``, whole or not at all; ``origin`` says what they were made from."""
-    names = [name for name in BESIDE.names if name != TESTED]
+    names = [name for name in BESIDE.names if name not in {TESTED, *Drawing._fields}]
     rows = [
         {TESTED: decided.label, **{name: getattr(decided, name) for name in names}, **drawing._asdict()}
         for decided, drawing in zip(decisions, drawings, strict=True)
     ]
-    beside = pa.Table.from_pylist(rows, schema=pa.schema([*BESIDE, *DRAWN]))
+    beside = pa.Table.from_pylist(rows, schema=BESIDE)
     write_certificates(path, [d.certificate for d in decisions], origin, labels, beside)
 
 
-def read_drawings(path: Path, entries: int) -> list[Drawing]:
-    """Return what the decisions of a table were drawn from, by one of so many ``entries``."""
+def read_decisions(path: Path) -> Decisions:
+    """Return the decisions of a table, each validated again, what they were drawn from, and the table's origin."""
+    table, origin = read_rows(path)
+    certificates, _ = certificates_in(table, path)
+    models = len(records_in(origin))
     try:
-        table = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES).read(columns=DRAWN.names)
-        rows = table.select(DRAWN.names).cast(DRAWN).to_pylist()
-        found = [Drawing(row["input"], row["drawn_by"]) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
-        raise InvalidInput(f"{str(path)!r} does not say what it was drawn from: {show(str(broken), 100)}") from None
-    if any(d.input is None or d.drawn_by is None or not 0 <= d.drawn_by < entries for d in found):
-        raise InvalidInput(f"{str(path)!r} does not say who drew each of its decisions")
-    return found
-
-
-def read_decisions(path: Path) -> list[Decided]:
-    """Return the decisions of a table; each row is validated again."""
-    certificates = read_certificates(path)
-    try:
-        table = (
-            open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)
-            .read(columns=BESIDE.names)
-            .select(BESIDE.names)
-        )
-        if any(table[name].null_count for name in BESIDE.names):
-            raise InvalidInput(f"decisions must have a value in every row; {path} has not")
-        return [
-            Decided(
-                certificate,
-                row[TESTED],
-                row["decision"],
-                tuple((k, count) for k, count in row["votes"]),
-                tuple(row["certified_at"]),
-                row["by_exam"],
-                row["overcome"],
+        beside = table.select(BESIDE.names).cast(BESIDE)
+        if any(beside[name].null_count for name in BESIDE.names):
+            raise ValueError("a value is missing")
+        decided, drawings = [], []
+        for certificate, row in zip(certificates, beside.to_pylist(), strict=True):
+            votes, steps = tuple((k, count) for k, count in row["votes"]), tuple(row["certified_at"])
+            decided.append(
+                Decided(certificate, row[TESTED], row["decision"], votes, steps, row["by_exam"], row["overcome"])
             )
-            for certificate, row in zip(certificates, table.cast(BESIDE).to_pylist(), strict=True)
-        ]
+            if not 0 <= row["drawn_by"] < models:
+                raise ValueError(f"drawn_by must be below {models}; got {row['drawn_by']}")
+            drawings.append(Drawing(row["input"], row["drawn_by"]))
     except InvalidInput:
         raise
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as broken:
-        raise InvalidInput(f"decisions must be a Parquet table; {path} cannot be read: {broken}") from None
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as broken:
+        problem = show(str(broken), 100)
+        raise InvalidInput(f"decisions must be a table of buckler decide; {str(path)!r}: {problem}") from None
+    return Decisions(decided, drawings, origin)

@@ -1,4 +1,4 @@
-"""Refutations as one Parquet table: a row an attacked input, with its point, every candidate judged, and its votes."""
+"""Refutations as one Parquet table: a row for each attacked input, with its point and the votes of every candidate."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from buckler.evaluate.pairs import votes_refute
 from buckler.files import parse_json
 from buckler.noise import named
 from buckler.refutations import Bracket, PairTest, Refutation
-from buckler.runs.store.tables import ORIGIN, likely_rows, open_table, schema, write_table
+from buckler.runs.store.tables import read_table, schema, write_table
 
 TRIED = pa.struct(
     [
@@ -53,14 +53,11 @@ def write_refutations(path: Path, brackets: Sequence[Bracket], origin: Mapping[s
 def read_refutations(path: Path) -> tuple[list[Bracket], dict[str, Any]]:
     """Return the refutations of a table, each validated again, and what they were made from."""
     try:
-        file = open_table(path, rows=likely_rows(path), row_bytes=ROW_BYTES)
-        origin = parse_json((file.schema_arrow.metadata or {}).get(ORIGIN, b"{}"))
-        table = file.read(columns=SCHEMA.names).select(SCHEMA.names).cast(SCHEMA)
-        if not isinstance(origin, dict):
-            raise InvalidInput("no record")
+        table, origin = read_table(path, row_bytes=ROW_BYTES)
+        table = table.select(SCHEMA.names).cast(SCHEMA)
         return [_bracket(row) for row in table.to_pylist()], origin
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as broken:
-        raise InvalidInput(f"refutations must be a Parquet table of buckler refute; {path}: {broken}") from None
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as broken:
+        raise InvalidInput(f"refutations must be a table of buckler refute; {str(path)!r}: {broken}") from None
 
 
 def _bracket(row: Mapping[str, Any]) -> Bracket:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from buckler.errors import InvalidInput
 from buckler.records import Claim
 from buckler.runs.store import certificates as store
-from buckler.runs.store.tables import likely_rows, open_table, schema, write_table
+from buckler.runs.store.tables import read_table, schema, write_table
 from buckler.types import IntArray
 
 SCHEMA = pa.schema(
@@ -66,15 +66,13 @@ class SweepTable:
 
 def _read(path: Path) -> dict[str, pa.Table]:
     try:
-        table = open_table(path, rows=likely_rows(path, per_byte=8), row_bytes=8192).read()
-        table = store.with_later(table)
+        table, _ = read_table(path, row_bytes=8192, per_byte=8)
         if set(table.schema.names) != set(SCHEMA.names):
             raise ValueError("it has other columns")
         table = table.select(SCHEMA.names).cast(SCHEMA)
         names = table["cell"].to_numpy(zero_copy_only=False)
-    except (OSError, ValueError, pa.ArrowException) as broken:
-        text = " ".join(str(broken).split())
-        raise InvalidInput(f"{str(path)!r} is there and is not the table of a sweep: {text}") from None
+    except (ValueError, pa.ArrowException) as broken:
+        raise InvalidInput(f"{str(path)!r} exists and is not a table of buckler sweep: {broken}") from None
     # The rows of a cell lie together: a cell is written at once.
     starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
     return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}

@@ -1,20 +1,26 @@
-"""Parquet tables: written whole, with what they were made from; and opened although they may not be ours.
+"""Writes Parquet tables whole, with checksums and a record of their origin; reads files that may be damaged or foreign.
 
-What a file would unfold to is known before any of it is read.
+A table's metadata hold a sealed record: the format, the version, what the rows were made from, and a digest of the
+rows. Pages have checksums too. What a file would unfold to is compared with a limit before any of it is read.
 """
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from buckler.files import atomic_write, check_plain
+from buckler.files import atomic_write, check_plain, parse_json
+from buckler.runs.store.footer import number_of_values
+from buckler.runs.store.sealed import sealed, unsealed
 
-ORIGIN = b"buckler"
-"""A table's metadata under this key say, as JSON, what its rows were made from."""
+RECORD = b"buckler"
+"""The key of the sealed record in a table's metadata."""
 
 SMALL = 1 << 20
 """Bytes that any table may have, whatever its rows."""
@@ -45,18 +51,17 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
     """
     try:
         check_plain(path)
-        table = pq.ParquetFile(path, memory_map=memory_map)
+        numbers = number_of_values(path)
+        table = pq.ParquetFile(path, memory_map=memory_map, page_checksum_verification=True)
         found = table.metadata
-        groups = [found.row_group(i) for i in range(found.num_row_groups)]
-        unfolded = sum(group.total_byte_size for group in groups)
-        # A column that repeats one value a million times has few bytes, and a million numbers in memory.
-        numbers = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+        unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
     except (pa.ArrowException, OSError) as problem:
         raise ValueError(problem) from None
     if not 0 < found.num_rows <= rows:
         raise ValueError(f"it has {found.num_rows} rows, and must have 1 to {rows}")
     expected = SMALL + found.num_rows * row_bytes
-    if not 0 <= unfolded <= expected or not 0 <= 8 * numbers <= max(LARGE, expected):
+    # A column that repeats one value a million times has few bytes, and a million numbers in memory.
+    if not 0 <= unfolded <= expected or not 8 * numbers <= max(LARGE, expected):
         most = max(unfolded, 8 * numbers)
         raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
     return table
@@ -76,9 +81,74 @@ def schema(columns: Mapping[str, str | pa.DataType]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def write_table(path: Path, table: pa.Table, origin: Mapping[str, Any] | None) -> None:
+def write_table(path: Path, table: pa.Table, origin: Mapping[str, Any]) -> None:
     """Write a table to ``path``, whole or not at all; ``origin`` says what it was made from."""
-    if origin is not None:
-        table = table.replace_schema_metadata({ORIGIN: json.dumps(dict(origin), sort_keys=True)})
+    record = sealed({"origin": dict(origin), "rows": rows_digest(table)})
+    table = table.replace_schema_metadata({RECORD: json.dumps(record, sort_keys=True, allow_nan=False)})
     with atomic_write(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd")
+        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+
+
+def read_table(path: Path, *, row_bytes: int, per_byte: int = 1) -> tuple[pa.Table, dict[str, Any]]:
+    """Return a table that ``write_table`` wrote, after comparing its rows with their digest, and its origin.
+
+    Anything else raises ValueError, or StoreError for another format.
+    """
+    opened = open_table(path, rows=likely_rows(path, per_byte), row_bytes=row_bytes)
+    record = _record(opened, path)
+    try:
+        table = opened.read()
+        if rows_digest(table) != record.get("rows"):
+            raise ValueError("its rows are not those that were written")
+    except (pa.ArrowException, OSError) as problem:
+        raise ValueError(problem) from None
+    return table, _origin(record)
+
+
+def read_table_origin(path: Path, *, row_bytes: int) -> dict[str, Any]:
+    """Return the origin of a table without reading its rows; errors are those of ``read_table``."""
+    return _origin(_record(open_table(path, rows=likely_rows(path), row_bytes=row_bytes), path))
+
+
+def _record(opened: pq.ParquetFile, path: Path) -> dict[str, Any]:
+    text = (opened.schema_arrow.metadata or {}).get(RECORD)
+    if text is None:
+        raise ValueError("it has no record of buckler in its metadata")
+    return unsealed(parse_json(text), path)
+
+
+def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
+    origin = record.get("origin")
+    if not isinstance(origin, dict):
+        raise ValueError("it does not say what it was made from")
+    return origin
+
+
+def rows_digest(table: pa.Table) -> str:
+    """Return a hash of a table's columns: names, types and values, however they are chunked or encoded."""
+    digest = hashlib.sha256()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        digest.update(f"{name}:{len(column)};".encode())
+        for part in _values(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _values(array: pa.Array) -> Iterator[bytes]:
+    """Yield the type and the values of an array as bytes, missing ones marked."""
+    kind = array.type
+    yield np.packbits(np.asarray(array.is_null())).tobytes() if array.null_count else b"whole"
+    if pa.types.is_map(kind):
+        pairs = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        yield from _values(array.cast(pa.list_(pairs)))
+    elif pa.types.is_list(kind):
+        yield b"list" + np.asarray(pc.fill_null(pc.list_value_length(array), 0)).tobytes()
+        yield from _values(array.flatten())
+    elif pa.types.is_struct(kind):
+        for field in array.flatten():
+            yield from _values(field)
+    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
+        yield b"text" + np.asarray(pc.fill_null(pc.binary_length(array), 0)).tobytes()
+        yield b"".join(pc.fill_null(array.cast(pa.binary()), b"").to_pylist())
+    else:
+        yield str(kind).encode() + np.asarray(pc.fill_null(array, pa.scalar(0).cast(kind))).tobytes()
