@@ -293,7 +293,7 @@ def test_command_on_runs_and_certificates(
     assert "buckler sample wide --spec spec.toml" in both.text
     assert "buckler report narrow wide --out both.html --method exact" in both.text
     assert "answers:" in both.text
-    assert "names:" in both.text
+    assert "data:" in both.text
 
     result = read_result(Path("narrow"), CertifyOptions(methods=("exact",)))
     first = result.groups[0].certificates[0]
@@ -335,8 +335,8 @@ def test_command_on_runs_and_certificates(
     for arguments, complaint in [
         (["nowhere"], "RUN must be a folder"),
         (["narrow", "narrow"], "every run must be another one"),
-        (["narrow", "--data", "other.npy"], "not what was certified"),
-        (["c.parquet", "--data", "other.npy"], "not what was certified"),
+        (["narrow", "--data", "other.npy"], "data is not that of"),
+        (["c.parquet", "--data", "other.npy"], "data is not that of"),
         (["c.parquet", "--alpha", "0.1"], "already made"),
         (["c.parquet", "--method", "top_class"], "holds no certificate"),
         (["none.parquet"], "certificates must be a Parquet table"),

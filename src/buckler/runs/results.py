@@ -205,4 +205,4 @@ def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
         seen.append(content_id(x) if result.contents_hash is not None else "")
         yield x
     if result.contents_hash not in {None, contents_hash(zip(result.ids, seen, strict=True))}:
-        raise InvalidInput(f"data is not what was certified in {str(result.path)!r}: some input has other values")
+        raise InvalidInput(f"data is not that of {str(result.path)!r}: some input has other values")
