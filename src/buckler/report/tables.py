@@ -67,7 +67,7 @@ def to_text(table: TextTable, title: str = "") -> str:
     top_class    0.9
     of 100 inputs
     """
-    lines = [tuple(" ".join(cell.split()) for cell in line) for line in (table.header, *table.rows)]
+    lines = [tuple(cell.replace("\n", " ") for cell in line) for line in (table.header, *table.rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
     lines.insert(1, tuple("-" * width for width in widths))
 
