@@ -89,8 +89,8 @@ class NormalLaw(Law, Protocol):
     """A law that is drawn as unit normals times a spread."""
 
     @property
-    def spread(self) -> float | Float32Array:
-        """What unit normals are multiplied by: one number, or an array of an input's shape."""
+    def spread(self) -> Float32Array:
+        """What unit normals are multiplied by: one number, or an array that spreads over an input's shape."""
 
 
 class NumberLaw(Law, Protocol):

@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
-from buckler.types import Draws, Float32Array, MarginKind
+from buckler.types import Draws, Float32Array, FloatArray, MarginKind
 
 ROUNDING = 1.0 - 4e-15
 """Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
@@ -32,6 +32,13 @@ SMALLEST = float_info.min
 
 MOST_NUMBERS = 1024
 """Of a scale: it stands in every certificate, so it has a number for each channel or feature, not for each pixel."""
+
+FINENESS = 2.0**10
+"""Least deviation of the noise of a value, in spacings of float32 there: rounding then moves a noisy value by less than
+2^-10 deviations, and so does the conversion of a float64 input."""
+
+SMALLEST_NORMAL, LARGEST = float(np.finfo(np.float32).tiny), 1e30
+"""Deviations lie between ``FINENESS`` times the first, below which devices may flush numbers to 0, and the second."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -93,15 +100,35 @@ class Gaussian:
         return self.sigma
 
     @property
-    def spread(self) -> float | Float32Array:
-        """What unit normals are multiplied by."""
-        return self.sigma if self.scale is None else (self.sigma * np.array(self.scale)).astype(np.float32)
+    def _deviation(self) -> FloatArray:
+        return self.sigma * np.asarray(1.0 if self.scale is None else self.scale, dtype=np.float64)
+
+    @property
+    def spread(self) -> Float32Array:
+        """What unit normals are multiplied by: sigma times the scale in float32, rounded up.
+
+        So noise never has a smaller deviation than radii are computed for, and a larger one only enlarges balls.
+        """
+        near = self._deviation.astype(np.float32)
+        return np.where(near < self._deviation, np.nextafter(near, np.float32(inf)), near)
 
     def check_input(self, x: Float32Array) -> None:
-        """Take any input over which the scale spreads."""
-        shape = np.shape(self.scale) if self.scale is not None else ()
+        """Refuse an input over which the scale does not spread, and noise that float32 rounds away at its values."""
+        deviation = self._deviation
+        shape = deviation.shape
         if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
             raise InvalidInput(f"x must have a shape over which the scale's, {shape}, spreads; got {x.shape}")
+        largest = np.maximum(x.max(initial=0.0), -x.min(initial=0.0)) if self.scale is None else np.abs(x)
+        least = FINENESS * np.maximum(np.spacing(largest), SMALLEST_NORMAL).astype(np.float64)
+        fits = (deviation >= least) & (deviation <= LARGEST)
+        if not fits.all():
+            found = (np.broadcast_to(each, fits.shape)[~fits][0] for each in (least, largest, deviation))
+            low, value, came = map(float, found)
+            raise InvalidInput(
+                f"sigma{'' if self.scale is None else ' times scale'} must be from {low:.3g} ({FINENESS:g} spacings of "
+                f"float32) to {LARGEST:g} for an input with values up to {value:.9g}; got {came:.3g}. Shift or scale "
+                "the input, and undo it inside of the model"
+            )
 
     def describe(self) -> str:
         """Return the noise in words."""

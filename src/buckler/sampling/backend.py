@@ -176,7 +176,7 @@ class NoisyCopies:
     def __init__(self, law: Law, workers: int | None = None) -> None:
         """Use ``workers`` threads, or as many as there are processors for this process."""
         self._law = law
-        self._spread = np.float32(cast(NormalLaw, law).spread if law.draws == "gaussian" else 1.0)
+        self._spread = cast(NormalLaw, law).spread if law.draws == "gaussian" else np.float32(1.0)
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
         self._workers = workers or here or 1
         self._noise = PhiloxNoise()

@@ -75,7 +75,7 @@ class TorchBackend:
         self._on_host = NoisyCopies(law, workers)
         self._words = device_words(law, self._device)
         if self._on_device is not None:
-            spread = np.float32(cast(NormalLaw, law).spread)
+            spread = cast(NormalLaw, law).spread
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
         self._replay = Replay(self._run, _reversed, _bits) if law.idealised is None else None
         self.rows = 1

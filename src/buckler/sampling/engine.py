@@ -21,7 +21,6 @@ from buckler.errors import (
     ClassifierError,
     InvalidInput,
     check_choice,
-    check_float_array,
     check_positive,
     check_whole,
     show,
@@ -30,6 +29,7 @@ from buckler.noise import law_of
 from buckler.sampling.backend import Backend, HostBackend, KeptScores
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.classifiers import Classifier
+from buckler.sampling.preprocess import to_float32
 from buckler.sampling.streams import NoiseKind, Stream, check_address
 from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Law, SimplexMap
 
@@ -261,7 +261,7 @@ def show_problem(problem: Exception) -> str:
 
 def check_inputs(x: ArrayLike, ids: Sequence[str]) -> Float32Array:
     """Return the inputs as float32 ``[inputs, ...]``, one different name each."""
-    inputs = np.ascontiguousarray(check_float_array("x", x), dtype=np.float32)
+    inputs = to_float32("x", x)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
     if inputs[0].size > MOST_VALUES:

@@ -41,6 +41,17 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
     return table.astype(np.float32)[pixels]
 
 
+def to_float32(name: str, x: ArrayLike) -> Float32Array:
+    """Return numbers as float32, refusing those beyond its range."""
+    with np.errstate(over="ignore"):
+        values = np.asarray(check_float_array(name, x), dtype=np.float32, order="C")
+    if not np.isfinite(values).all():
+        raise InvalidInput(
+            f"{name} must hold numbers within the range of float32; got {np.abs(np.asarray(x)).max():.3g}"
+        )
+    return values
+
+
 def on_host(x: Any) -> Any:
     """Return torch tensors as arrays, without their gradient and whatever their float type; others as they are."""
     if isinstance(x, (list, tuple)) and x and hasattr(x[0], "detach"):
@@ -72,7 +83,7 @@ def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law 
         )
     if array.dtype == np.uint8 and value_range is not None:
         return from_bytes(array, value_range)
-    values = check_float_array(name, array).astype(np.float32)
+    values = to_float32(name, array)
     if value_range is not None and values.size and not value_range[0] <= values.min() <= values.max() <= value_range[1]:
         raise InvalidInput(
             f"{name} must lie in the declared range [{value_range[0]:g}, {value_range[1]:g}]; "
