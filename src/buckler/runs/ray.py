@@ -126,7 +126,7 @@ class RayExecutor(Executor):
                 raise problem.cause or problem from None
             except self._ray.exceptions.RayError as problem:
                 if block == -1:
-                    raise WorkerLost(f"a worker cannot load the classifier: {str(problem)[:300]}") from None
+                    raise WorkerLost(f"a worker died and cannot be restarted: {str(problem)[:300]}") from None
                 self._calls[actor.describe.remote()] = (actor, -1)  # it returns once Ray has restarted the actor
                 yield block, None
                 continue
