@@ -4,7 +4,8 @@
 
 For a truth p and a target margin L, the power of a method is the probability that its limit exceeds L. The optimum
 maximises the power at p over all randomised tests whose rejection probability is at most alpha along the margin
-curve theta = L; the level is imposed on a grid of the curve, so the optimum shown is an upper bound.
+curve theta = L; the level is imposed on a grid of the curve, so the optimum shown is an upper bound. Targets are
+neutral: those at which the optimum is .3, .5 and .7, whatever the limits of the methods are.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from scipy.special import betaincinv, ndtri
 
 from buckler.bounds.buehler import exact_margin_lower
 from buckler.evaluate.audit import multinomial_pmf, outcomes, truths_on_curve
-from buckler.evaluate.power import optimal_power
+from buckler.evaluate.power import neutral_target
 from buckler.types import FloatArray, IntArray
 
 TRUTHS = [
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--alpha", type=float, default=1e-3)
     parser.add_argument("--points", type=int, default=60, help="points of the margin curve on which level is imposed")
     parser.add_argument("--truths", type=int, default=len(TRUTHS), help="how many rows of the table")
-    parser.add_argument("--power", type=float, nargs="+", default=[0.5], help="powers of 'exact' to place targets at")
+    parser.add_argument("--power", type=float, nargs="+", default=[0.3, 0.5, 0.7], help="optima at which targets lie")
     options = parser.parse_args()
     n, alpha = options.n, options.alpha
     counts = outcomes(3, n)
@@ -60,19 +61,25 @@ def main() -> None:
     print(f"n = {n}, alpha = {alpha:g}, quantile margin; shares of the optimal power")
     print(f"{'p':>14} {'L':>7} {'optimum':>8} " + " ".join(f"{name:>11}" for name in limits))
     shares = []
+
+    def null(L: float) -> FloatArray:
+        # Class 2 stands for all further classes, so the runner-up is class 1 along the whole curve.
+        return multinomial_pmf(counts, np.unique(truths_on_curve("quantile", L, shifts, 3), axis=0))
+
     for p1, p2 in TRUTHS[: options.truths]:
-        truth = multinomial_pmf(counts, np.array([[p1, p2, 1.0 - p1 - p2]]))[0]
-        order = np.argsort(-limits["exact"])
-        cumulative = np.cumsum(truth[order])
+        p = np.array([p1, p2, 1.0 - p1 - p2])
+        truth = multinomial_pmf(counts, p[None])[0]
         for power in options.power:
-            L = float(limits["exact"][order][int(np.searchsorted(cumulative, power))]) - 1e-9
-            # Class 2 stands for all further classes, so the runner-up is class 1 along the whole curve.
-            null = multinomial_pmf(counts, np.unique(truths_on_curve("quantile", L, shifts, 3), axis=0))
-            best = optimal_power(null, truth, alpha)
+            found = neutral_target(truth, null, alpha, power, float(ndtri(p1) - ndtri(p2)))
+            if found is None:
+                raise SystemExit(f"no test has a power of {power} at {p}")
+            L, best = found
             row = {name: float(truth[limit > L].sum()) / best for name, limit in limits.items()}
-            shares.append(row["exact"])
+            shares.append(row)
             print(f"({p1:.2f}, {p2:.2f}) {L:9.4f} {best:8.4f} " + " ".join(f"{v:11.4f}" for v in row.values()))
-    print(f"exact: median share {np.median(shares):.4f}, lowest {min(shares):.4f}")
+    for name in limits:
+        own = [row[name] for row in shares]
+        print(f"{name}: median share {np.median(own):.4f}, mean {np.mean(own):.4f}, lowest {min(own):.4f}")
 
 
 if __name__ == "__main__":

@@ -13,8 +13,7 @@ import numpy as np
 from scipy.optimize import Bounds, differential_evolution
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.buehler import buehler_lower
-from buckler.bounds.orderings import DEFAULT
+from buckler.bounds.buehler import buehler_lower, outcome_region
 from buckler.bounds.trinomial import region_probability_reference
 from buckler.types import FloatArray, MarginKind
 
@@ -30,7 +29,7 @@ def mixed_pairs(n: int, many: int, seed: int) -> list[tuple[int, int]]:
 
 def by_global_optimiser(x1: int, x2: int, n: int, alpha: float) -> float:
     """Return the limit of the quantile margin as a general-purpose solver finds it."""
-    c, _ = DEFAULT.region(x1, x2, n, alpha, "quantile")
+    c, _ = outcome_region(x1, x2, n, alpha, "quantile")
 
     def supremum(L: float) -> float:
         def loss(v: FloatArray) -> float:

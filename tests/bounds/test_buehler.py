@@ -1,6 +1,7 @@
 """Exact margin limits: proved in ball arithmetic, audited by enumeration, dominant, monotone."""
 
 from functools import cache
+from itertools import pairwise
 from math import exp
 
 import numpy as np
@@ -11,13 +12,19 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv, ndtri
 
 from buckler.bounds import buehler
-from buckler.bounds.buehler import buehler_lower, exact_margin_lower
-from buckler.bounds.curve import PROBABILITY, QUANTILE, curve_point
-from buckler.bounds.distinct import distinct
-from buckler.bounds.likelihood_ratio import STEP, fill_boundary
+from buckler.bounds.binomial import distinct
+from buckler.bounds.buehler import (
+    TOLERANCE,
+    buehler_lower,
+    edge_value,
+    exact_margin_lower,
+    find_plateau,
+    outcome_region,
+    region_limit,
+)
 from buckler.bounds.margin_curve import log_excess
-from buckler.bounds.orderings import DEFAULT, SMALLEST_Z, LikelihoodRatio
-from buckler.bounds.trinomial import log_pmf, make_region, region_probability
+from buckler.bounds.ordering import boundary, deviance_needed, value
+from buckler.bounds.trinomial import PROBABILITY, QUANTILE, curve_point, log_pmf, make_region, region_probability
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray, MarginKind
 from tests.balls import margin_curve_point
@@ -102,7 +109,7 @@ def test_mostly_monotone_in_alpha(margin: MarginKind) -> None:
 
 def test_the_limit_need_not_rise_with_alpha() -> None:
     """The likelihood ratio orders outcomes by alpha too; each limit is valid for its own."""
-    assert buehler_lower(4, 2, 9, 2.05e-4, "quantile") < buehler_lower(4, 2, 9, 1.02e-4, "quantile") - 0.05
+    assert buehler_lower(2, 2, 9, 2.1e-3, "quantile") < buehler_lower(2, 2, 9, 1.9e-3, "quantile") - 0.1
 
 
 def misses(n: int, margin: MarginKind, limits: FloatArray, truths: list[tuple[float, float]]) -> float:
@@ -128,28 +135,6 @@ def hardest_truths(margin: MarginKind, limits: FloatArray, many: int) -> list[tu
     return [curve_point(CODE[margin], float(b), t)[:2] for b in picked for t in shape]
 
 
-class Alone(LikelihoodRatio):
-    """The planted bug: a region for each outcome by itself, those with as many votes and no more for the rival."""
-
-    __slots__ = ()
-
-    def region(self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
-        hint = super().region(x1, x2, n, alpha, margin)[1]
-        return np.full(x2 + 1, x1, dtype=np.int64), hint
-
-
-class Strict(LikelihoodRatio):
-    """The bug that is refused: the region leaves out the outcome seen and its ties."""
-
-    __slots__ = ()
-
-    def region(self, x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
-        hint = super().region(x1, x2, n, alpha, margin)[1]
-        c, zz = np.zeros(n + 1, dtype=np.int64), max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
-        c = c[: fill_boundary(CODE[margin], n, round(hint / STEP) + 1, zz, c)]
-        return (c if c.size else np.full(1, n, dtype=np.int64)), hint
-
-
 @pytest.mark.parametrize("margin", MARGINS)
 @pytest.mark.parametrize(("n", "alpha"), [(12, 0.1), (20, 0.05), (20, 1e-3)])
 def test_audit_by_enumeration(n: int, alpha: float, margin: MarginKind) -> None:
@@ -161,10 +146,82 @@ def test_audit_by_enumeration(n: int, alpha: float, margin: MarginKind) -> None:
 
 @pytest.mark.parametrize("margin", MARGINS)
 def test_audit_catches_regions_that_do_not_nest(margin: MarginKind) -> None:
+    """Planted bug: the region of each outcome holds those with as many votes and no more for the rival."""
     x1, x2 = all_outcomes(12)
     pairs = zip(x1.tolist(), x2.tolist(), strict=True)
-    limits = np.array([buehler_lower(a, b, 12, 0.05, margin, ordering=Alone()) for a, b in pairs])
+    limits = np.array([region_limit(np.full(b + 1, a, dtype=np.int64), 12, 0.05, margin, 0.0) for a, b in pairs])
     assert misses(12, margin, limits, hardest_truths(margin, limits, 40)) > 0.05
+
+
+def likelihood_ratio_limit(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
+    """Return the limit under the likelihood-ratio ordering alone, ties not broken."""
+    if x1 == 0 and margin == "quantile":
+        return -np.inf
+    k = value(CODE[margin], x1, x2, n, deviance_needed(alpha))
+    return region_limit(boundary(CODE[margin], n, k, deviance_needed(alpha)), n, alpha, margin, 0.0)
+
+
+def first_of_its_plateau(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
+    """Return a limit with the planted bug: every outcome of a plateau is ordered as if it were the plateau's first."""
+    k = value(CODE[margin], x1, x2, n, deviance_needed(alpha))
+    for edge in range(1, n + 1) if x1 else ():
+        plateau = find_plateau(edge, n, alpha, margin)
+        high = value(CODE[margin], edge, n - edge, n, deviance_needed(alpha))
+        if plateau is not None and plateau.low <= k <= high:
+            c = np.full(max(plateau.inner.size, x2 + 1), n, dtype=np.int64)
+            c[: plateau.inner.size] = plateau.inner
+            c[: x2 + 1] = np.minimum(c[: x2 + 1], x1)
+            return region_limit(c, n, alpha, margin, plateau.top)
+    return buehler_lower(x1, x2, n, alpha, margin)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(12, 0.1), (20, 1e-3), (60, 1e-3)])
+def test_ordering_plateaus_again_only_raises_limits(n: int, alpha: float, margin: MarginKind) -> None:
+    x1, x2 = all_outcomes(n)
+    pairs = zip(x1.tolist(), x2.tolist(), strict=True)
+    plain = np.array([likelihood_ratio_limit(a, b, n, alpha, margin) for a, b in pairs])
+    limits = all_limits(n, alpha, margin)
+    assert np.all(limits >= plain - TOLERANCE)
+    assert np.mean(limits > plain + 1e-4) > 0.05
+    edge = x1 + x2 == n
+    assert np.allclose(limits[edge & (x1 > 0)], plain[edge & (x1 > 0)], atol=2 * TOLERANCE)
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+def test_audit_catches_a_plateau_whose_outcomes_are_all_first(margin: MarginKind) -> None:
+    n, alpha = 20, 0.05
+    pairs = zip(*(each.tolist() for each in all_outcomes(n)), strict=True)
+    limits = np.array([first_of_its_plateau(a, b, n, alpha, margin) for a, b in pairs])
+    assert np.all(limits >= all_limits(n, alpha, margin) - 1e-7)
+    assert misses(n, margin, limits, hardest_truths(margin, limits, 60)) > 1.05 * alpha
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize(("n", "alpha"), [(1, 0.05), (2, 0.5), (13, 1e-3), (40, 0.05)])
+def test_regions_are_up_closed_and_nest(margin: MarginKind, n: int, alpha: float) -> None:
+    regions = []
+    for x1, x2 in zip(*(each.tolist() for each in all_outcomes(n)), strict=True):
+        c, _ = outcome_region(x1, x2, n, alpha, margin)
+        assert np.all(np.diff(c) >= 0)
+        assert np.all(c <= n - np.arange(c.size))
+        full = np.full(n + 1, n + 1)
+        full[: c.size] = c
+        assert full[x2] <= x1, "an outcome lies in its own region"
+        regions.append(full)
+    regions.sort(key=lambda c: int(np.maximum(n + 1 - np.arange(n + 1) - c, 0).sum()))
+    for small, large in pairwise(regions):
+        assert np.all(large <= np.maximum(small, 0))
+
+
+@pytest.mark.parametrize("margin", MARGINS)
+@pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])
+@pytest.mark.parametrize("alpha", [1e-12, 1e-3, 0.4])
+def test_values_rise_along_the_edge(margin: MarginKind, n: int, alpha: float) -> None:
+    """Plateaus are told apart by the values of edge outcomes, which are found by bisection (F3)."""
+    edge = [edge_value(x1, n, alpha, margin) for x1 in range(n + 1)]
+    assert np.all(np.diff(edge) >= 0)
+    assert np.all(np.diff(edge[n // 2 :]) > 0)
 
 
 @given(st.integers(1, 14), st.floats(1e-6, 0.5), st.tuples(*[st.floats(0.01, 1.0)] * 3), st.sampled_from(MARGINS))
@@ -192,7 +249,7 @@ def test_residual_in_ball_arithmetic(n: int, alpha: float, fractions: tuple[floa
     ctx.prec = 300
     x1, x2 = round(fractions[0] * n), round(fractions[1] * n)
     L = buehler_lower(x1, x2, n, alpha, margin)
-    c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
+    c, _ = outcome_region(x1, x2, n, alpha, margin)
     region = make_region(n, c)
     grid = np.linspace(0.001, 1.0 - 1e-9, 300) if margin == "probability" else -np.geomspace(1e-6, 5.0, 300)
     values = np.array([region_probability(region, curve_point(CODE[margin], L, float(t)), 1e-25) for t in grid])
@@ -227,7 +284,7 @@ def test_few_votes_against_many_in_ball_arithmetic(n: int, alpha: float, margin:
     ctx.prec = 300
     curve = -np.geomspace(1e-9, 4.0, 9) if margin == "quantile" else np.linspace(1e-9, 1.0 - 1e-9, 9)
     for x1, x2 in [(1, n - 1), (1, n - 2), (2, n - 2), (1, n - 10), (3, n - 5), (0, n - 1)]:
-        c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
+        c, _ = outcome_region(x1, x2, n, alpha, margin)
         assert c[x2] <= x1, "a region holds its outcome"
         L = buehler_lower(x1, x2, n, alpha, margin)
         if (-1.0 if margin == "probability" else -np.inf) == L:
@@ -236,17 +293,12 @@ def test_few_votes_against_many_in_ball_arithmetic(n: int, alpha: float, margin:
             assert ball_probability(n, *margin_curve_point(margin == "quantile", L, float(t)), c) <= arb(alpha)
 
 
-def test_a_region_without_its_outcome_is_refused() -> None:
-    with pytest.raises(ArithmeticError, match="does not hold"):
-        buehler_lower(9, 1, 12, 0.05, "quantile", ordering=Strict())
-
-
 def test_limit_is_close_to_the_infimum() -> None:
     # Raising the limit by a hair must break the level somewhere on the curve: nothing is given away.
     for margin, span in (("probability", np.linspace(0, 1, 4001)), ("quantile", -np.geomspace(1e-7, 6, 4001))):
         for x1, x2 in [(70, 10), (60, 30), (90, 1), (100, 0), (30, 40)]:
             L = buehler_lower(x1, x2, 100, 1e-3, margin) + 1e-5  # type: ignore[arg-type]
-            region = make_region(100, DEFAULT.region(x1, x2, 100, 1e-3, margin)[0])  # type: ignore[arg-type]
+            region = make_region(100, outcome_region(x1, x2, 100, 1e-3, margin)[0])  # type: ignore[arg-type]
             assert max(region_probability(region, curve_point(CODE[margin], L, float(t)), 1e-20) for t in span) > 1e-3
 
 
@@ -286,7 +338,7 @@ def test_complex_probability_stays_below_its_share_of_the_supremum(margin: Margi
     sharpest = 0.0
     for x1, x2 in [(30, 5), (20, 19), (38, 0), (12, 3), (25, 14), (6, 1)]:
         L = max(buehler_lower(x1, x2, n, 0.05, margin), 0.0)
-        c, _ = DEFAULT.region(x1, x2, n, 0.05, margin)
+        c, _ = outcome_region(x1, x2, n, 0.05, margin)
         region, full = make_region(n, c), np.append(c, np.full(n + 1 - c.size, n + 1))
         over = y1 >= full[y2]
         grid = np.linspace(0, 1, 2001) if kind == PROBABILITY else -np.geomspace(1e-6, 8, 2001)
@@ -362,17 +414,12 @@ def test_bad_input(arguments: tuple[object, ...], word: str) -> None:
         exact_margin_lower(*arguments)  # type: ignore[arg-type]
 
 
-def test_a_region_without_its_outcome_is_an_error() -> None:
-    class Short:
-        """An ordering whose regions end one column, or one outcome, before what was seen."""
-
-        def __init__(self, c: list[int]) -> None:
-            self.c = np.array(c, dtype=np.int64)
-
-        def region(self, *_: object, **__: object) -> tuple[IntArray, float]:
-            return self.c, 0.0
-
-    for c in ([5, 6], [5, 6, 9]):
-        with pytest.raises(ArithmeticError, match="does not hold that outcome"):
-            buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short(c))
-    assert buehler_lower(8, 2, 12, 0.05, "quantile", ordering=Short([5, 6, 8])) < 1.0
+def test_a_region_without_its_outcome_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regions that end one column, or one outcome, before what was seen are refused."""
+    for c, held in (([5, 6], False), ([5, 6, 9], False), ([5, 6, 8], True)):
+        monkeypatch.setattr(buehler, "outcome_region", lambda *_, c=c: (np.array(c, dtype=np.int64), 0.0))
+        if held:
+            assert buehler_lower(8, 2, 12, 0.05, "quantile") < 1.0
+        else:
+            with pytest.raises(ArithmeticError, match="does not hold that outcome"):
+                buehler_lower(8, 2, 12, 0.05, "quantile")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flint import ctx
 
-from buckler.bounds.curve import LARGE, PROBABILITY, QUANTILE, corner, curve_point, without_rival
+from buckler.bounds.trinomial import LARGE, PROBABILITY, QUANTILE, corner, curve_point, without_rival
 from tests.balls import margin_curve_point
 
 ROUNDOFF = 2.0**-53

@@ -13,11 +13,20 @@ from flint import acb, arb, ctx
 from numpy.polynomial import chebyshev
 
 from buckler.bounds import margin_curve
-from buckler.bounds.buehler import buehler_lower
-from buckler.bounds.curve import PROBABILITY, QUANTILE, corner, curve_bottom, curve_point, curve_top
+from buckler.bounds.buehler import buehler_lower, outcome_region
 from buckler.bounds.margin_curve import DROP, ROUNDING, log_excess, log_growth, polynomial_ceiling
-from buckler.bounds.orderings import DEFAULT
-from buckler.bounds.trinomial import RELATIVE_ERROR, Region, make_region, region_probability
+from buckler.bounds.trinomial import (
+    PROBABILITY,
+    QUANTILE,
+    RELATIVE_ERROR,
+    Region,
+    corner,
+    curve_bottom,
+    curve_point,
+    curve_top,
+    make_region,
+    region_probability,
+)
 from buckler.types import FloatArray, MarginKind
 from tests.balls import normal_cdf
 
@@ -184,7 +193,7 @@ def test_a_ceiling_is_above_the_series_and_close_to_it(seed: int) -> None:
 
 
 def region_of(kind: int, n: int, x1: int, x2: int, alpha: float) -> Region:
-    return make_region(n, DEFAULT.region(x1, x2, n, alpha, MARGINS[kind])[0])
+    return make_region(n, outcome_region(x1, x2, n, alpha, MARGINS[kind])[0])
 
 
 def probability(region: Region, kind: int, L: float, t: float) -> float:

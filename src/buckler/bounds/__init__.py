@@ -2,7 +2,7 @@
 
 Call shapes, all vectorised and all returning float64:
 
-- ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``.
+- ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``; ``distinct`` finds rows of counts that repeat.
 - ``bounded``, ``sequences``, ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``,
   ``betting_lower`` and ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``;
   ``constant_stake_lower(x, alpha, stake)`` for draws of different means.
@@ -10,11 +10,10 @@ Call shapes, all vectorised and all returning float64:
   ``star_lower``, candidates that bet apart, and the limit in their lowest cell.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
   ``half_space``: the same for a difference of probabilities, ``half_space_mixture(L)``.
-- ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It reads
-  ``orderings`` (which outcomes count as more extreme), ``margin_search`` (a guess), ``margin_curve`` (its proof),
-  ``curve`` (trinomials of one margin) and ``trinomial`` (sums over regions).
+- ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It uses
+  ``ordering`` (which outcomes count as more extreme), ``margin_search`` (a guess), ``margin_curve`` (its proof) and
+  ``trinomial`` (curve of one margin, probability of a region).
 - ``bernstein``: ``below_step(n, t, law, inputs, alpha)``, values of a count whose mean is below a step at every p.
-- ``distinct``: rows of counts that repeat, so that each is solved once.
 
 Every function states its guarantee, divides alpha by nothing, and rounds outward: what it returns is never on the
 wrong side of the exact limit. The side is in the name. May import: the root modules, NumPy, ``scipy.special``,

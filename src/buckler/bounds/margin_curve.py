@@ -13,8 +13,19 @@ from math import ceil, cos, erfc, exp, inf, log, pi, sqrt
 import numpy as np
 
 from buckler.bounds.compiled import compiled
-from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, SQRT_HALF, corner, curve_bottom, curve_point, curve_top
-from buckler.bounds.trinomial import RELATIVE_ERROR, Region, region_probabilities, region_probability
+from buckler.bounds.trinomial import (
+    INV_SQRT_TWO_PI,
+    PROBABILITY,
+    RELATIVE_ERROR,
+    SQRT_HALF,
+    Region,
+    corner,
+    curve_bottom,
+    curve_point,
+    curve_top,
+    region_probabilities,
+    region_probability,
+)
 from buckler.types import FloatArray
 
 ROUNDING = 5e-8

@@ -9,9 +9,17 @@ from math import inf, log, sqrt
 import numpy as np
 
 from buckler.bounds.compiled import inner
-from buckler.bounds.curve import PROBABILITY, corner, curve_bottom, curve_point, curve_top
 from buckler.bounds.margin_curve import DROP
-from buckler.bounds.trinomial import Region, region_probabilities, region_probability
+from buckler.bounds.trinomial import (
+    PROBABILITY,
+    Region,
+    corner,
+    curve_bottom,
+    curve_point,
+    curve_top,
+    region_probabilities,
+    region_probability,
+)
 
 WIDEST = 80.0
 """Quantile margins beyond this size are not looked for: there ``Phi`` underflows."""

@@ -1,20 +1,33 @@
-"""Probability that a trinomial count falls in an up-closed region ``{x1 >= c(x2)}``.
+"""Trinomial counts: cell probabilities along the curve of one margin, and the probability of an up-closed region.
 
-A region's boundary is an int64 array ``c``: column ``j`` (that is, ``x2 = j``) holds the outcomes with ``x1 >= c[j]``.
-``c`` is nondecreasing, columns ``0 .. len(c) - 1`` are the nonempty ones (``c[j] <= n - j``), all later ones are
-empty. Every region of a statistic that rises with ``x1`` and falls with ``x2`` has this form.
+**Curve** (T5). The supremum of an up-closed region's probability over ``{q : theta(q) <= L}`` lies on
+
+- quantile margin: ``q1 = Phi(t + L/2)``, ``q2 = Phi(t - L/2)``, ``t <= 0``;
+- probability margin: ``q1 = max(L, 0) + r``, ``q2 = max(-L, 0) + r``, ``r = (1 - |L|) t / 2``, ``0 <= t <= 1``.
+
+A point carries its third probability: where ``q2`` rounds to 1, ``1 - q1 - q2`` would be rounding error alone (F1).
+
+**Region.** An up-closed region ``{x1 >= c(x2)}`` is stored as its boundary, an int64 array ``c``: column ``j``, where
+``x2 = j``, holds the outcomes with ``x1 >= c[j]``. ``c`` is nondecreasing; columns ``0 .. len(c) - 1`` are nonempty
+(``c[j] <= n - j``), all later ones are empty. Every region ``{T >= t}`` of a statistic that rises with ``x1`` and falls
+with ``x2`` has this form.
 """
 
-from math import exp, floor, inf, log, sqrt
+from math import erfc, exp, floor, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, gammaln, xlogy
 
 from buckler.bounds.compiled import compiled, inner
-from buckler.bounds.curve import Trinomial, without_rival
 from buckler.types import FloatArray, IntArray
 
+SQRT_HALF = 0.7071067811865476
+INV_SQRT_TWO_PI = 0.3989422804014327
+PROBABILITY = 0
+QUANTILE = 1
+LARGE = 0.75
+"""The complement of a probability up to this keeps its digits; above, it is computed on its own."""
 TINY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
@@ -24,6 +37,71 @@ DEEP = 3.0
 """A log scale lower than this many n has an error of its own, added where it is used (``unscaled``)."""
 RELATIVE_ERROR = 1e-8
 """What rounding may hide of a computed probability, relative, for n up to a million (F2)."""
+
+
+class Trinomial(NamedTuple):
+    """Cell probabilities of the class, its rival and the rest."""
+
+    q1: float
+    q2: float
+    q3: float
+
+
+@inner
+def normal_cells(L: float, a: float, b: float) -> Trinomial:
+    """Return ``Phi(b + L/2)``, ``Phi(a - L/2)`` and the rest, without cancellation however far out they lie.
+
+    The rest is the smaller of the two complements, ``1 - q1`` for ``L >= 0`` and ``1 - q2`` for ``L < 0``, less the
+    other cell: its error is a few roundoffs of that complement, never of 1.
+    """
+    u, v = b + 0.5 * L, a - 0.5 * L
+    q1, q2 = 0.5 * erfc(-u * SQRT_HALF), 0.5 * erfc(-v * SQRT_HALF)
+    if L < 0.0:
+        return Trinomial(q1, q2, 0.5 * erfc(v * SQRT_HALF) - q1)
+    return Trinomial(q1, q2, 0.5 * erfc(u * SQRT_HALF) - q2)
+
+
+@compiled
+def corner(kind: int, L: float, a: float, b: float) -> Trinomial:
+    """Return ``q1`` at parameter ``b`` and ``q2`` at ``a <= b``: on ``[a, b]`` no q1 is larger and no q2 smaller.
+
+    Unless ``q2`` is large, ``q3`` is exactly what the rounded ``q1`` and ``q2`` leave. If it is, and may round to 1,
+    ``q3`` is computed on its own.
+    """
+    if kind == PROBABILITY:
+        width = 1.0 - abs(L)
+        q1, q2 = max(L, 0.0) + 0.5 * width * b, max(-L, 0.0) + 0.5 * width * a
+        q3 = width * (1.0 - 0.5 * (a + b))
+    else:
+        q1, q2, q3 = normal_cells(L, a, b)
+    if q2 <= LARGE:
+        d = 1.0 - q2
+        q3 = (d - q1) + ((1.0 - d) - q2)
+    return Trinomial(q1, q2, max(q3, 0.0))
+
+
+@compiled
+def without_rival(q: Trinomial) -> float:
+    """Return ``1 - q2`` without cancellation."""
+    return 1.0 - q.q2 if q.q2 <= LARGE else q.q1 + q.q3
+
+
+@compiled
+def curve_point(kind: int, L: float, t: float) -> Trinomial:
+    """Return the trinomial at parameter ``t``."""
+    return corner(kind, L, t, t)
+
+
+@compiled
+def curve_top(kind: int) -> float:
+    """Return the largest parameter, where ``q3 = 0``."""
+    return 1.0 if kind == PROBABILITY else 0.0
+
+
+@compiled
+def curve_bottom(kind: int) -> float:
+    """Return the infimum of the parameters."""
+    return 0.0 if kind == PROBABILITY else -inf
 
 
 @inner

@@ -174,7 +174,7 @@ def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]
     counts = outcomes(found.num_classes, found.n)
     bounds = {name: bound(counts)}
     bounds.setdefault("exact", bound_of("exact", found.margin, found.alpha)(counts))
-    return compare_power(bounds, counts, margin=found.margin, alpha=found.alpha, truths=truths, reference="exact")
+    return compare_power(bounds, counts, margin=found.margin, alpha=found.alpha, truths=truths)
 
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:
@@ -194,5 +194,5 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
         for row in studied
     )
     header = ("truth", "target", "optimum", *names)
-    caption = "power: probability that the limit exceeds the target; optimum: the largest of any test of that level"
+    caption = "power: probability that the limit exceeds the target; the best test of that level has the optimum, 1/2"
     say(to_text(TextTable(header, rows, caption)))

@@ -4,11 +4,15 @@ For a truth p and a target L below its margin, the power of a bound is ``P_p(bou
 exceeds L with probability at most alpha under every truth whose margin is L or less, so it is a test of that
 hypothesis, and no test has more power at p than the solution of a linear programme over all randomised tests. The
 level is imposed on finitely many truths, which leaves the programme freer than it may be: its value is an upper bound.
+
+A target is *neutral* if no bound under comparison was used to place it: here the optimum has a given power there. A
+target just below one of a bound's own limits would flatter that bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
+from math import inf
 
 import numpy as np
 from scipy.optimize import linprog
@@ -20,6 +24,9 @@ from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 _NEGLIGIBLE = 1e-12
 """Outcomes less likely than this at the truth are left out of the programme; together they are below 1e-6."""
+
+_CLOSE = 1e-5
+"""Accuracy of a neutral target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +59,37 @@ def optimal_power(null: FloatArray, truth: FloatArray, alpha: float) -> float:
 
 def least_favourable(margin: MarginKind, target: float, num_classes: int, points: int) -> FloatArray:
     """Return truths with a margin of at most ``target``: the curve of every runner-up, the rest spread in many ways."""
-    shifts = 1.0 - np.concatenate([[0.0], np.geomspace(0.01, 0.8, points - 1)])
+    shifts = 1.0 - np.concatenate([np.geomspace(0.8, 0.01, points - 1), [0.0]])
     truths = truths_on_curve(margin, target, shifts, num_classes)
     orders = sorted(set(permutations(range(1, num_classes)))) if num_classes <= 4 else [range(1, num_classes)]
     return np.unique(np.vstack([truths[:, [0, *order]] for order in orders]), axis=0)
+
+
+def neutral_target(
+    truth: FloatArray, null: Callable[[float], FloatArray], alpha: float, power: float, largest: float
+) -> tuple[float, float] | None:
+    """Return a target at which the best test has a power of ``power`` at the truth, and that test's power.
+
+    ``truth[outcomes]`` holds probabilities, and ``null(target)[truths, outcomes]`` those of truths whose margin is at
+    most the target. The target is found by bisection between -8 and ``largest``, the truth's own margin, to 1e-5. None
+    stands for an infinite ``largest``, and for a target below -8.
+
+    >>> from buckler.evaluate.audit import outcomes
+    >>> counts = outcomes(2, 20)
+    >>> def null(target):
+    ...     return multinomial_pmf(counts, np.array([[(1.0 + target) / 2.0, (1.0 - target) / 2.0]]))
+    >>> target, optimum = neutral_target(multinomial_pmf(counts, np.array([[0.9, 0.1]]))[0], null, 0.05, 0.5, 0.8)
+    >>> round(target, 3), round(optimum, 3)
+    (0.501, 0.5)
+    """
+    low, high, best = -8.0, largest, 1.0
+    if high == inf or optimal_power(null(low), truth, alpha) < power:
+        return None
+    while high - low > _CLOSE:
+        middle = 0.5 * (low + high)
+        found = optimal_power(null(middle), truth, alpha)
+        low, high, best = (middle, high, found) if found >= power else (low, middle, best)
+    return low, best
 
 
 def compare_power(
@@ -65,27 +99,25 @@ def compare_power(
     margin: MarginKind,
     alpha: float,
     truths: Sequence[ArrayLike],
-    reference: str,
+    power: float = 0.5,
     points: int = 40,
 ) -> list[Power]:
-    """Return the power of several bounds, each given as its limits of all ``counts``, at each truth.
+    """Return the power of several bounds, given as their limits of all ``counts``, at each truth's neutral target.
 
-    The target at a truth is where the bound ``reference`` has a power of about one half.
+    Truths without a target are left out (``neutral_target``).
     """
-    made = []
+    m, made = counts.shape[1], []
+
+    def null(target: float) -> FloatArray:
+        return multinomial_pmf(counts, least_favourable(margin, target, m, points))
+
     for row in truths:
-        p = _check_truth(row, counts.shape[1])
+        p = _check_truth(row, m)
         mass = multinomial_pmf(counts, p[None])[0]
-        order = np.argsort(-bounds[reference], kind="stable")
-        at = min(int(np.searchsorted(np.cumsum(mass[order]), 0.5)), len(order) - 1)
-        # Limits may be as large as the target itself with a tie, so the target is put just below.
-        target = float(bounds[reference][order][at])
-        if not np.isfinite(target):
-            continue
-        target = min(target, float(true_margin(margin, p[0], p[1:].max()))) - 1e-9
-        null = multinomial_pmf(counts, least_favourable(margin, target, counts.shape[1], points))
-        powers = {name: float(mass[lows > target].sum()) for name, lows in bounds.items()}
-        made.append(Power(tuple(p.tolist()), target, optimal_power(null, mass, alpha), powers))
+        found = neutral_target(mass, null, alpha, power, float(true_margin(margin, p[0], p[1:].max())))
+        if found is not None:
+            powers = {name: float(mass[limits > found[0]].sum()) for name, limits in bounds.items()}
+            made.append(Power(tuple(p.tolist()), *found, powers))
     return made
 
 

@@ -1,18 +1,17 @@
 """Orderings: monotone in both counts, one function, nested regions."""
 
 from fractions import Fraction
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from flint import arb, ctx
 from scipy.special import ndtri
 
-from buckler.bounds.curve import PROBABILITY, QUANTILE
-from buckler.bounds.likelihood_ratio import (
+from buckler.bounds.ordering import (
     COLD,
     GUARD,
     NEAR,
+    SMALLEST_Z,
     STEP,
     TIGHT,
     fill_boundary,
@@ -22,8 +21,8 @@ from buckler.bounds.likelihood_ratio import (
     settled,
     value,
 )
-from buckler.bounds.orderings import DEFAULT, SMALLEST_Z
-from buckler.types import FloatArray, IntArray, MarginKind
+from buckler.bounds.trinomial import PROBABILITY, QUANTILE
+from buckler.types import FloatArray, MarginKind
 from tests.balls import normal_cdf
 
 MARGINS: list[MarginKind] = ["probability", "quantile"]
@@ -31,29 +30,6 @@ MARGINS: list[MarginKind] = ["probability", "quantile"]
 
 def outcomes(n: int) -> list[tuple[int, int]]:
     return [(a, b) for a in range(n + 1) for b in range(n + 1 - a)]
-
-
-def padded(c: IntArray, n: int) -> IntArray:
-    full = np.full(n + 1, n + 1)
-    full[: c.size] = c
-    return full
-
-
-@pytest.mark.parametrize("margin", MARGINS)
-@pytest.mark.parametrize(("n", "alpha"), [(1, 0.05), (2, 0.5), (13, 1e-3), (40, 0.05)])
-def test_regions_are_up_closed_and_nest(margin: MarginKind, n: int, alpha: float) -> None:
-    regions = []
-    for x1, x2 in outcomes(n):
-        c, _ = DEFAULT.region(x1, x2, n, alpha, margin)
-        assert np.all(np.diff(c) >= 0)
-        assert np.all(c <= n - np.arange(c.size))
-        full = padded(c, n)
-        assert full[x2] <= x1, "an outcome lies in its own region"
-        regions.append(full)
-    # Nested: sorted by size, each region contains the one before it.
-    regions.sort(key=lambda c: int(np.maximum(n + 1 - np.arange(n + 1) - c, 0).sum()))
-    for small, large in pairwise(regions):
-        assert np.all(large <= np.maximum(small, 0))
 
 
 @pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])

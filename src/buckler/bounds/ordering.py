@@ -1,24 +1,27 @@
-"""The signed-root likelihood-ratio ordering of trinomial outcomes: profile deviance, value and region boundary.
+"""The likelihood-ratio ordering of trinomial outcomes: profile deviance, value of an outcome, boundary of a region.
 
-Counts are first shifted: ``a = y + 1/2`` for the probability margin, ``a = y + (-1/4, 3/5, 3/5)`` for the quantile
-margin, whose regions reach cells with few counts. There the exact binomial tail of ``X >= k`` behaves like the
-deviance of about ``k - 1/3``, that of ``X <= k`` like ``k + 2/3`` (Peizer and Pratt, 1968); a plain 1/2 would rank a
-lucky draw or two above outcomes that Clopper-Pearson ranks higher, and lose to it. With ``N`` the sum of ``a``, the
-profile deviance of a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``, and ``y``
-*reaches* ``L`` when ``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``. The value of an outcome is
-the largest margin it reaches.
+**Deviance.** Counts are first shifted: ``a = y + 1/2`` for the probability margin, ``a = y + (-1/4, 3/5, 3/5)`` for the
+quantile margin, whose regions reach cells with few counts. There the exact binomial tail of ``X >= k`` behaves like the
+deviance of about ``k - 1/3``, that of ``X <= k`` like ``k + 2/3`` (Peizer and Pratt, 1968); a shift of 1/2 would rank
+one or two votes above outcomes that Clopper-Pearson ranks higher. With ``N`` the sum of ``a``, the profile deviance of
+a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}``. An outcome ``y`` *reaches* ``L`` if
+``D(y; L) >= z^2`` and its estimate ``theta(a / N)`` lies above ``L``; ``z = Phi^-1(1 - alpha)``.
 
-The set of outcomes that reach ``L`` is up-closed and shrinks as ``L`` grows (T6). Margins are taken from the grid
-``k * STEP``, and the region of ``x`` is ``R_k = {y : y reaches k * STEP}`` at ``k = value(x)``, where ``x`` itself must
-reach ``k`` with ``GUARD`` to spare: whatever rounding does, ``R_k`` then holds every outcome of a value of k or more,
-which is what Buehler's argument needs (F3). A decision closer than ``NEAR`` is taken again from one fixed starting
-point, so that it depends on ``(y, k)`` alone and never on the path that led there.
+**Ordering.** The set of outcomes that reach ``L`` is up-closed and shrinks as ``L`` grows (T6). Its boundary runs
+parallel to the margin curve, in standard errors, so that the probability along the curve is close to alpha everywhere;
+that brings the limit close to the optimum. Margins are taken from the grid ``k * STEP``. The value of an outcome is the
+largest index ``k`` that it reaches with ``GUARD`` to spare, and ``R_k`` is the set of outcomes that reach ``k`` without
+the guard: whatever rounding does, ``R_k`` then holds every outcome with a value of ``k`` or more (F3). A decision
+closer than ``NEAR`` is taken again from one fixed start, so that it depends on ``(y, k)`` alone.
 """
 
 from math import exp, log, sqrt
 
+import numpy as np
+from scipy.special import ndtri
+
 from buckler.bounds.compiled import compiled, inner
-from buckler.bounds.curve import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, normal_cells
+from buckler.bounds.trinomial import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, normal_cells
 from buckler.types import IntArray
 
 STEP = 2.0**-30
@@ -29,6 +32,8 @@ NEAR = 1e-5
 """A deviance this close to ``z^2`` is computed again from COLD; the error of a rough fit is far smaller."""
 COLD = -0.7
 """The one start of every decisive fit; any would do, and this is near the middle of what is fitted."""
+SMALLEST_Z = 0.5
+"""Lower clamp of z, for alpha above 0.31; any z makes a valid ordering, one near 0 a useless one."""
 TIGHT, ROUGH = 1e-10, 1e-5
 """Last relative step of the fit, by Newton's rule, which leaves an error of about its square: far below NEAR in D."""
 
@@ -186,3 +191,14 @@ def fill_boundary(kind: int, n: int, k: int, zz: float, c: IntArray) -> int:
         last = level
         c[j] = level
     return n + 1
+
+
+def deviance_needed(alpha: float) -> float:
+    """Return ``z^2``, the deviance with which an outcome reaches a margin."""
+    return max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
+
+
+def boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
+    """Return the boundary of ``R_k``."""
+    c = np.zeros(n + 1, dtype=np.int64)
+    return c[: fill_boundary(kind, n, k, zz, c)].copy()
