@@ -8,15 +8,17 @@ import pytest
 from buckler.cli.app import run
 from buckler.runs.interop import read_log
 
+CLAIM = ["--n", "100000", "--sigma", "0.5", "--alpha"]
 LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
 
 
 def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "imported")
-    assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.001", "--out", out]) == 0
+    assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.001"]) == 0
     shown = capsys.readouterr().out
     assert "Fits alpha 0.01, n 100,000, sigma 0.5" in shown
     assert "Does NOT fit the claimed alpha 0.001" in shown
+    assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.01", "--out", out]) == 0
     again = tmp_path / "again.tsv"
     assert run(["certify", out, "--alpha", "0.01", "--method", "top_class", "--tsv", str(again), "--quiet"]) == 0
     before, after = read_log(LOG), read_log(again, "down")
@@ -46,9 +48,9 @@ def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         ([str(LOG), "--rounding", "up"], "rounding must be"),
         (["odd.tsv", "--sigma", "0.5"], "fits no alpha"),
         (["abstentions.tsv"], "abstentions alone"),
-        ([str(LOG), "--sigma", "0.5", "--out", "imported"], "n and sigma must be given"),
-        ([str(LOG), "--n", "100000", "--out", "imported"], "n and sigma must be given"),
-        ([str(LOG), "--n", "500", "--sigma", "0.5", "--out", "imported"], "does not fit n 500 and sigma 0.5"),
+        ([str(LOG), "--sigma", "0.5", "--out", "imported"], "alpha, n and sigma"),
+        ([str(LOG), "--n", "100000", "--sigma", "0.5", "--out", "imported"], "alpha, n and sigma"),
+        ([str(LOG), *CLAIM, "0.001", "--out", "imported"], "does not fit alpha 0.001, n 100,000, sigma 0.5"),
     ],
 )
 def test_a_mistake_is_one_line(

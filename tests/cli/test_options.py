@@ -421,11 +421,11 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "import": {
-        "--out": Row("--out imported", "files", given="--n 100000"),
+        "--out": Row("--out imported", "files", given="--n 100000 --alpha 0.01"),
         "--sigma": Row("--sigma 1", refused=("=import ours.tsv --sigma 1",)),
         "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
         "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
-        "--n0": Row("--n0 50", "evidence", given="--n 100000 --out imported", refused=("--n0 50",)),
+        "--n0": Row("--n0 50", "evidence", given="--n 100000 --alpha 0.01 --out imported", refused=("--n0 50",)),
         "--rounding": Row("--rounding down", refused=("--rounding up", "=import ours.tsv --rounding nearest")),
         "--json": JSON,
         "--quiet": QUIET,

@@ -3,12 +3,22 @@
 import os
 import shutil
 import signal
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from buckler.noise import Gaussian
+from buckler.records import Certificate
+from buckler.runs.recovery import radius_of
+from buckler.runs.sample import sample
+from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
 from tests.faults.run import HOLD, Ledger, arguments, call, contents, differing, holding, lost, sealed, start
 
 pytestmark = pytest.mark.faults
@@ -28,6 +38,53 @@ def test_another_format_is_left_alone(home: Path, undisturbed: Path, ledger: Led
     changed = differing(contents(home / "run"), before)
     ledger.add("manifest or seal of another format: refused, not repaired", 4, int(changed > 0), 0)
     assert changed == 0
+
+
+def test_a_resumed_run_indexes_its_inputs_once(home: Path, undisturbed: Path, ledger: Ledger) -> None:
+    shutil.copytree(undisturbed, home / "run")
+    arrays = np.load(home / "data.npz")
+    spec, passes = open_evidence(home / "run").spec, [0]
+
+    class Counted(tuple[str, ...]):
+        def __iter__(self) -> Iterator[str]:
+            passes[0] += 1
+            return super().__iter__()
+
+    data = from_arrays(arrays["x"], arrays["y"])
+    data = replace(data, ids=Counted(data.ids))
+    weights = np.load(home / "weights.npy")
+    model = as_classifier(lambda b: b.reshape(len(b), -1) @ weights, num_classes=10)
+    passes[0] = 0
+    assert sample(spec, model, data, home / "run").samples == 0
+    ledger.add("resume: ids of the data are indexed once, not for each shard", 1, 0, int(passes[0] >= 10))
+    assert passes[0] < 10  # the run has ten shards
+
+
+@pytest.mark.parametrize("given", ["--n 400 --sigma 0.25", "--alpha 0.3 --sigma 0.25", "--alpha 0.3 --n 400"])
+def test_a_log_without_its_settings_is_not_imported(home: Path, ledger: Ledger, given: str) -> None:
+    """A log made at alpha 0.3: read at any smaller level, its votes would be too many."""
+    k = np.arange(250, 400, 10)
+    radii = radius_of(k, 400, 0.3, 0.25)
+    lines = [f"{i}\t0\t0\t{radius:.3g}\t1\t0\n" for i, radius in enumerate(radii.tolist())]
+    (home / "log.tsv").write_text("idx\tlabel\tpredict\tradius\tcorrect\ttime\n" + "".join(lines))
+    code, said = call(home, ["import", "log.tsv", "--out", "votes", *given.split()], apart=False)
+    wrong = int(code != 2 or (home / "votes").exists())
+    ledger.add("import: votes are not written at a guessed alpha, n or sigma", 1, 0, wrong)
+    assert wrong == 0, said
+
+
+def test_impossible_certificates_are_refused(home: Path, ledger: Ledger) -> None:
+    """Fields that agree with one another, and that no votes can give."""
+    noise, wrong = Gaussian(0.25), 0
+    for n, alpha, radius in ((1, 1e-9, 1000.0), (1, 0.05, 0.1), (100, 1e-3, 0.5), (10_000, 1e-9, 0.9)):
+        margin = noise.margin(radius, "quantile")
+        given = noise.radius(margin, "quantile")
+        forged = Certificate("a", 0, given, "quantile", margin, alpha, n, 0, noise, "hardmax", None, "exact")
+        write_certificates(home / "c.parquet", [forged])
+        code, said = call(home, ["report", "c.parquet", "-o", "page.html"], apart=False)
+        wrong += code != 2 or "margin must be at most" not in said
+    ledger.add("certificates beyond what unanimous votes give: refused", 4, 0, wrong)
+    assert wrong == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")

@@ -6,6 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,22 @@ def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: 
     with pytest.raises(StoreError, match=r"another model: .*0\.0"):
         run(str(copy))
     assert run(str(copy), allow_other_model=True).complete
+
+
+def test_resuming_indexes_the_inputs_once(copy: Path) -> None:
+    """A run of ten shards goes through all ids of the data less than ten times."""
+    passes = [0]
+
+    class Counted(tuple[str, ...]):
+        def __iter__(self) -> Iterator[str]:
+            passes[0] += 1
+            return super().__iter__()
+
+    data = open_dataset("digits").select(limit=40)
+    data = replace(data, ids=Counted(data.ids))
+    passes[0] = 0
+    assert sample(spec(), as_classifier(linear, num_classes=10), data, copy).samples == 0
+    assert passes[0] < 10
 
 
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
-from buckler.runs.imported import import_log
 from buckler.runs.interop import Log, Origin, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, radius_of, write_evidence
+from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, import_log, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 
@@ -291,9 +290,10 @@ def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> 
     assert guessed.n == 100_000
     few, _ = fewest_votes(read_log(tmp_path / "log.tsv"), guessed.n, guessed.alpha, sigma)
     assert (radius_of(few, guessed.n, 1e-6, sigma) > radius_of(votes, n, 1e-6, sigma)).any()
-    with pytest.raises(InvalidInput, match="n and sigma must be given"):
-        import_log(tmp_path / "log.tsv", sigma=sigma, out=tmp_path / "run")
-    import_log(tmp_path / "log.tsv", sigma=sigma, n=n, out=tmp_path / "run")
+    for given in ({"sigma": sigma}, {"sigma": sigma, "n": n}, {"alpha": 1e-3, "n": n}, {"alpha": 1e-3, "sigma": sigma}):
+        with pytest.raises(InvalidInput, match="alpha, n and sigma of the log must be given"):
+            import_log(tmp_path / "log.tsv", out=tmp_path / "run", **given)  # type: ignore[arg-type]
+    import_log(tmp_path / "log.tsv", alpha=1e-3, sigma=sigma, n=n, out=tmp_path / "run")
     for alpha in (1e-6, 0.1):
         certificates, _ = certify_evidence(open_evidence(tmp_path / "run"), alpha=alpha, method="top_class")
         own = np.maximum(radius_of(votes, n, alpha, sigma), 0.0)

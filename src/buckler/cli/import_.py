@@ -9,9 +9,8 @@ import typer
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.runs.imported import import_log
 from buckler.runs.interop import Rounding
-from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS
+from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, import_log
 
 CLAIMED = "What the log claims"
 
@@ -34,13 +33,13 @@ def import_(
     """Read a log of radii of another tool, and recover its votes.
 
     A radius printed with three digits comes from a few possible numbers of votes, or from none: so the log tells
-    whether it can have been made as claimed, and which alpha, n and sigma fit. Of the votes that are possible the
-    lowest are taken, and all others count for one rival.
+    whether it can have been made as claimed, and which alpha, n and sigma fit. --out needs all three, and a log that
+    fits them. Of the votes that are possible the lowest are taken, and all others count for one rival.
 
     Examples:
 
       buckler import sigma_0.50.tsv --sigma 0.5
-      buckler import sigma_0.50.tsv --sigma 0.5 --n 100000 --out imported/
+      buckler import sigma_0.50.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
       buckler certify imported/ --alpha 0.001 --method top_class
     """
     found = import_log(log, alpha=alpha, n=n, sigma=sigma, rounding=cast(Rounding | None, rounding), out=out, n0=n0)

@@ -1,20 +1,20 @@
 """A specification -> files, and back.
 
-- ``spec.RunSpec``: everything that a run's evidence is a function of; TOML in and out, content hash.
-- ``opening.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
+- ``spec.RunSpec``: all settings that the evidence of a run depends on; TOML in and out, content hash.
+- ``open_run.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
-- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``own.method_named(name)``:
+- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``plugins.method_named(name)``:
   a method by name, the user's own included.
 - ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
-- ``interop.read_log(path)`` and ``write_log``: the field's usual log of radii; ``recovery``: the votes behind one, and
-  which alpha, n and sigma it fits; ``imported.import_log(path, out=)``: both, in words and as evidence.
+- ``interop.read_log(path)``, ``write_log``: the usual log of radii; ``recovery.import_log(path, out=)``: the settings
+  that a log fits, and the votes behind it as evidence.
 - ``executor``: runs the blocks of a run in this process; ``ray``: on a Ray cluster (the only module with ray).
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
   and keeps what is; the same call goes on.
-- ``identity.identify(spec, executor, dataset)``: what a run is drawn from, a classifier by its answers; ``admission``:
-  whether it may go on with that; ``provenance.who_drew(evidence)``: which classifiers and environments did.
-- ``plan.plan(inputs=, num_classes=, n=, rate=)``: what a run costs, before it is begun.
-- ``store``: evidence and certificates as Parquet (the only place that imports pyarrow).
+- ``identity.identify(spec, executor, dataset)``: the identity of the model (answers, weights, environment) and of the
+  data; ``resume``: checks before a run goes on, and the file of decisions.
+- ``plan.plan(inputs=, num_classes=, n=, rate=)``: the cost of a run before it is begun.
+- ``store``: evidence and certificates on disk (the only package that imports pyarrow);
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.
 - ``results.read_result(path, options)``: a run or a file of certificates, certified by every method asked for; and
   ``results.with_data(result, data)``: with pictures and labels, compared with what was certified.
