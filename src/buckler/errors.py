@@ -95,13 +95,17 @@ def check_real(name: str, value: object) -> float:
     return number
 
 
+SMALLEST_ALPHA = 1e-200
+"""Error probabilities below this are refused: from about 1e-230 on SciPy's betainc underflows."""
+
+
 def check_alpha(alpha: object) -> float:
-    """Return the total error probability, in the open interval (0, 1)."""
-    if type(alpha) is float and 0.0 < alpha < 1.0:
+    """Return an error probability, at least 1e-200 and below 1."""
+    if type(alpha) is float and SMALLEST_ALPHA <= alpha < 1.0:
         return alpha
     number = check_real("alpha", alpha)
-    if not 0.0 < number < 1.0:
-        raise InvalidInput(f"alpha must be in the open interval (0, 1); got {show(alpha)}")
+    if not SMALLEST_ALPHA <= number < 1.0:
+        raise InvalidInput(f"alpha must be at least {SMALLEST_ALPHA:g} and below 1; got {show(alpha)}")
     return number
 
 

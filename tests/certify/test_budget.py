@@ -13,7 +13,7 @@ from buckler.certify.budget import split
 SOURCE = Path(__file__).parents[2] / "src" / "buckler"
 
 
-@given(alpha=st.floats(1e-290, 1.0, exclude_max=True), parts=st.integers(1, 10**6))
+@given(alpha=st.floats(1e-200, 1.0, exclude_max=True), parts=st.integers(1, 10**6))
 def test_shares_never_exceed_alpha(alpha: float, parts: int) -> None:
     share = split(alpha, parts)
     assert parts * Fraction(share) <= Fraction(alpha)

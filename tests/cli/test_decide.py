@@ -102,7 +102,7 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
         (["--limit", "0"], "limit must be a whole number"),
         (["--every", "0"], "every must be a whole number"),
         (["--sigma", "0"], "sigma must be above 0"),
-        (["--alpha", "1"], "alpha must be in the open interval"),
+        (["--alpha", "1"], "alpha must be at least 1e-200"),
         (["--workers", "2"], "workers are for the executor 'ray'"),
         (["--gpus-per-worker", "1"], "gpus_per_worker must be at least 0, and for the executor 'ray'"),
         (["--allow-other-model"], "--allow-other-model is for going on with the file of --out"),
