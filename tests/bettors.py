@@ -2,11 +2,9 @@
 
 import numpy as np
 
-from buckler.bounds.bets import NO_EARLIER, Pair
-from buckler.bounds.betting import wealth_goal
-from buckler.bounds.mean_limit import NODES, search
-from buckler.bounds.partition import Bets, lowest_cell
-from buckler.bounds.stakes import HAZARDS
+from buckler.bounds.betting import NO_EARLIER, Pair, search, wealth_goal
+from buckler.bounds.partition import HAZARDS, Game, lowest_cell
+from buckler.bounds.star import NODES
 from buckler.types import FloatArray
 
 
@@ -16,7 +14,7 @@ def own_limit(
     """Return the limit of the mean of draws in [0, 1], or the ceiling if it is not below."""
     n, goal = y.size, wealth_goal(alpha, y.size)
     pair = Pair(y, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), earlier)
-    bets = Bets(pair, NODES, goal, HAZARDS, coarse)
+    bets = Game(pair, NODES, goal, HAZARDS, coarse)
     cell = lowest_cell(bets, 0, int(np.ceil(ceiling * (len(NODES) - 1))), np.array([ceiling]))
     if cell.above:
         return ceiling

@@ -8,10 +8,9 @@ import pytest
 from scipy.special import ndtri, softmax
 from scipy.stats import binom
 
-from buckler.bounds.bets import CAP, NO_EARLIER, Pair, plan
-from buckler.bounds.betting import betting_lower, rejects, star_lower, wealth_goal
-from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds.betting import CAP, NO_EARLIER, Pair, betting_lower, plug_in_bets, rejects, wealth_goal
+from buckler.bounds.bounded import bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.star import star_lower
 from buckler.certify.continuous import LIMITS, margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import Combine, FloatArray, Limit
@@ -67,7 +66,9 @@ def test_betting_limits_hold_at_one_percent(star: bool, law: str, n: int) -> Non
     def passes(row: FloatArray) -> bool:
         if star:
             return own_limit(row, 0.01, truth) >= truth
-        return rejects(plan(Pair(row, zeros, zeros[:1], index, NO_EARLIER), -np.log(0.01)), np.array([truth]), goal)
+        return rejects(
+            plug_in_bets(Pair(row, zeros, zeros[:1], index, NO_EARLIER), -np.log(0.01)), np.array([truth]), goal
+        )
 
     def above(x: FloatArray) -> FloatArray:
         return np.array([passes(row) for row in np.ascontiguousarray(x.T)], dtype=np.float64)
@@ -179,7 +180,7 @@ def test_adaptive_slopes_reject_the_true_margin_rarely(top: float, other: float,
         if star:
             misses += cells_limit(a[i], b[i], index, NO_EARLIER, alpha, truth, coarse=False) >= truth
         else:
-            misses += rejects(plan(Pair(a[i], b[i], SLOPES, index, NO_EARLIER), -np.log(alpha)), means, goal)
+            misses += rejects(plug_in_bets(Pair(a[i], b[i], SLOPES, index, NO_EARLIER), -np.log(alpha)), means, goal)
     assert judge(misses, size, alpha).passed, misses
 
 
@@ -247,6 +248,6 @@ def test_maxima_of_two_halves_added_are_caught() -> None:
 
 def test_the_cap_keeps_wealth_positive() -> None:
     x = np.append(np.ones(200), np.zeros(5))
-    path = plan(Pair(x, 0.0 * x, np.zeros(1), np.zeros(205, dtype=np.int64), NO_EARLIER), 7.0)
+    path = plug_in_bets(Pair(x, 0.0 * x, np.zeros(1), np.zeros(205, dtype=np.int64), NO_EARLIER), 7.0)
     for m in (0.01, 0.5, 0.99):
         assert (1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m) >= 0.0099).all()

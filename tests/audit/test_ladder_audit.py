@@ -7,8 +7,7 @@ import pytest
 from scipy.signal import fftconvolve
 from scipy.special import gammaln, ndtr, xlogy
 
-from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
-from buckler.bounds.half_space import half_space_mixture
+from buckler.bounds.evalues import Mixture, half_space_mixture, log_factors, tangent_mixture
 from buckler.certify.anytime import FIRST_BATCH, SMALLEST_BATCH, AnytimeTest
 from buckler.certify.ladder import Ladder
 from buckler.evaluate.audit import outcomes

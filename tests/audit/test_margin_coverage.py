@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_EARLIER, Pair, plan
-from buckler.bounds.betting import rejects, wealth_goal
+from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
 from buckler.certify.continuous import margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import Combine, FloatArray, IntArray, Limit, MarginKind
@@ -71,7 +70,7 @@ def missed(
 
     def passes(rival: FloatArray, steps: IntArray) -> bool:
         if not star:
-            return rejects(plan(Pair(a, rival, slopes, steps, NO_EARLIER), price), means, goal)
+            return rejects(plug_in_bets(Pair(a, rival, slopes, steps, NO_EARLIER), price), means, goal)
         if margin == "quantile":
             return cells_limit(a, rival, steps, NO_EARLIER, alpha, truth, coarse=False) >= truth
         top = float(means[0])

@@ -15,13 +15,12 @@ from flint import arb, ctx
 from scipy.special import betaincinv, ndtri
 
 from buckler.bounds import binomial
-from buckler.bounds.bets import CAP
-from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
+from buckler.bounds.betting import CAP, betting_lower, wealth_goal
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
+from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.evalues import log_factors, tangent_mixture
 from buckler.bounds.ordering import COLD, GUARD, STEP, profile, reaches, value
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds.star import star_lower
 from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.tangents import heights

@@ -9,20 +9,34 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from buckler.bounds.bets import CAP, NO_EARLIER, PACE, PRIOR, Pair, Plan, deviation, earlier_moments, plan, plan_below
-from buckler.bounds.betting import betting_lower, rejects, smallest_lower, star_lower, wealth_goal
+from buckler.bounds.betting import (
+    CAP,
+    NO_EARLIER,
+    PACE,
+    PRIOR,
+    Bets,
+    Pair,
+    betting_lower,
+    deviation,
+    earlier_moments,
+    plug_in_bets,
+    plug_in_bets_below,
+    rejects,
+    search,
+    wealth_goal,
+)
 from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.mean_limit import search
 from buckler.bounds.partition import follow
+from buckler.bounds.star import smallest_lower, star_lower
 from buckler.types import FloatArray
 
 SLOPES = np.array([1.0, 2.0, 4.0])
 DRAWS = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))
 
 
-def plain_plan(x: FloatArray, alpha: float) -> Plan:
+def plain_plan(x: FloatArray, alpha: float) -> Bets:
     n = len(x)
-    return plan(Pair(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), NO_EARLIER), -np.log(alpha))
+    return plug_in_bets(Pair(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), NO_EARLIER), -np.log(alpha))
 
 
 def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
@@ -37,11 +51,11 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
     return stakes
 
 
-def path_end(path: Plan, alpha: float) -> float:
+def path_end(path: Bets, alpha: float) -> float:
     return float(search(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, path.y.size)))
 
 
-def reference_wealth(path: Plan, m: float) -> FloatArray:
+def reference_wealth(path: Bets, m: float) -> FloatArray:
     return np.asarray(np.cumprod(1.0 + np.minimum(path.stakes, CAP / m) * (path.y - m)), dtype=np.float64)
 
 
@@ -111,8 +125,8 @@ def test_stakes_are_predictable_with_slopes(a: FloatArray, seed: int, cut: int) 
     changed, moved = b.copy(), index.copy()
     changed[cut:] = rng.random(max(0, n - cut))
     moved[cut + 1 :] = 0
-    before = plan(Pair(a, b, SLOPES, index, NO_EARLIER), 5.0).stakes
-    after = plan(Pair(a, changed, SLOPES, moved, NO_EARLIER), 5.0).stakes
+    before = plug_in_bets(Pair(a, b, SLOPES, index, NO_EARLIER), 5.0).stakes
+    after = plug_in_bets(Pair(a, changed, SLOPES, moved, NO_EARLIER), 5.0).stakes
     np.testing.assert_array_equal(before[: cut + 1], after[: cut + 1])
     assert (before >= 0.0).all()
 
@@ -158,7 +172,7 @@ def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
     goal = wealth_goal(1e-3, 100)
 
     def limit(earlier: FloatArray) -> float:
-        path = plan(Pair(x, zeros, np.zeros(1), index, earlier), -np.log(1e-3))
+        path = plug_in_bets(Pair(x, zeros, np.zeros(1), index, earlier), -np.log(1e-3))
         tested = np.linspace(0.5, 0.71, 2101)
         return float(max(m for m in tested if rejects(path, np.array([m]), goal)))
 
@@ -199,7 +213,7 @@ def test_stakes_of_a_pair_are_those_of_its_variable() -> None:
     n, log_goal = 90, 5.0
     a, b, before = rng.random(n), rng.beta(0.5, 3.0, n), rng.random((2, 25))
     index = np.repeat([0, 2, 1], 30)
-    made = plan(Pair(a, b, SLOPES, index, earlier_moments(before[0], before[1])), log_goal)
+    made = plug_in_bets(Pair(a, b, SLOPES, index, earlier_moments(before[0], before[1])), log_goal)
     np.testing.assert_allclose(made.y, (a - SLOPES[index] * b + SLOPES[index]) / (1.0 + SLOPES[index]), rtol=1e-14)
     for i in range(PACE):  # renewed after every draw
         c = SLOPES[index[i]]
@@ -219,11 +233,11 @@ def test_a_wealth_that_is_lost_stays_lost() -> None:
         rounded *= 1.0 + stake * (value - m)
     assert rounded > goal, "the input needs it"
     stakes, index = np.full(y.size, stake), np.zeros(y.size, dtype=np.int64)
-    assert not rejects(Plan(y, stakes, index), np.array([m]), goal)
+    assert not rejects(Bets(y, stakes, index), np.array([m]), goal)
     assert follow(y, stake, m, 1.0, goal) == 0.0
     assert search(y, stakes, m, 1.0, goal) == m
     for losses in range(2000, 2120, 3):  # a wealth that began anew would be near one after some of these
         y = np.append(np.zeros(losses), np.ones(500))
         pair = Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
-        above, _ = plan_below(pair, 3.0, PACE, m, goal)
+        above, _ = plug_in_bets_below(pair, 3.0, PACE, m, goal)
         assert not above

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from buckler.bounds import betting, bounded, sequences
-from buckler.bounds.betting import betting_lower, star_lower
-from buckler.bounds.bounded import bernstein_lower, hoeffding_lower
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds import betting, bounded
+from buckler.bounds.betting import betting_lower
+from buckler.bounds.bounded import bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.star import star_lower
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 
@@ -144,7 +144,7 @@ def test_the_allowance_is_in_units_of_the_larger_end(low: float, high: float, mo
     middle = 0.5 * (low + high)
     x = np.full(n, middle)
     plain = {limit: float(limit(x, alpha, low, high)) for limit in (hoeffding_lower, sequence_lower)}
-    for module in (bounded, sequences, betting):
+    for module in (bounded, betting):
         monkeypatch.setattr(module, "SLACK", slack)
     for limit, before in plain.items():
         assert before - float(limit(x, alpha, low, high)) == pytest.approx(slack * scale, rel=1e-6)

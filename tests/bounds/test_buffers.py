@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.bounds.bets import COARSE_PACE, NO_EARLIER, PACE
+from buckler.bounds.betting import COARSE_PACE, NO_EARLIER, PACE
 from buckler.bounds.partition import most_blocks
 from buckler.certify.tangents import MOST_CHANGES, cells_limit
 from buckler.errors import InvalidInput

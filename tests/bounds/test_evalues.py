@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from scipy.special import ndtr, ndtri
 
 from buckler.bounds import evalues
-from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, log_factors, null_supremum, tangent_mixture
-from buckler.bounds.half_space import half_space_supremum
+from buckler.bounds.evalues import (
+    Mixture,
+    half_space_supremum,
+    kl_to_null,
+    kl_to_target,
+    log_factors,
+    null_supremum,
+    tangent_mixture,
+)
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 from tests.balls import normal_cdf

@@ -6,8 +6,13 @@ from flint import arb
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckler.bounds.evalues import check_distribution
-from buckler.bounds.half_space import half_space_mixture, half_space_supremum, kl_beyond_half_space, kl_to_half_space
+from buckler.bounds.evalues import (
+    check_distribution,
+    half_space_mixture,
+    half_space_supremum,
+    kl_beyond_half_space,
+    kl_to_half_space,
+)
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 

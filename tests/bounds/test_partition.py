@@ -10,23 +10,34 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri_exp
 
-from buckler.bounds.bets import CAP, COARSE_PACE, NO_EARLIER, PACE, PRIOR, Pair, earlier_moments
-from buckler.bounds.betting import betting_lower, star_lower, wealth_goal
-from buckler.bounds.mean_limit import NODES, TOLERANCE
+from buckler.bounds.betting import (
+    CAP,
+    COARSE_PACE,
+    NO_EARLIER,
+    PACE,
+    PRIOR,
+    TOLERANCE,
+    Pair,
+    betting_lower,
+    earlier_moments,
+    wealth_goal,
+)
 from buckler.bounds.partition import (
     BEYOND,
     COARSE,
     DOUBT,
     FINE,
+    HAZARDS,
     HOPELESS,
     MOST,
     OPENING,
-    Bets,
+    Game,
     cut,
+    hazard,
     lowest_cell,
     node_below,
 )
-from buckler.bounds.stakes import HAZARDS, hazard
+from buckler.bounds.star import NODES, star_lower
 from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
 from buckler.certify.tangents import NODES as MARGIN_NODES
 from buckler.types import FloatArray, IntArray
@@ -167,7 +178,7 @@ def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, co
 def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> None:
     y = LAWS[law](np.random.default_rng(8), 150)
     pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
-    bets = Bets(pair, NODES, wealth_goal(ALPHA, 150), HAZARDS, False)
+    bets = Game(pair, NODES, wealth_goal(ALPHA, 150), HAZARDS, False)
     cell = lowest_cell(bets, 0, len(NODES) - 1, np.ones(1))
     assert not cell.above
     np.testing.assert_allclose(cell.stakes, plain(y, float(NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)

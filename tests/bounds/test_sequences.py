@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from buckler.bounds.sequences import _psi, sequence_lower
+from buckler.bounds.bounded import _psi, sequence_lower
 from buckler.types import FloatArray
 
 

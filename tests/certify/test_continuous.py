@@ -7,9 +7,9 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtri
 
-from buckler.bounds.bets import earlier_moments
-from buckler.bounds.betting import betting_lower, star_lower
+from buckler.bounds.betting import betting_lower, earlier_moments
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
+from buckler.bounds.star import star_lower
 from buckler.certify import continuous
 from buckler.certify.budget import split
 from buckler.certify.continuous import Slope, margin_lower

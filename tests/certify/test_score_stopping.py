@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betainc, ndtri
 
 import buckler
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds.bounded import sequence_lower
 from buckler.certify import score_stopping
 from buckler.certify.budget import after_drawing
 from buckler.certify.make_certificates import terms_of

@@ -5,8 +5,7 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import NO_EARLIER, Pair, plan
-from buckler.bounds.betting import wealth_goal
+from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, wealth_goal
 from buckler.certify import tangents
 from buckler.certify.tangents import (
     SLOPES,
@@ -113,7 +112,7 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
     assert len(np.unique(index)) > 1
-    path = plan(Pair(a, b, SLOPES, index, NO_EARLIER), -np.log(0.01))
+    path = plug_in_bets(Pair(a, b, SLOPES, index, NO_EARLIER), -np.log(0.01))
     goal = wealth_goal(0.01, 400)
     truth = ndtri(0.75) - ndtri(0.125)
     low = path_limit(path, goal, TOP)
@@ -133,7 +132,7 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
 
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
-    path = plan(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
+    path = plug_in_bets(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
     assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from buckler.bounds.sign import tail_of_votes
+from buckler.bounds.sign_test import tail_of_votes
 from buckler.evaluate.pairs import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
 from buckler.refutations import PairTest
 

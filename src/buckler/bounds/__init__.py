@@ -3,13 +3,12 @@
 Call shapes, all vectorised and all returning float64:
 
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``; ``distinct`` finds rows of counts that repeat.
-- ``bounded``, ``sequences``, ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``,
-  ``betting_lower`` and ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``;
-  ``constant_stake_lower(x, alpha, stake)`` for draws of different means.
-- ``bets``: the predictable stakes of ``betting_lower``; ``stakes``, ``cells`` and ``mean_limit``: those of
-  ``star_lower``, candidates that bet apart, and the limit in their lowest cell.
-- ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning.
-  ``half_space``: the same for a difference of probabilities, ``half_space_mixture(L)``.
+- ``bounded``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``, ``betting``: ``betting_lower``, ``star``:
+  ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``; ``constant_stake_lower(x, alpha,
+  stake)`` for draws of different means. ``partition`` holds the cells of candidate means that ``star`` bets against.
+- ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning;
+  ``half_space_mixture(L)`` and ``kl_to_half_space(p, L)`` for a difference of probabilities.
+- ``sign_test``: ``log_wealth_of_votes(wins, losses)``, any-time, and ``tail_of_votes(wins, losses)``, at a fixed n.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``. It uses
   ``ordering`` (which outcomes count as more extreme), ``margin_search`` (a guess), ``margin_curve`` (its proof) and
   ``trinomial`` (curve of one margin, probability of a region).

@@ -1,28 +1,66 @@
-"""Lower limits of a mean by betting: the smallest candidate whose wealth never reached 1/alpha.
+"""Lower limits of a mean by betting with predictable plug-in bets, one path of bets for every candidate mean.
 
-``star`` limits come from ``cells``, where candidates bet apart; plain ones from ``bets``, where one path of stakes
-serves all candidates.
+The variable is ``y_i = (a_i - c_i b_i + c_i) / (1 + c_i)`` in [0, 1], for draws a and b in [0, 1] and a slope
+``c_i >= 0`` fixed before draw i; a plain variable is the case c = 0, y = a. A bettor against the candidate mean m
+stakes ``min(lambda_i, CAP / m)``, and the wealth is multiplied by ``1 + stake (y_i - m)``. The limit is the smallest
+candidate whose wealth never reaches ``1/alpha`` (T14); F6 accounts for rounding of the wealth.
 
-The limit is the smallest candidate that is not rejected (T14); rounding of a wealth is accounted for in F6.
+**One path.** With the same ``lambda_i`` for every candidate the wealth falls in m (T14), so the rejected candidates
+form an interval, and bisection finds its end. Bets that react to each candidate's own wealth lose this; ``partition``
+shows how to have both, and ``star`` is the limit that uses it.
+
+**Bets.** ``lambda_i = sqrt(2 ln(1/alpha) / (n s^2))`` (Waudby-Smith & Ramdas 2024), s the standard deviation of the
+draws before i and of ``PRIOR`` = 2 imagined draws, one at 0 and one at 1. They are renewed after every draw at first,
+and later after every ``1/PACE`` of the draws so far (``COARSE_PACE`` where there are very many columns). How often is
+heuristic: any predictable bet is sound.
 """
 
-from math import log
+from math import log, sqrt
+from typing import NamedTuple
 
 import numpy as np
 
-from buckler.bounds.bets import CAP, COARSE_PACE, LOST, NO_EARLIER, PACE, Pair, Plan, plan, plan_below
 from buckler.bounds.bounded import SLACK, check_draws, check_range, settle
 from buckler.bounds.compiled import compiled
-from buckler.bounds.mean_limit import NODES, TOLERANCE, Columns, search, smallest_limit
-from buckler.bounds.stakes import HAZARDS
 from buckler.errors import check_alpha, check_positive
 from buckler.types import ArrayLike, FloatArray, IntArray
 
-MANY = 100
-"""Above this many columns stakes are renewed less often, to save time."""
+CAP = 0.99
+"""Largest share of the wealth that one draw can lose."""
 
-PLAIN_SLOPE: FloatArray = np.zeros(1)
-UNIT_SLOPE: FloatArray = np.ones(1)
+PACE, COARSE_PACE = 64, 8
+"""Renewals of the bets while the number of draws doubles. Heuristic: affects tightness and speed, not validity."""
+
+LOST = 1e-200
+"""Wealth below this is set to 0, which is conservative, before it underflows."""
+
+PRIOR = 2.0
+"""Imagined draws, half of them at 0 and half at 1, from which the estimates start."""
+
+TOLERANCE = 1e-10
+"""How far below the exact limit, in units of the range, bisection may stop."""
+
+NO_EARLIER: FloatArray = np.zeros(10)
+"""Sums of no earlier draws."""
+
+
+class Pair(NamedTuple):
+    """Draws of two columns, and how they make one variable: c_i is ``slopes[slope_index[i]]``, fixed before draw i."""
+
+    a: FloatArray
+    b: FloatArray
+    slopes: FloatArray
+    slope_index: IntArray
+    earlier: FloatArray
+    """Sums over draws seen earlier (``earlier_moments``)."""
+
+
+class Bets(NamedTuple):
+    """One column's scaled draws, and the bet on each."""
+
+    y: FloatArray
+    stakes: FloatArray
+    slope_index: IntArray
 
 
 def wealth_goal(alpha: float, n: int) -> float:
@@ -32,6 +70,76 @@ def wealth_goal(alpha: float, n: int) -> float:
     1000.0001000010002
     """
     return (1.0 / alpha) * (1.0 + 1e-13 * n + 1e-12)
+
+
+@compiled
+def deviation(count: float, total: float, squares: float, scale: float) -> float:
+    """Return the deviation of y from the sums of ``a - c b`` and of its square, beside the prior draws."""
+    spread = 0.0
+    if count > 0.0:
+        spread = max((squares - total * total / count) * scale * scale, 0.0)
+    return sqrt((PRIOR * 0.25 + spread) / (PRIOR + count))
+
+
+@compiled
+def plug_in_bets_below(pair: Pair, log_goal: float, pace: int, candidate: float, goal: float) -> tuple[bool, Bets]:
+    """Return whether ``candidate`` is rejected, and the bets of a pair, which are complete only if it is not.
+
+    Where only limits below ``candidate`` matter (and the slope never changes), the loop ends as soon as the wealth
+    against it reaches the goal: this column's limit is above. ``candidate = 1`` is never rejected.
+    """
+    a, b, slopes, index, earlier = pair
+    n = a.size
+    y, stakes = np.empty(n), np.empty(n)
+    count, sa, sb, saa, sab, sbb = earlier[0], earlier[1], earlier[2], earlier[3], earlier[4], earlier[5]
+    stake, scale, capped = 0.0, 1.0, 0.0
+    due, current = 0, index[0]
+    wealth, most = 1.0, CAP / candidate
+    for i in range(n):
+        s = index[i]
+        c = slopes[s]
+        if i >= due or s != current:
+            due, current = i + 1 + i // pace, s
+            scale = 1.0 / (1.0 + c)
+            spread = deviation(count, sa - c * sb, saa - 2.0 * c * sab + c * c * sbb, scale)
+            stake = sqrt(2.0 * log_goal / n) / spread
+            if not stake > 0.0:
+                # Never so by the formula; a stake that is no number, or against the mean, would break the proof.
+                stake = 0.0
+            capped = min(stake, most)
+        stakes[i] = stake
+        p, q = a[i], b[i]
+        x = min(max((p - c * q + c) * scale, 0.0), 1.0)
+        y[i] = x
+        wealth *= 1.0 + capped * (x - candidate)
+        if wealth >= goal:
+            return True, Bets(y, stakes, index)
+        if wealth < LOST:
+            wealth = 0.0
+        count += 1.0
+        sa += p
+        sb += q
+        saa += p * p
+        sab += p * q
+        sbb += q * q
+    return False, Bets(y, stakes, index)
+
+
+def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the count of draws seen earlier and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb."""
+    aa, bb = a * a, b * b
+    third = [aa @ a, aa @ b, a @ bb, bb @ b]
+    return np.array([a.size, a.sum(), b.sum(), aa.sum(), a @ b, bb.sum(), *third], dtype=np.float64)
+
+
+def plug_in_bets(pair: Pair, log_goal: float) -> Bets:
+    """Return the bets of one pair of columns; bet i uses the draws before i alone.
+
+    >>> made = plug_in_bets(Pair(np.ones(4), np.zeros(4), np.ones(1), np.zeros(4, dtype=np.int64), NO_EARLIER), 7.0)
+    >>> made.stakes.round(4)
+    array([3.7417, 4.5826, 5.2915, 5.9161])
+    """
+    return plug_in_bets_below(pair, log_goal, PACE, 1.0, np.inf)[1]
 
 
 @compiled
@@ -48,64 +156,49 @@ def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArra
     return False
 
 
-def rejects(path: Plan, means: FloatArray, goal: float) -> bool:
-    """Return whether one planned path rejects the candidate whose mean under slope s is ``means[s]``."""
-    return bool(reaches(path.y, path.stakes, path.slope_index, means, goal))
+def rejects(bets: Bets, means: FloatArray, goal: float) -> bool:
+    """Return whether bets reject the candidate whose mean under slope s is ``means[s]``."""
+    return bool(reaches(bets.y, bets.stakes, bets.slope_index, means, goal))
 
 
-def smallest_lower(
-    a: FloatArray, rivals: FloatArray, earlier: FloatArray, alpha: float, order: IntArray, *, star: bool = True
-) -> float:
-    """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
+@compiled
+def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float) -> float:
+    """Return the largest mean of (low, high] that bisection finds rejected, within TOLERANCE, or ``low``.
 
-    **Guarantee.** For each row, ``P(its limit > its mean) <= alpha`` under the conditions of ``betting_lower``;
-    one-sided, a lower limit, rounded down. The smallest limit is one for the smallest mean (intersection-union).
-
-    A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
-    result is the plain minimum to within TOLERANCE, whatever the order.
+    The bets are the same for every candidate, so the wealth falls in the mean and bisection is sound.
     """
-    n = a.size
-    goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
-    if star:
-        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, goal, coarse)
-    index = np.zeros(n, dtype=np.int64)
-    smallest = 1.0
-    for j in order:
-        pair = Pair(a, rivals[j], UNIT_SLOPE, index, earlier[j])
-        above, path = plan_below(pair, log_goal, COARSE_PACE if coarse else PACE, smallest, goal)
-        if not above:
-            smallest = search(path.y, path.stakes, 0.0, smallest, goal)
-        if smallest <= 0.0:
-            break
-    return smallest
-
-
-def _lower(x: ArrayLike, alpha: float, low: float, high: float, star: bool) -> FloatArray:
-    left, right = check_range(low, high)
-    alpha = check_alpha(alpha)
-    draws = check_draws(x, left, right)
-    span = right - left
-    n = draws.shape[1]
-    scaled = np.clip((draws - left) / span, 0.0, 1.0)
-    nothing, index = np.zeros(n), np.zeros(n, dtype=np.int64)
-    goal, log_goal = wealth_goal(alpha, n), -log(alpha)
-    ends = np.empty(draws.shape[0])
-    for column, values in enumerate(scaled):
-        if star:
-            only = Columns(values, nothing[None], 0.0, NO_EARLIER[None])
-            ends[column] = smallest_limit(only, index[:1], NODES, HAZARDS, goal, False)
+    while high - low > TOLERANCE:
+        m = 0.5 * (low + high)
+        most = CAP / m
+        wealth = 1.0
+        for i in range(y.size):
+            wealth *= 1.0 + min(stakes[i], most) * (y[i] - m)
+            if wealth >= goal or wealth < LOST:
+                break
+        if wealth >= goal:
+            low = m
         else:
-            path = plan(Pair(values, nothing, PLAIN_SLOPE, index, NO_EARLIER), log_goal)
-            ends[column] = search(path.y, path.stakes, 0.0, 1.0, goal)
-    limits = left + span * ends - SLACK * max(abs(left), abs(right))
-    return settle(limits, draws, left, right, np.shape(x))
+            high = m
+    return low
+
+
+def scaled_draws(x: ArrayLike, low: float, high: float) -> tuple[FloatArray, FloatArray, float, float]:
+    """Return draws ``[columns, n]`` as they are and scaled to [0, 1], and the ends of their range."""
+    left, right = check_range(low, high)
+    draws = check_draws(x, left, right)
+    return draws, np.clip((draws - left) / (right - left), 0.0, 1.0), left, right
+
+
+def from_unit(ends: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
+    """Return limits of means in [0, 1] as limits of the means of the draws, rounded down, no more than their means."""
+    return settle(low + (high - low) * ends - SLACK * max(abs(low), abs(high)), draws, low, high, shape)
 
 
 def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the one-sided betting limit of the mean, with plain predictable stakes.
+    """Return the one-sided betting limit of the mean, with predictable plug-in bets.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
-    ``P(limit > mean) <= alpha``; one-sided. The stakes aim at the n given, which is to be fixed beforehand; wealth
+    ``P(limit > mean) <= alpha``; one-sided. The bets aim at the n given, which is to be fixed beforehand; wealth
     counts at its running maximum (Ville's inequality). Rounded down, within 1e-9 of the exact limit for a range of
     unit size.
 
@@ -116,22 +209,13 @@ def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.
     >>> round(float(betting_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.834014
     """
-    return _lower(x, alpha, low, high, star=False)
-
-
-def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
-    """Return the betting limit of the mean with target-recalculating stakes, each candidate mean its own bettor.
-
-    **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down.
-
-    The stakes follow ``cells``: at each step as large as is needed to bring the candidate's wealth to ``1/alpha`` by
-    draw n (after Voracek & Orabona 2025). Candidates are cut into cells; within a cell they hold the same stakes, so
-    that wealth falls in m and bisection is sound, and every cell below the limit is rejected.
-
-    >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
-    0.833199
-    """
-    return _lower(x, alpha, low, high, star=True)
+    draws, scaled, left, right = scaled_draws(x, low, high)
+    n = draws.shape[1]
+    goal, log_goal = wealth_goal(check_alpha(alpha), n), -log(alpha)
+    nothing, plain, index = np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64)
+    made = [plug_in_bets(Pair(y, nothing, plain, index, NO_EARLIER), log_goal) for y in scaled]
+    ends = np.array([search(bets.y, bets.stakes, 0.0, 1.0, goal) for bets in made])
+    return from_unit(ends, draws, left, right, np.shape(x))
 
 
 def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 0.0, high: float = 1.0) -> float:
@@ -147,10 +231,8 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
     >>> round(constant_stake_lower(np.repeat([1.0, 0.0], 500), 0.001, 0.25), 6)
     0.441357
     """
-    left, right = check_range(low, high)
-    draws = check_draws(x, left, right)
-    span, n = right - left, draws.shape[1]
-    scaled = np.clip((draws[0] - left) / span, 0.0, 1.0)
+    draws, (scaled, *_), left, right = scaled_draws(x, low, high)
+    n = draws.shape[1]
     goal = log(wealth_goal(check_alpha(alpha), n))
     below, above = 0.0, 1.0
     while above - below > TOLERANCE:
@@ -158,5 +240,4 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
         # Sums of logarithms are off by less than 1e-12 of their size (F7).
         logs = np.log1p(min(check_positive("stake", stake), CAP / m) * (scaled - m))
         below, above = (m, above) if logs.sum() - 1e-12 * np.abs(logs).sum() >= goal else (below, m)
-    limit = left + span * below - SLACK * max(abs(left), abs(right))
-    return float(settle(np.array([limit]), draws[:1], left, right, (n, 1))[0])
+    return float(from_unit(np.array([below]), draws[:1], left, right, (n, 1))[0])

@@ -1,17 +1,24 @@
-"""Candidates that bet apart: cells of candidate means, each with the stakes that follow its own wealth.
+"""Bettors that follow their own wealth: target-recalculating bets, and cells of candidate means that share them.
 
-**Why cells.** The stakes of ``stakes`` react to the candidate's own wealth, so rejection need not be monotone in the
-candidate, and a bisection could jump over a hole. Here the candidates are cut into cells (l, u], and all candidates of
-a cell hold the stakes that follow the wealth of its upper end u, ``min(lambda, CAP / m)``, which loses at most CAP of
-the wealth. Within a cell the factors ``1 + min(lambda, CAP / m) (y - m)`` fall in m, so a cell is rejected as a whole
-when the wealth of u reaches ``1/alpha`` (Ville), and bisection inside of it is sound. The limit is looked for in the
-lowest cell that is not rejected: everything below it is (T15).
+**Bets.** Were the draws Gaussian with known deviation s, the best test of a candidate m at level alpha and horizon n
+would be the z-test, and its wealth a digital option: with wealth K against m and r draws left, the bet is
+``lambda = h / (s sqrt r)``, where ``h = phi(d) / Phi(d)`` and ``Phi(d) = alpha K``. For small alpha K this is the
+target-recalculating bet ``sqrt(2 ln(1/(alpha K)) / r) / s`` of Voracek & Orabona (2025). A law of skewness g calls for
+``1 + g h / (6 sqrt r)`` times as much, to first order (the saddlepoint of the option, projected on factors linear in
+y). Heuristic: any nonnegative number computed from the past is a sound bet, so nothing here needs to be exact.
+
+**Cells.** These bets react to the candidate's own wealth, so rejection need not be monotone in the candidate, and a
+bisection could jump over a candidate that is not rejected. So candidates are cut into cells (l, u], and all candidates
+of a cell hold the bets that follow the wealth of its upper end u, capped at ``CAP / m``. Within a cell the factors
+``1 + min(lambda, CAP / m) (y - m)`` fall in m, so a cell is rejected as a whole when the wealth of u reaches
+``1/alpha`` (Ville), and bisection inside of it is sound. The limit is searched in the lowest cell that is not rejected:
+everything below it is (T15).
 
 **When cells are cut.** After 1/32 of the draws, and whenever their number has doubled, the cells that may still hold
-the limit are cut more finely. Candidates at a distance of k standard errors ``s / sqrt n`` should hold different stakes
-only once ``k i / n`` is no longer small, so the width is ``FINE s sqrt(n) / i``. A cell inherits the stakes of the one
-it was cut from, and where to cut follows from the draws so far: a candidate's stakes are predictable. A cell whose
-wealth has become hopeless stakes nothing until it is cut again; those above it are of no interest then.
+the limit are cut more finely. Candidates k standard errors ``s / sqrt n`` apart should hold different bets only once
+``k i / n`` is no longer small, so the width is ``FINE s sqrt(n) / i``. A cell inherits the bets of the one it was cut
+from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is below
+``exp(-HOPELESS)`` bets nothing until it is cut again; the cells above it are then dropped.
 
 Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
@@ -20,11 +27,23 @@ from math import inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri_exp
 
-from buckler.bounds.bets import CAP, COARSE_PACE, LOST, PACE, Pair
+from buckler.bounds.betting import CAP, COARSE_PACE, LOST, PACE, PRIOR, Pair
 from buckler.bounds.compiled import compiled, inner
-from buckler.bounds.stakes import add_draws, deviation_of, fill_moments, stake_for
 from buckler.types import FloatArray, IntArray
+
+STEPS = 200
+"""Entries of the table of hazards for a unit of x."""
+
+LAST_ROOT = 16
+"""Where the table ends, at ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
+
+LEAST_VARIANCE = 1e-12
+"""Below this a variance is the rounding error of the moments it is computed from."""
+
+LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
+"""How far skewness may change a stake: the first-order term is no longer to be trusted beyond."""
 
 FINE, COARSE = 0.2, 1.5
 """The width of a cell at the end, in standard errors of the mean; and where there are very many columns."""
@@ -47,9 +66,82 @@ BEYOND = 1e-6
 HOPELESS = 16.0
 """How far ``ln K`` may fall before a cell stakes nothing."""
 
+_ROOTS: FloatArray = np.arange(1, LAST_ROOT * STEPS + 2) / STEPS
+_LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
+HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
+"""``h`` where ``alpha K = exp(-x^2)``, for x = 0, 1/200, ..., 16."""
 
-class Bets(NamedTuple):
-    """What is bet on, against which candidates, and for how much.
+
+@compiled
+def hazard(log_price: float, hazards: FloatArray) -> float:
+    """Return ``h`` where ``ln(alpha K)`` is ``log_price < 0``, from the table."""
+    x = sqrt(-log_price) * STEPS
+    k = int(x)
+    if k + 1 >= hazards.size:
+        return 1.4142135623730951 * x / STEPS
+    return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
+
+
+@inner
+def deviation_of(moments: FloatArray) -> float:
+    """Return the deviation behind a count and the sums of y and y^2."""
+    mean = moments[1] / moments[0]
+    return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
+
+
+@inner
+def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
+    """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
+
+    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included.
+    """
+    mean, second, third = moments[1] / moments[0], moments[2] / moments[0], moments[3] / moments[0]
+    deviation = deviation_of(moments)
+    reach = hazard(log_price, hazards) / sqrt(left)
+    skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / deviation**3
+    return float(reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION))
+
+
+@inner
+def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
+    """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
+
+    ``sums`` are the count and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb.
+    """
+    count, z = sums[0], sums[1] - c * sums[2]
+    zz = sums[3] - 2.0 * c * sums[4] + c * c * sums[5]
+    zzz = sums[6] - 3.0 * c * sums[7] + 3.0 * c * c * sums[8] - c**3 * sums[9]
+    scale = 1.0 / (1.0 + c)
+    half = 0.5 * PRIOR
+    moments[0], moments[1] = PRIOR + count, half + (z + c * count) * scale
+    moments[2] = half + (zz + 2.0 * c * z + c * c * count) * scale**2
+    moments[3] = half + (zzz + 3.0 * c * zz + 3.0 * c * c * z + c**3 * count) * scale**3
+
+
+@inner
+def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
+    """Add draws to ``sums``."""
+    sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
+    for i in range(a.size):
+        p, q = a[i], b[i]
+        pp, qq = p * p, q * q
+        sa, sb = sa + p, sb + q
+        saa, sab, sbb = saa + pp, sab + p * q, sbb + qq
+        saaa, saab, sabb, sbbb = saaa + pp * p, saab + pp * q, sabb + p * qq, sbbb + q * qq
+    sums[0] += a.size
+    sums[1] += sa
+    sums[2] += sb
+    sums[3] += saa
+    sums[4] += sab
+    sums[5] += sbb
+    sums[6] += saaa
+    sums[7] += saab
+    sums[8] += sabb
+    sums[9] += sbbb
+
+
+class Game(NamedTuple):
+    """The draws that are bet on, the candidates, and the goal of the wealth.
 
     Candidates are the rows of ``table``, the nodes, and what lies between them: ``table[k, s]`` is the mean of the
     pair's variable under candidate k for slope s, and rises with k.
@@ -60,7 +152,7 @@ class Bets(NamedTuple):
     goal: float
     """``1/alpha``, raised by what rounding can add to a wealth (``betting.wealth_goal``)."""
     hazards: FloatArray
-    """The table of ``stakes``."""
+    """The table ``HAZARDS``."""
     coarse: bool
     """Whether cells are wider and stakes renewed less often, to save time."""
 
@@ -182,7 +274,7 @@ def most_blocks(index: IntArray, pace: int) -> int:
 def refine(
     cells: tuple[IntArray, FloatArray, FloatArray],
     seen: tuple[FloatArray, IntArray],
-    bets: Bets,
+    game: Game,
     floor: int,
     ceiling: int,
     window: tuple[float, float, float],
@@ -195,7 +287,7 @@ def refine(
     """
     upper, wealth, stakes = cells
     y, starts = seen
-    table, index = bets.table, bets.pair.slope_index
+    table, index = game.table, game.pair.slope_index
     s = index[y.size]
     nodes = node_below(table, s, window[0]), min(node_below(table, s, window[1]) + 1, table.shape[0] - 1)
     # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
@@ -203,7 +295,7 @@ def refine(
     parents = np.empty(ends.size, dtype=np.int64)
     found, low = 0, floor
     for k in range(upper.size):
-        whole = not (begin or 0.0 < wealth[k] < bets.goal)
+        whole = not (begin or 0.0 < wealth[k] < game.goal)
         for end in upper[k : k + 1] if whole else cut(low, upper[k], nodes, window[2], table, s):
             if low < ceiling:
                 ends[found], parents[found] = end, k
@@ -215,25 +307,25 @@ def refine(
             rows[k, j] = stakes[parent, j]
         rich[k] = wealth[parent]
         if ends[k] < upper[parent]:
-            rich[k] = wealth_of(y, starts, index, rows[k], table[ends[k]], bets.goal)
+            rich[k] = wealth_of(y, starts, index, rows[k], table[ends[k]], game.goal)
     return ends[:found], rich, rows
 
 
 @compiled
-def lowest_cell(bets: Bets, floor: int, ceiling: int, ceiling_means: FloatArray) -> Cell:
+def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> Cell:
     """Return the lowest cell that is not rejected, with its stakes, all candidates up to the node ``floor`` being so.
 
     Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
     below it. That saves work and changes no stake, so the ceiling may come from these very draws.
     """
-    a, b, slopes, index, earlier = bets.pair
+    a, b, slopes, index, earlier = game.pair
     n = a.size
-    log_goal, goal = log(bets.goal) + BEYOND, bets.goal
-    pace, fineness = (COARSE_PACE, COARSE) if bets.coarse else (PACE, FINE)
+    log_goal, goal = log(game.goal) + BEYOND, game.goal
+    pace, fineness = (COARSE_PACE, COARSE) if game.coarse else (PACE, FINE)
     y, sums, moments = np.empty(n), earlier.copy(), np.empty(4)
     most = most_blocks(index, pace)
     starts = np.empty(most, dtype=np.int64)
-    upper, wealth, stakes = np.array([bets.table.shape[0] - 1]), np.ones(1), np.empty((1, most))
+    upper, wealth, stakes = np.array([game.table.shape[0] - 1]), np.ones(1), np.empty((1, most))
     first, cells, at_ceiling = 0, 1, 0.0
     opening = cutting = max(1, n // OPENING)
     i = j = n - n  # not the literal 0, for which numba would compile the callees once more
@@ -242,10 +334,10 @@ def lowest_cell(bets: Bets, floor: int, ceiling: int, ceiling_means: FloatArray)
         c, scale = slopes[s], 1.0 / (1.0 + slopes[s])
         fill_moments(sums, c, moments)
         if i == cutting:
-            cutting *= 4 if bets.coarse else 2
+            cutting *= 4 if game.coarse else 2
             window = expected(moments, n, i, log_goal, fineness)
             kept = upper[first:cells], wealth[first:cells], stakes[first:cells]
-            upper, wealth, stakes = refine(kept, (y[:i], starts[:j]), bets, floor, ceiling, window, i == opening)
+            upper, wealth, stakes = refine(kept, (y[:i], starts[:j]), game, floor, ceiling, window, i == opening)
             first, cells, at_ceiling = 0, upper.size, 0.0
             if upper[cells - 1] >= ceiling:
                 at_ceiling = wealth_of(y[:i], starts[:j], index, stakes[cells - 1], ceiling_means, goal)
@@ -265,8 +357,8 @@ def lowest_cell(bets: Bets, floor: int, ceiling: int, ceiling_means: FloatArray)
                 log_price += log(wealth[k]) if wealth[k] > 0.0 else -inf
             stakes[k, j] = 0.0
             if log_price < 0.0 and log_price > -log_goal - HOPELESS:
-                stakes[k, j] = stake_for(log_price, n - i, moments, bets.hazards)
-                wealth[k] = follow(y[i:stop], stakes[k, j], bets.table[upper[k], s], wealth[k], goal)
+                stakes[k, j] = stake_for(log_price, n - i, moments, game.hazards)
+                wealth[k] = follow(y[i:stop], stakes[k, j], game.table[upper[k], s], wealth[k], goal)
             elif log_price < 0.0 and k + 1 < cells:
                 # It will hardly be rejected as it is, and then what is above it does not matter.
                 cells, at_ceiling = k + 1, 0.0

@@ -23,10 +23,9 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.bets import NO_EARLIER, Pair, plan
-from buckler.bounds.betting import MANY, betting_lower, smallest_lower, star_lower, wealth_goal
-from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, plug_in_bets, wealth_goal
+from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.star import MANY, smallest_lower, star_lower
 from buckler.certify.budget import split
 from buckler.certify.draws import draws_of
 from buckler.certify.method import Draws, Method
@@ -89,7 +88,7 @@ def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
         if limit == "star":
             smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
         else:
-            path = plan(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
+            path = plug_in_bets(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
             smallest = path_limit(path, goal, smallest)
         if smallest == -np.inf:
             break

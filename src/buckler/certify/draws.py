@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from buckler.bounds.bets import NO_EARLIER, earlier_moments
+from buckler.bounds.betting import NO_EARLIER, earlier_moments
 from buckler.certify.method import Draws
 from buckler.errors import InvalidInput, check_float_array, check_label, show
 from buckler.records import REST, ROW_SUM_TOLERANCE, Scores

@@ -18,8 +18,15 @@ import numpy as np
 from scipy.special import betainc, ndtr, ndtri, rel_entr
 
 from buckler.bounds.binomial import clopper_pearson_lower, distinct
-from buckler.bounds.evalues import Mixture, kl_to_null, kl_to_target, tangent_mixture
-from buckler.bounds.half_space import half_space_mixture, kl_beyond_half_space, kl_to_half_space
+from buckler.bounds.evalues import (
+    Mixture,
+    half_space_mixture,
+    kl_beyond_half_space,
+    kl_to_half_space,
+    kl_to_null,
+    kl_to_target,
+    tangent_mixture,
+)
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
 from buckler.noise import default_margin, law_of

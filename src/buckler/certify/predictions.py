@@ -8,7 +8,7 @@ from math import log
 import numpy as np
 
 from buckler.bounds.binomial import clopper_pearson_lower, distinct
-from buckler.bounds.sign import log_wealth_of_votes
+from buckler.bounds.sign_test import log_wealth_of_votes
 from buckler.certify import budget
 from buckler.certify.ladder import LOG_ROUNDING
 from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from buckler.bounds.bets import earlier_moments
-from buckler.bounds.bounded import SLACK
-from buckler.bounds.sequences import sequence_lower
+from buckler.bounds.betting import earlier_moments
+from buckler.bounds.bounded import SLACK, sequence_lower
 from buckler.certify.ladder import patience
 from buckler.certify.make_certificates import MarginLimits, Terms
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height

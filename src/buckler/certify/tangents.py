@@ -13,10 +13,8 @@ from math import log
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.bets import Pair, Plan
-from buckler.bounds.betting import rejects, wealth_goal
-from buckler.bounds.partition import Bets, lowest_cell
-from buckler.bounds.stakes import HAZARDS
+from buckler.bounds.betting import Bets, Pair, rejects, wealth_goal
+from buckler.bounds.partition import HAZARDS, Game, lowest_cell
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
@@ -126,12 +124,12 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, a
     return index
 
 
-def path_limit(path: Plan, goal: float, high: float) -> float:
-    """Return the largest margin up to ``high`` that a path for all candidates rejects, rounded down; -inf if none.
+def path_limit(bets: Bets, goal: float, high: float) -> float:
+    """Return the largest margin up to ``high`` that one path of bets rejects, rounded down; -inf if there is none.
 
     **Guarantee.** With ``goal = wealth_goal(alpha, n)``, ``P(limit > margin) <= alpha`` for this one rival.
     """
-    return _largest(lambda means: rejects(path, means, goal), None, high)
+    return _largest(lambda means: rejects(bets, means, goal), None, high)
 
 
 def cells_limit(
@@ -143,18 +141,18 @@ def cells_limit(
     for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of separate draws.
     ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
 
-    Each slope's candidate mean rises in L, as ``cells`` needs it.
+    Each slope's candidate mean rises in L, as ``partition`` needs it.
     """
     changes = int(np.count_nonzero(np.diff(index)))
     if changes > MOST_CHANGES:
         raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
-    bets = Bets(Pair(a, rival, SLOPES, index, earlier), NODES, goal, HAZARDS, coarse)
-    cell = lowest_cell(bets, -1, node, means_of(high))
+    game = Game(Pair(a, rival, SLOPES, index, earlier), NODES, goal, HAZARDS, coarse)
+    cell = lowest_cell(game, -1, node, means_of(high))
     if cell.above:
         return high
-    path, low = Plan(cell.y, cell.stakes, index), None if cell.low < 0 else _GRID[cell.low]
-    return _largest(lambda means: rejects(path, means, goal), low, min(_GRID[cell.high], high))
+    bets, low = Bets(cell.y, cell.stakes, index), None if cell.low < 0 else _GRID[cell.low]
+    return _largest(lambda means: rejects(bets, means, goal), low, min(_GRID[cell.high], high))
 
 
 def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
-from buckler.bounds.betting import constant_stake_lower, star_lower
+from buckler.bounds.betting import constant_stake_lower
+from buckler.bounds.star import star_lower
 from buckler.certify.budget import MOST_DRAWS, after_drawing, split
 from buckler.errors import InvalidInput, check_counts, check_float_array, check_label, check_real, check_whole
 from buckler.evaluate.curves import Curve

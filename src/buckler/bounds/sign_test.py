@@ -1,4 +1,4 @@
-"""Has one class more votes than another? An any-time test of two classes against one another (T21).
+"""Sign tests of "class j has no larger probability than class A": any-time by e-values, and at a fixed n (T21).
 
 A draw is ``Y = X_j - X_A``: +1, -1 or 0. If ``E[Y] <= 0``, each factor ``1 + stake Y`` has mean at most one, so
 products over draws, and averages of products over fixed stakes, are supermartingales (T12). Draws that vote for neither
@@ -13,13 +13,14 @@ from buckler.errors import InvalidInput, check_whole_array
 from buckler.types import ArrayLike, FloatArray
 
 STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
-"""From 0.95 to 0.005; the best one for a share theta of the decisive votes is ``2 theta - 1``. Power, not validity."""
+"""From 0.95 to 0.005; the best stake is ``2 theta - 1`` if j has a share theta of the votes for j or A. Heuristic:
+affects power, not validity."""
 
 ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""
 
 SMALLEST = 1e-200
-"""No tail is called smaller: SciPy's is 0 once ``2^-n`` is, where the true one may still be 4e-254 (n = 1,075)."""
+"""Lower clamp of the p-value: SciPy's tail is 0 once ``2^-n`` is, where the true one may be 4e-254 (n = 1,075)."""
 
 
 def _log_factors(y: float) -> FloatArray:

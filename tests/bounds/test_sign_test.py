@@ -6,7 +6,7 @@ from flint import arb
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from buckler.bounds.sign import _LOSS, _WIN, SMALLEST, STAKES, log_wealth_of_votes, tail_of_votes
+from buckler.bounds.sign_test import _LOSS, _WIN, SMALLEST, STAKES, log_wealth_of_votes, tail_of_votes
 from buckler.errors import InvalidInput
 from tests.balls import tail_at_least
 
