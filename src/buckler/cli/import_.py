@@ -38,8 +38,8 @@ def import_(
 
     Examples:
 
-      buckler import sigma_0.50.tsv --sigma 0.5
-      buckler import sigma_0.50.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
+      buckler import log.tsv --sigma 0.5
+      buckler import log.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
       buckler certify imported/ --alpha 0.001 --method top_class
     """
     found = import_log(log, alpha=alpha, n=n, sigma=sigma, rounding=cast(Rounding | None, rounding), out=out, n0=n0)
