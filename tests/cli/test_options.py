@@ -426,7 +426,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
         "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
         "--n0": Row("--n0 50", "evidence", given="--n 100000 --alpha 0.01 --out imported", refused=("--n0 50",)),
-        "--rounding": Row("--rounding down", refused=("--rounding up", "=import ours.tsv --rounding nearest")),
+        "--rounding": Row("--rounding down", refused=("--rounding up",)),
         "--json": JSON,
         "--quiet": QUIET,
     },
@@ -507,9 +507,9 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
         made = ["certify", "one", "--method", "top_class", "--out", "c.parquet", "--quiet"]
         assert run([*made, "--alpha", "0.01", "--tsv", "ours.tsv"]) == 0
     write_certificates(home / "c.parquet", read_certificates(home / "c.parquet"))
-    # A margin that no votes have shown: what a sigma in the wrong units claims.
+    # A margin that these votes did not show, and that a million unanimous ones would.
     wrong = [
-        replace(c, predicted=c.predicted or 0, margin=40.0, radius=c.law.radius(40.0, "quantile"))
+        replace(c, predicted=c.predicted or 0, n=10**6, margin=8.0, radius=c.law.radius(8.0, "quantile"))
         for c in read_certificates(home / "c.parquet")
     ]
     write_certificates(home / "wrong.parquet", wrong)

@@ -12,8 +12,8 @@ from buckler.certify.counts import certify_counts
 from buckler.errors import InvalidInput, StoreError
 from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
-from buckler.runs.interop import Log, Origin, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, fit_as_stated, import_log, radius_of, write_evidence
+from buckler.runs.interop import Log, read_log, write_log
+from buckler.runs.recovery import fewest_votes, find_fits, fit, import_log, radius_of, write_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 
@@ -221,63 +221,46 @@ def test_recorded_logs_fit_one_of_two_levels() -> None:
             assert fitting == {0.01}, path.name
 
 
-@pytest.mark.parametrize("method", ["exact", "bonferroni"])
-def test_a_log_of_ours_says_how_it_was_made_and_is_read_back(method: str, tmp_path: Path) -> None:
-    # Votes with all kinds of rest: of one rival, scattered, none, and a tie.
-    table = np.array([[90, 10, 0, 0], [70, 10, 10, 10], [100, 0, 0, 0], [60, 30, 5, 5], [50, 50, 0, 0], [80, 1, 1, 18]])
-    label = np.zeros(len(table), dtype=np.int64)
-    ids = [str(i) for i in range(len(table))]
+STATED = {"method": "top_class", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5", "law": "gaussian"}
 
-    def certified(votes: IntArray, method: str, alpha: float) -> list[float]:
-        made = certify_counts(votes, sigma=0.5, alpha=alpha, label=label, method=method, ids=ids)
-        assert isinstance(made, list)
-        return [c.radius for c in made]
 
-    made = certify_counts(table, sigma=0.5, alpha=0.01, label=label, method=method, ids=ids)
-    assert isinstance(made, list)
-    write_log(tmp_path / "log.tsv", made, label)
-    log = read_log(tmp_path / "log.tsv")
-    assert log.origins == (Origin(method, "quantile", 0.01, 100, 0.5),)
-    assert not fit(log, 0.01, 100, 0.5).fits  # no count of votes gives it by the usual tool
-    told = fit_as_stated(log)
-    assert (told.method, told.fits) == (method, True)
-    write_evidence(log, told, tmp_path / "run", source="log.tsv")
-    counts, _, labels = open_evidence(tmp_path / "run").counts()
-    assert labels is not None
-    assert (labels == label).all()
-    certain = log.certified
-    assert certain.sum() == 5
-    assert (counts.values.sum(axis=1) == 100).all()
-    assert (counts.values[:, 0] <= table[:, 0])[certain].all()
-    assert (counts.values[:, 1:].max(axis=1) >= table[:, 1:].max(axis=1))[certain].all()
-    for again, alpha in (("exact", 0.01), ("exact", 0.001), ("bonferroni", 0.05), ("top_class", 0.01)):
-        found, best = certified(counts.values, again, alpha), certified(table, again, alpha)
-        assert all(a <= b for a, b in zip(found, best, strict=True))
-        assert max(found) > 0.0
+def stating(path: Path, *settings: dict[str, str]) -> Path:
+    """Write a log of one line for each of some settings, its radius that of 80 votes of 100."""
+    radius = f"{float(radius_of(80, 100, 0.01, 0.5)) - 1e-7:.6f}"
+    lines = ["\t".join((f"{i}\t1\t1\t{radius}\t1\t0", *one.values())) for i, one in enumerate(settings)]
+    path.write_text("\n".join([HEADER.strip() + "\t" + "\t".join(STATED), *lines]))
+    return path
+
+
+def test_a_log_of_ours_states_its_settings(tmp_path: Path) -> None:
+    path = stating(tmp_path / "log.tsv", STATED)
+    found = import_log(path, out=tmp_path / "run")
+    assert (found.claim.alpha, found.claim.n, found.claim.sigma, found.claim.fits) == (0.01, 100, 0.5, True)
+    assert open_evidence(tmp_path / "run").counts()[0].values.tolist() == [[0, 80, 20]]
+    for claim in ({"alpha": 0.02}, {"n": 101}, {"sigma": 0.25}):
+        with pytest.raises(InvalidInput, match="as the log says"):
+            import_log(path, **claim)
 
 
 @pytest.mark.parametrize(
-    ("column", "value", "named"),
+    ("column", "value"),
     [
-        ("method", "pairwise/star", "votes and the quantile margin"),
-        ("method", "published", "votes and the quantile margin"),
-        ("margin", "probability", "votes and the quantile margin"),
-        ("alpha", "0.02", "made in one way"),
-        ("n", "many", "every line"),
-        ("alpha", "2", "alpha must be"),
-        ("law", "gaussian:scale=2.0", "Gaussian noise .* it says 'gaussian:scale=2.0'"),
-        ("law", "splitting:lam=2.5", "Gaussian noise .* it says 'splitting:lam=2.5'"),
-        ("sigma", "-", "Gaussian noise"),
+        ("method", "exact"),
+        ("method", "pairwise/star"),
+        ("margin", "probability"),
+        ("n", "many"),
+        ("alpha", "2"),
+        ("law", "gaussian:scale=2.0"),
+        ("law", "splitting:lam=2.5"),
+        ("sigma", "-"),
     ],
 )
-def test_a_log_whose_votes_cannot_be_recovered_says_why(column: str, value: str, named: str, tmp_path: Path) -> None:
-    origin = {"method": "exact", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5", "law": "gaussian"}
-    other = {**origin, column: value}
-    both = [origin, other] if named == "made in one way" else [other, other]
-    lines = ["\t".join((f"{i}\t1\t1\t0.5\t1\t0", *one.values())) for i, one in enumerate(both)]
-    (tmp_path / "log.tsv").write_text("\n".join([HEADER.strip() + "\t" + "\t".join(origin), *lines]))
-    with pytest.raises(InvalidInput, match=named):
-        fit_as_stated(read_log(tmp_path / "log.tsv"))
+def test_a_log_whose_votes_cannot_be_recovered_is_refused(column: str, value: str, tmp_path: Path) -> None:
+    other = {**STATED, column: value}
+    for lines in ([other], [STATED, other]):
+        with pytest.raises(InvalidInput, match="the log must be of one alpha, n and sigma"):
+            import_log(stating(tmp_path / "log.tsv", *lines), alpha=0.01, n=100, sigma=0.5, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> None:

@@ -3,23 +3,18 @@
 The usual tool prints ``radius = sigma Phi^-1(p)`` with p the Clopper-Pearson limit of k votes out of n at level alpha,
 so the printed digits leave only a few k, and near the top, where neighbouring counts are far apart, one or none. A log
 fits (alpha, n, sigma) if every radius has a count. The largest possible radius is ``sigma Phi^-1(alpha^(1/n))``.
-
-A log of buckler says how it was made. Where its method looks at the runner-up too, a radius stands for many pairs of
-counts (top, runner-up); all of them have at least the votes that it takes without any runner-up, and no rival has more
-than where one rival holds all other votes.
 """
 
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from decimal import ROUND_FLOOR, Decimal
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from buckler.certify.discrete import margin_lower
-from buckler.certify.registry import sound_methods
-from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole
+from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
 from buckler.noise import Gaussian, GridGaussian
 from buckler.runs.identity import Identity
 from buckler.runs.interop import Log, Rounding, read_log
@@ -32,14 +27,14 @@ ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1
 DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
 SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
+RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, GridGaussian.name)}
+"""Method, margin and noise of radii that one count of votes gives."""
+
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""
 
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
 """Settings that most papers give for their logs."""
-
-RIVALS = 9
-"""Classes that the votes of an imported log are spread over at most, beside the certified one; fewer certify less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,6 @@ class Fit:
     sigma: float
     misfits: int
     largest: float
-    method: str = "top_class"
 
     @property
     def fits(self) -> bool:
@@ -59,32 +53,18 @@ class Fit:
         return self.misfits == 0
 
 
-def radius_of(
-    k: ArrayLike,
-    n: int,
-    alpha: float,
-    sigma: float,
-    method: str = "top_class",
-    *,
-    against: Literal["one", "none"] = "one",
-) -> FloatArray:
-    """Return the radius that a method certifies for ``k`` votes of ``n``; negative ones are abstentions.
-
-    The other votes are all those of ``one`` rival, or of ``none``: the best case of a method that looks at the
-    runner-up.
+def radius_of(k: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
+    """Return the radius that the usual tool certifies for ``k`` votes of ``n``; negative ones are abstentions.
 
     >>> radius_of([100_000, 60_000], 100_000, 0.001, 0.5).round(3)
     array([1.906, 0.12 ])
     """
     votes = np.asarray(k, dtype=np.int64)
-    rival = n - votes if against == "one" else np.zeros_like(votes)
-    limits = margin_lower(votes, rival, n, alpha=alpha, margin="quantile", method=method)
+    limits = margin_lower(votes, n - votes, n, alpha=alpha, margin="quantile", method="top_class")
     return np.asarray(sigma / 2.0 * limits)
 
 
-def fewest_votes(
-    log: Log, n: int, alpha: float, sigma: float, method: str = "top_class", *, against: Literal["one", "none"] = "one"
-) -> tuple[IntArray, BoolArray]:
+def fewest_votes(log: Log, n: int, alpha: float, sigma: float) -> tuple[IntArray, BoolArray]:
     """Return for each line the smallest count whose radius its digits can stand for, and whether there is one.
 
     Where there is none, the count is the smallest with a larger radius, or ``n + 1``.
@@ -93,43 +73,21 @@ def fewest_votes(
     few, enough = np.zeros(low.size, dtype=np.int64), np.full(low.size, n + 1, dtype=np.int64)
     while (enough - few > 1).any():
         middle = (few + enough) // 2
-        reached = radius_of(np.minimum(middle, n), n, alpha, sigma, method, against=against) >= low
+        reached = radius_of(np.minimum(middle, n), n, alpha, sigma) >= low
         few, enough = np.where(reached, few, middle), np.where(reached, middle, enough)
-    possible = enough <= n
-    if method == "top_class":  # one count gives the radius, so not every radius has one
-        possible &= radius_of(np.minimum(enough, n), n, alpha, sigma) <= log.high[first]
+    possible = (enough <= n) & (radius_of(np.minimum(enough, n), n, alpha, sigma) <= log.high[first])
     back = np.searchsorted(low, log.low)
     return enough[back], possible[back]
 
 
-def fit(log: Log, alpha: float, n: int, sigma: float, method: str = "top_class") -> Fit:
-    """Return the agreement of a log with (alpha, n, sigma), made by the usual tool's method or another."""
+def fit(log: Log, alpha: float, n: int, sigma: float) -> Fit:
+    """Return the agreement of a log with (alpha, n, sigma)."""
     check_alpha(alpha)
     check_whole("n", n, 1, 10**9)
     check_positive("sigma", sigma)
-    largest = float(radius_of(n, n, alpha, sigma, method))
-    if method == "top_class":
-        _, possible = fewest_votes(log, n, alpha, sigma)
-    else:
-        possible = log.low <= largest
-    return Fit(alpha, n, sigma, int((~possible & log.certified).sum()), largest, method)
-
-
-def fit_as_stated(log: Log) -> Fit:
-    """Return the agreement of a log with the settings that it states; refuse settings without recoverable votes."""
-    if len(log.origins) != 1:
-        raise InvalidInput(f"the log must have been made in one way; it says {len(log.origins)}")
-    told = log.origins[0]
-    if told.sigma is None or (told.law != Gaussian.name and told.law.partition(":")[0] != GridGaussian.name):
-        # The grid's radii are those of Gaussian noise, before inputs are rounded; those of a scale are its own.
-        raise InvalidInput(f"the log must be of Gaussian noise for its votes to be recovered; it says {told.law!r}")
-    ours = {method.name for method in sound_methods("votes")}
-    if told.method not in ours or told.margin != "quantile":
-        raise InvalidInput(
-            f"the log must be of votes and the quantile margin for its votes to be recovered; it says that it was made "
-            f"by {told.method!r} from the {told.margin} margin"
-        )
-    return fit(log, told.alpha, told.n, told.sigma, told.method)
+    _, possible = fewest_votes(log, n, alpha, sigma)
+    largest = float(radius_of(n, n, alpha, sigma))
+    return Fit(alpha, n, sigma, int((~possible & log.certified).sum()), largest)
 
 
 def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None) -> list[Fit]:
@@ -157,45 +115,30 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     **Guarantee.** If the log was made with the settings of ``made``, certificates from this evidence are at most those
     from the true votes: unknown counts are taken at their worst. A radius stands for the smallest count that gives it;
     all other votes are in one class after the last; an abstention is a tie between its label and that class. The
-    selection holds the class that was logged. A method that looks at the runner-up gets several further classes, the
-    first with at least the votes of any rival.
+    selection holds the class that was logged.
     """
-    classes = int(max(log.labels.max(), log.predicted.max())) + 1
-    held, rival = _worst_votes(log, made)
-    if (held > made.n).any():
+    others = int(max(log.labels.max(), log.predicted.max())) + 1
+    found, possible = fewest_votes(log, made.n, made.alpha, made.sigma)
+    if not possible[log.certified].all():
         raise InvalidInput(f"the log does not fit alpha {made.alpha:g}, n {made.n}, sigma {made.sigma:g}")
-    buckets = int((-(-(made.n - held) // np.maximum(rival, 1))).max(initial=1))
+    held = np.where(log.certified, found, made.n // 2)
+    chosen = np.where(log.certified, log.predicted, log.labels)
     spec = RunSpec(
-        model="an imported log", data=source, sigma=made.sigma, num_classes=classes + buckets, n=made.n,
+        model="an imported log", data=source, sigma=made.sigma, num_classes=others + 1, n=made.n,
         n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
-    chosen = np.where(log.certified, log.predicted, log.labels)
     identity = Identity(f"log {source}, read at alpha {made.alpha:g}", _hash(log))
     with open_writer(folder, spec, identity, inputs=len(log.ids)) as writer:
-        starts = [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]
-        for start in starts:
+        for start in [start for first, stop in writer.missing() for start in range(first, stop, IN_A_SHARD)]:
             part = slice(start, start + IN_A_SHARD)
             ids, rows = log.ids[part], np.arange(len(log.ids[part]))
-            counts, selection = np.zeros((2, len(ids), classes + buckets), dtype=np.int64)
+            counts, selection = np.zeros((2, len(ids), others + 1), dtype=np.int64)
             counts[rows, chosen[part]] = held[part]
-            for bucket in range(buckets):
-                counts[:, classes + bucket] = np.minimum(rival[part], made.n - counts.sum(axis=1))
+            counts[:, others] = made.n - held[part]
             selection[rows, chosen[part]] = n0
             drawn = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
             writer.append(start, replace(drawn, drawn_by=identity.as_dict()))
     return spec
-
-
-def _worst_votes(log: Log, made: Fit) -> tuple[IntArray, IntArray]:
-    """Return for each line the fewest votes of its class, n + 1 if none will do, and the most of any rival."""
-    settings = (made.n, made.alpha, made.sigma, made.method)
-    most, possible = fewest_votes(log, *settings)  # what it takes against one rival: it has all the other votes
-    least = most if made.method == "top_class" else fewest_votes(log, *settings, against="none")[0]
-    held = np.where(log.certified, np.where(possible, least, made.n + 1), made.n // 2)
-    rest = made.n - held
-    # Raising the runner-up certifies less, so it may be as high as it takes for all votes to have a place.
-    rival = np.where(log.certified & (least < most), np.maximum(made.n - most, -(-rest // RIVALS)), rest)
-    return held, rival
 
 
 def _hash(log: Log) -> str:
@@ -233,10 +176,7 @@ class Imported:
         certified, chosen, claim = int(self.log.certified.sum()), self.fits[0], self.claim
         fitted = f"alpha {chosen.alpha:g}, n {chosen.n:,}, sigma {chosen.sigma:g}"
         text = [f"{len(self.log.ids)} lines, {certified} certified, {len(self.log.ids) - certified} abstentions."]
-        if self.log.origins:
-            text.append(f"Fits what it says: method {chosen.method}, {fitted}.")
-        else:
-            text.append(f"Fits {fitted}: every radius has its count of votes.")
+        text.append(f"Fits {fitted}: every radius has its count of votes.")
         if not claim.fits:
             word = "claimed" if self.claimed else "usual"
             text.append(f"Does NOT fit the {word} {_misfit(self.log, claim)}.")
@@ -265,8 +205,8 @@ def import_log(
     """Return the settings that a log fits, and write the votes behind it to ``out``, with ``n0`` selection draws.
 
     ``alpha``, ``n`` and ``sigma`` are claims about the log. Writing votes needs all three, and a log that fits them: a
-    log fits many settings, and certificates from votes of others than its own do not hold. A log of buckler states
-    them, and another claim is refused.
+    log fits many settings, and certificates from votes of others than its own do not hold. A log of ``buckler certify
+    --tsv`` states them, and another claim is refused.
     """
     if alpha is not None:
         check_alpha(alpha)
@@ -279,19 +219,16 @@ def import_log(
     log = read_log(path, rounding)
     if not log.certified.any():
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
-    if log.origins:
-        claim = fit_as_stated(log)
-        for name, claimed in (("alpha", alpha), ("n", n), ("sigma", sigma)):
-            if claimed not in {None, getattr(claim, name)}:
-                raise InvalidInput(f"{name} must be {getattr(claim, name):g}, as the log says; got {claimed:g}")
-        if rounding == "nearest":
-            raise InvalidInput("rounding must be 'down' for a log that says how it was made; got 'nearest'")
-        found = [claim] if claim.fits else []
-    else:
-        if out is not None and (alpha is None or n is None or sigma is None):
-            raise InvalidInput("alpha, n and sigma of the log must be given for votes to be written: it fits many")
-        found = find_fits(log, alpha=alpha, n=n, sigma=sigma)
-        claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or (found[0].sigma if found else SIGMAS[-1]))
+    if log.settings:
+        stated = _stated(log)
+        for name, claimed, found_there in zip(("alpha", "n", "sigma"), (alpha, n, sigma), stated, strict=True):
+            if claimed not in {None, found_there}:
+                raise InvalidInput(f"{name} must be {found_there:g}, as the log says; got {claimed:g}")
+        alpha, n, sigma = stated
+    if out is not None and (alpha is None or n is None or sigma is None):
+        raise InvalidInput("alpha, n and sigma of the log must be given for votes to be written: it fits many")
+    found = find_fits(log, alpha=alpha, n=n, sigma=sigma)
+    claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or (found[0].sigma if found else SIGMAS[-1]))
     if not found:
         raise InvalidInput(
             f"the log fits no alpha, n and sigma that were tried, {_misfit(log, claim)} (it may not be made from "
@@ -302,6 +239,20 @@ def import_log(
             raise InvalidInput(f"the log does not fit {_misfit(log, claim)}, so no votes are written")
         write_evidence(log, claim, out, source=path.name, n0=100 if n0 is None else n0)
     return Imported(log, claim, alpha is not None, tuple(found), out)
+
+
+def _stated(log: Log) -> tuple[float, int, float]:
+    """Return alpha, n and sigma of a log that states them; others than the usual tool's radii are refused."""
+    try:
+        ((method, margin, alpha, n, sigma, noise),) = log.settings
+        if (method, margin, noise.partition(":")[0]) in RECOVERABLE and "scale" not in noise:
+            return check_alpha(float(alpha)), check_whole("n", int(n), 1, 10**9), check_positive("sigma", float(sigma))
+    except ValueError:
+        pass
+    raise InvalidInput(
+        "the log must be of one alpha, n and sigma, method top_class, the quantile margin and Gaussian noise for its "
+        f"votes to be recovered; it says {show(log.settings)}"
+    )
 
 
 def _misfit(log: Log, claim: Fit) -> str:
