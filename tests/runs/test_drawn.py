@@ -111,6 +111,8 @@ def test_certify_and_report_say_so(
         page = (mixed / "page.html").read_text(encoding="utf-8")
         assert BOTH in page
     capsys.readouterr()
+    assert run(["sweep", "run", "--method", "top_class", "--out", "s.parquet", "--quiet"]) == 0
+    assert BOTH in capsys.readouterr().err
     assert run(["certify", "run", "--quiet"]) == 0
     assert capsys.readouterr().err == ""
 

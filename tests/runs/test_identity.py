@@ -262,7 +262,7 @@ def test_another_model_joins_on_request_and_is_recorded(tmp_path: Path) -> None:
     def other(batch: AnyArray) -> AnyArray:
         return -linear(batch)
 
-    with pytest.raises(StoreError, match="allow_other_model, which is recorded"):
+    with pytest.raises(StoreError, match=r"allow-other-model\), which is recorded"):
         go_on(other, tmp_path)
     assert go_on(other, tmp_path, allow_other_model=True).samples == 100
     first, second = drawn_by(tmp_path)

@@ -93,6 +93,8 @@ def refute(
         "batch_size": batch_size,
     }  # fmt: skip
     settings = runs.settings_to_refute(result, given)
+    if result.caution and not quiet:
+        say(f"buckler: {result.caution}", error=True)
     if figure is not None and check_figure(figure) and result.labels is None:
         raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
     done = 0

@@ -281,7 +281,7 @@ def admit(where: Path, known: Sequence[dict[str, Any]], record: dict[str, Any], 
         return {**record, OTHER_MODEL: True}
     raise StoreError(
         f"{str(where)!r} was begun with another model: {changes(known[0], record)}; use another folder, or "
-        "allow_other_model, which is recorded"
+        "allow_other_model (--allow-other-model), which is recorded"
     )
 
 

@@ -129,8 +129,7 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
 
 def _refused(where: Path, name: str) -> StoreError:
     return StoreError(
-        f"{str(where)!r} was drawn by another model: input {name!r}, drawn again, has other votes; use another folder, "
-        "or allow_other_model, which is recorded"
+        f"{str(where)!r} was drawn by another model: input {name!r}, drawn again, has other votes; use another folder"
     )
 
 

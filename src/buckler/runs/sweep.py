@@ -7,11 +7,12 @@ them, does not: ``certify.budget.split`` says what it costs.
 import hashlib
 import json
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from buckler.errors import InvalidInput
+from buckler.errors import BucklerWarning, InvalidInput
 from buckler.records import Claim
 from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
@@ -84,7 +85,11 @@ def sweep_runs(
     """
     if not folders:
         raise InvalidInput("a sweep needs at least one run, a folder with evidence; got none")
-    tasks = tasks_of([open_evidence(folder) for folder in folders], grid)
+    runs = [open_evidence(folder) for folder in folders]
+    for evidence in runs:
+        if caution := evidence.drawers().sentence():
+            warnings.warn(f"{str(evidence.root)!r}: {caution}", BucklerWarning, stacklevel=2)
+    tasks = tasks_of(runs, grid)
     table = SweepTable(out)
     sweep(tasks, grid, table, progress=None if progress is None else lambda done: progress(done, len(tasks)))
     roots = list(dict.fromkeys(task.evidence.root for task in tasks))
