@@ -29,9 +29,9 @@ import numpy as np
 from scipy.special import betainc, ndtr
 
 from buckler.bounds.evalues import kl_to_null
-from buckler.certify.anytime import AnytimeTest
-from buckler.certify.counts import certify_counts
 from buckler.certify.ladder import Ladder, fine_radii
+from buckler.certify.sequential import AnytimeTest
+from buckler.certify.votes import certify_counts
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray
 

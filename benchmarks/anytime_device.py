@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest
 from buckler.runs.open_run import open_run
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier, as_classifier

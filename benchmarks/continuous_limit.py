@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.certify.continuous import margin_lower
+from buckler.certify.scores import margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import Combine, FloatArray, Limit
 

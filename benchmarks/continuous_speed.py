@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 import numpy as np
 from scipy.special import softmax
 
-from buckler.certify.continuous import margin_lower
+from buckler.certify.scores import margin_lower
 from buckler.types import MarginKind
 
 CASES: list[tuple[int, int, MarginKind, float | None]] = [

@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
 from buckler.bounds.star import star_lower
-from buckler.certify.continuous import LIMITS, margin_lower
+from buckler.certify.scores import LIMITS, margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import Combine, FloatArray, Limit
 

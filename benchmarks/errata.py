@@ -14,10 +14,10 @@ from math import sqrt
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from buckler.certify.continuous import limits_by
-from buckler.certify.discrete import margin_lower
 from buckler.certify.margins import margin
-from buckler.certify.registry import find
+from buckler.certify.methods import find
+from buckler.certify.scores import draws_of
+from buckler.certify.votes import margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.continuous import published_bernstein_lower, published_margin_variable
 from buckler.paper.curve import curve_infimum, upper_region
@@ -30,7 +30,7 @@ from buckler.paper.discrete import (
     published_starts,
 )
 from buckler.paper.quantile import published_quantile
-from buckler.types import FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 Figures = dict[str, str]
 
@@ -40,6 +40,12 @@ FINE = 1e-6
 """Where bisections end that are judged by their misses: near enough to the printed infimum not to be what is judged."""
 LEAK = 1.65e-6
 """What each rival of a near-one-hot row gets: a softmax of logits 13.3 apart."""
+
+
+def score_limits(name: str, scores: FloatArray, labels: ArrayLike, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the limit of each input by a method for scores, whether it has a guarantee or not."""
+    method = find(name, "scores")
+    return np.array([method.limit(given, alpha, margin) for given in draws_of(scores, labels, None)])
 
 
 def binary_miss(p: float, kind: MarginKind, order: int = 10) -> float:
@@ -119,7 +125,7 @@ def e2() -> Figures:
     truth = true_margin(rows, weights)
     rng = np.random.default_rng(0)
     runs = rows[rng.choice(3, size=(40, 5000), p=weights)]
-    lows = limits_by(find("cited/sequence"), runs, np.zeros(40, dtype=np.int64), ALPHA, "quantile", None, {})
+    lows = score_limits("cited/sequence", runs, np.zeros(40, dtype=np.int64), ALPHA, "quantile")
     z, under = (rows[:, 0], rows[:, 1:].max(axis=1)), under_claiming()
     return {
         "near-one-hot scores: true second margin": f"{truth:.2f}",
@@ -159,7 +165,7 @@ def e4() -> Figures:
     for n in (100, 300, 500):
         rows = np.tile([1.0, 0.0, 0.0], (n, 1))
         low = {
-            cited: limits_by(find(f"{way}/sequence"), rows, 0, ALPHA, "probability", None, {})
+            cited: score_limits(f"{way}/sequence", rows[None], [0], ALPHA, "probability")[0]
             for cited, way in enumerate(("published", "cited"))
         }
         found[f"bound of the first margin when every row is (1, 0, 0), n = {n}, as printed"] = f"{low[False]:.3f}"

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_counts
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import DerandomizedSplitting, Splitting
 from buckler.records import Certificate

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_counts
 from buckler.records import Certificate
 from buckler.runs.open_run import open_run
 from buckler.runs.sample import sample

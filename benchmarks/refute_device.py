@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_counts
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting

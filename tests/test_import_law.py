@@ -37,16 +37,13 @@ MAY_SEE = {
     "report": ROOT | {"noise", "bounds", "certify", "evaluate"},
     "sampling": ROOT | {"noise"},
     "training": ROOT | {"noise", "sampling"},
-    "runs": ROOT | {"noise", "sampling", "certify", "evaluate"},
+    "runs": ROOT | {"noise", "sampling", "certify", "evaluate", "session"},
     "progress": set[str](),
-    "plans": ROOT | {"noise", "certify"},
-    "many": ROOT | {"noise", "sampling", "certify", "plans", "progress"},
-    "refuting": ROOT | {"noise", "sampling", "evaluate", "many", "progress"},
-    "predicting": ROOT | {"noise", "sampling", "certify", "plans", "many", "progress"},
-    "smoothed": ROOT | {"certify", "plans", "many", "progress", "predicting", "refuting"},
+    "session": ROOT | {"noise", "sampling", "certify", "evaluate"},
+    "smoothed": ROOT | {"noise", "sampling", "certify", "evaluate", "session", "progress"},
 }
 MAY_SEE["compat"] = ROOT | {"sampling", "smoothed"}
-WHEN_CALLED = {"certificates": {"evaluate", "report", "runs"}, "evaluate": {"report"}}
+WHEN_CALLED = {"certificates": {"certify", "evaluate", "report", "runs"}, "evaluate": {"report"}}
 """What people hold asks rooms above it, inside of its methods alone: ``import buckler`` does not load them."""
 MAY_SEE["paper"] = MAY_SEE.keys() - {"cli"}
 MAY_SEE["cli"] = set(MAY_SEE)
@@ -129,9 +126,9 @@ def test_law_holds() -> None:
         ("bounds/binomial.py", "from buckler.certify import budget"),
         ("noise/gaussian.py", "from buckler.certify import margins"),
         ("bounds/binomial.py", "from buckler.noise import Gaussian"),
-        ("sampling/engine.py", "import buckler.certify.registry"),
-        ("certify/registry.py", "from buckler.runs.store import evidence"),
-        ("certify/registry.py", "from buckler.paper import methods"),
+        ("sampling/engine.py", "import buckler.certify.methods"),
+        ("certify/methods.py", "from buckler.runs.store import evidence"),
+        ("certify/methods.py", "from buckler.paper import methods"),
         ("runs/sweep.py", "from buckler.paper.limits import Recorded"),
         ("report/plots.py", "import buckler.paper.printed"),
         ("paper/page.py", "from buckler.cli.app import run"),
@@ -155,7 +152,7 @@ def test_breach_is_found(path: str, source: str) -> None:
 
 
 def test_every_room_opens_with_a_page() -> None:
-    inside = {"__main__", "smoothed", "plans", "many", "progress", "compat", "predicting", "refuting"}
+    inside = {"__main__", "smoothed", "session", "progress", "compat"}
     for room in sorted(MAY_SEE.keys() - ROOT - inside):
         page = ast.get_docstring(ast.parse((SOURCE / room / "__init__.py").read_text(encoding="utf-8")))
         assert page is not None, room

@@ -11,7 +11,7 @@ import buckler
 spent = time.process_time() - start
 print(spent)
 print([name for name in {HEAVY!r} if name in sys.modules])
-buckler.certify_counts([90, 10], sigma=1.0, label=0, method="top_class")
+buckler.certify_votes([[90, 10]], sigma=1.0, method="top_class")
 print([name for name in {HEAVY!r} if name in sys.modules])
 """
 

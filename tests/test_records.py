@@ -8,9 +8,10 @@ import pytest
 from flint import arb
 
 import buckler
-from buckler.certify.make_certificates import issue_target
+from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
-from buckler.records import REST, Claim, Counts, MarginBound, Scores
+from buckler.records import OTHERS, Claim, Counts, MarginBound, Scores
 from buckler.types import MarginKind
 from tests.balls import normal_cdf
 
@@ -29,7 +30,7 @@ def scores(**change: Any) -> Scores:
 
 def test_frozen_and_slotted() -> None:
     counts = Counts(("a",), np.array([[1, 2]]))
-    certificate = buckler.certify_counts([90, 10], sigma=1.0, label=0)
+    certificate = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
     for record in (counts, scores(), certificate, MarginBound("quantile", 1.0, 0.01, "bonferroni")):
         assert not hasattr(record, "__dict__")
         with pytest.raises(FrozenInstanceError):
@@ -48,8 +49,8 @@ def test_counts() -> None:
 
 def test_scores() -> None:
     assert scores().n == 2
-    kept = scores(columns=np.array([[2, 0, REST]]), num_classes=1000, values=np.array([[[0.3, 0.2, 0.001]]]))
-    assert kept.columns.tolist() == [[2, 0, REST]]
+    kept = scores(columns=np.array([[2, 0, OTHERS]]), num_classes=1000, values=np.array([[[0.3, 0.2, 0.001]]]))
+    assert kept.columns.tolist() == [[2, 0, OTHERS]]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_margin_bound_refuses_infinity_and_nan() -> None:
 
 
 def test_a_certificate_cannot_contradict_itself() -> None:
-    good = buckler.certify_counts([90, 10], sigma=1.0, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
     for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"margin_kind": "wide"}):
         with pytest.raises(buckler.InvalidInput):
             replace(good, **change)
@@ -88,7 +89,7 @@ def test_a_certificate_cannot_contradict_itself() -> None:
 @pytest.mark.parametrize("margin", ["probability", "quantile"])
 @pytest.mark.parametrize("factor", [100.0, 1.0 + 1e-14, 1.0 - 1e-14, 0.5])
 def test_a_radius_is_tied_to_its_margin(margin: MarginKind, factor: float) -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin=margin)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin=margin)[0]
     assert replace(good) == good
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
         replace(good, radius=factor * good.radius)
@@ -97,7 +98,7 @@ def test_a_radius_is_tied_to_its_margin(margin: MarginKind, factor: float) -> No
 
 
 def test_the_last_digits_of_another_machine_are_allowed() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability")
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin="probability")[0]
     near = replace(good, radius=float(np.nextafter(good.radius, np.inf)))
     # Still below the radius that the margin gives in exact arithmetic.
     assert normal_cdf(arb(near.radius) / arb(0.7)) <= (1 + arb(near.margin)) / 2
@@ -106,7 +107,7 @@ def test_the_last_digits_of_another_machine_are_allowed() -> None:
 @pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
 def test_a_law_of_whole_numbers_has_no_last_digits(law: Any) -> None:
     """Its radius is the largest float that holds: the next one above may reach a point of the ball's edge."""
-    good = buckler.certify_counts([law.total or 1000, 0, 0], law=law, label=0)
+    good = buckler.certify_votes([[law.total or 1000, 0, 0]], noise=law, labels=[0])[0]
     assert replace(good) == good
     for towards in (0.0, np.inf):
         with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
@@ -114,20 +115,22 @@ def test_a_law_of_whole_numbers_has_no_last_digits(law: Any) -> None:
 
 
 def test_an_abstention_hides_no_margin_that_certifies() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
         replace(good, predicted=None, radius=0.0)
 
 
 def test_a_probability_margin_is_at_most_one() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0, margin="probability")
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin="probability")[0]
     with pytest.raises(buckler.InvalidInput, match="at most 1"):
         replace(good, margin=5.0, radius=good.radius)
 
 
 def test_a_target_is_tied_to_the_margin_it_needs() -> None:
-    good = issue_target(Gaussian(0.3), 0.1, id="a", label=0, alpha=0.01, n=100, n0=0)
-    assert issue_target(Gaussian(0.3), 0.1, id="a", label=None, alpha=0.01, n=100, n0=0).abstained
+    test = AnytimeTest(Ladder((0.1,), Gaussian(0.3), alpha=0.01), [0, 1], 2)
+    test.update([0, 1], [[100, 0], [100, 0]])
+    good = test.decided(0, "a").certificate
+    assert test.decided(1, "b").certificate.abstained
     assert good.radius == 0.1
     for change in ({"radius": 0.2}, {"radius": float(np.nextafter(0.1, 1.0))}, {"margin": 9.0}, {"method": "exact"}):
         with pytest.raises(buckler.InvalidInput, match="must be what"):
@@ -136,19 +139,19 @@ def test_a_target_is_tied_to_the_margin_it_needs() -> None:
 
 @pytest.mark.parametrize("method", ["wald", "Published", "published", "published/star", "pairwise", "own:mine", ""])
 def test_a_certificate_names_a_method_that_is_known_to_be_sound(method: str) -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     with pytest.raises(buckler.UnsoundMethod, match="cannot issue a certificate"):
         replace(good, method=method)
 
 
 def test_votes_are_no_scores() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     with pytest.raises(buckler.InvalidInput, match="which reads votes"):
         replace(good, map="softmax", temperature=1.0)
 
 
 def test_a_claim_promises_nothing_and_says_so() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     values = {name: getattr(good, name) for name in good.__dataclass_fields__}
     claim = Claim(**values | {"method": "mine:wald", "sound": False})
     assert "a promised, not proved, error probability at most 0.001" in str(claim)
@@ -160,19 +163,17 @@ def test_a_claim_promises_nothing_and_says_so() -> None:
 
 
 def test_fields_as_columns() -> None:
-    good = buckler.certify_counts([90, 10], sigma=0.7, label=0)
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     assert list(good.as_dict()) == [
         *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
-        *("map", "temperature", "method", "sound", "law", "law_parameters"),
+        *("map", "temperature", "method", "sound", "winner_alpha", "law", "law_parameters"),
     ]
 
 
-@pytest.mark.parametrize("alpha", [0.3, 0.05, 0.001, 1e-5])
-@pytest.mark.parametrize("counts", [[999, 1], [501, 499]], ids=["certified", "abstained"])
-def test_the_sentence_has_the_certificate_s_alpha_and_draws(counts: list[int], alpha: float) -> None:
-    certificate = buckler.certify_counts(counts, sigma=0.5, label=0, alpha=alpha)
-    words = str(certificate).replace("at most ", "")
-    assert certificate.alpha == alpha
-    assert f"error probability {alpha:g} " in words
-    assert "from 1000 draws" in words
-    assert certificate.abstained == ("abstained" in words)
+def test_a_winner_is_tested_at_a_part_of_alpha_on_the_same_draws() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7)[0]
+    assert good.class_from == "winner of the same draws"
+    assert "for the winner of the same draws, tested at 0.0001, from 100 draws" in str(good)
+    for change in ({"winner_alpha": 0.01}, {"winner_alpha": -0.1}, {"n0": 5}):
+        with pytest.raises(buckler.InvalidInput, match="winner_alpha"):
+            replace(good, **change)

@@ -1,4 +1,4 @@
-"""``Smoothed.refute``: from a certificate or a class to a refutation, and what it refuses."""
+"""``Smoothed.refute``: from certificates or labels to refutations, and what it refuses."""
 
 import sys
 from typing import Any
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from buckler import Smoothed
+from buckler import Smoothed, Softmax
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack
 from buckler.noise import GridGaussian
@@ -16,95 +16,131 @@ from buckler.noise import GridGaussian
 QUICK = Attack(searches=2, steps=30, draws=16)
 
 
-def plane(slope: float = 1.0) -> nn.Module:
+def plane(slope: float = 1.0, values: int = 4) -> nn.Module:
     """Return a linear module of two classes that tie where the mean is 0."""
-    module = nn.Linear(4, 2)
+    module = nn.Linear(values, 2)
     with torch.no_grad():
-        module.weight.copy_(torch.tensor([[-slope] * 4, [slope] * 4]))
+        module.weight.copy_(torch.tensor([[-slope] * values, [slope] * values]))
         module.bias.zero_()
     return module
 
 
-X = np.full(4, 0.4)  # at distance 0.8
+X = np.full((1, 4), 0.4)  # at distance 0.8
 
 
 def test_the_bracket_holds_the_true_radius() -> None:
     smoothed = Smoothed(plane(), sigma=0.5)
-    certificate = smoothed.certify(X, n=2000)
-    made = smoothed.refute(X, certificate=certificate, attack=QUICK, alpha=1e-6, max_n=20_000)
+    certificates = smoothed.certify(X, n=2000)
+    made = smoothed.refute(X, certificates, attack=QUICK, alpha=1e-6, max_n=20_000)[0]
     assert made.radius is not None
-    assert certificate.radius <= 0.8 <= made.radius * (1 + 1e-6) <= 0.9
-    assert (made.id, made.label, made.rival) == (certificate.id, 1, 0)
-    again = smoothed.refute(X, label=1, attack=QUICK, alpha=1e-6, max_n=20_000)
+    assert certificates[0].radius <= 0.8 <= made.radius * (1 + 1e-6) <= 0.9
+    assert (made.id, made.label, made.rival) == (certificates[0].id, 1, 0)
+    again = smoothed.refute(X, labels=[1], attack=QUICK, alpha=1e-6, max_n=20_000)[0]
     assert again.radius == pytest.approx(made.radius, rel=0.1)
 
 
-def test_many_are_as_each_and_all_is_told() -> None:
-    smoothed, x = Smoothed(plane(), sigma=0.5), np.stack([X, -X, 0.2 + X])
+@pytest.mark.parametrize("given", ["labels", "certificates"])
+def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
+    """A batch of 16 rows makes a group of every two inputs; their distances and classes differ from group to group."""
+    smoothed = Smoothed(plane(), sigma=0.5)
+    distances = np.array([0.3, -0.4, -0.5, 0.6, 0.7, -0.35])
+    x, labels = np.tile(distances[:, None] / 2.0, (1, 4)), (distances > 0).astype(int)
     told: list[float] = []
-    made = smoothed.refute_many(
-        x, labels=[1, 0, 1], ids=["a", "b", "c"], attack=QUICK, max_radius=1.0, max_n=4000, batch_size=64,
+    options: Any = {"labels": labels}
+    if given == "certificates":
+        options = {"certificates": smoothed.certify(x, n=1000)}
+        assert options["certificates"].predicted.tolist() == labels.tolist()
+    made = smoothed.refute(
+        x,
+        **options,
+        attack=QUICK,
+        max_radius=2.0,
+        max_n=4000,
+        batch_size=16,
         progress=lambda done, _: told.append(done),
-    )  # fmt: skip
-    assert [r.radius is None for r in made] == [False, False, True]
+    )
+    assert [r.label for r in made] == labels.tolist()
+    for refutation, distance in zip(made, np.abs(distances), strict=True):
+        assert refutation.radius is not None
+        assert distance * (1 - 1e-6) <= refutation.radius <= 1.3 * distance
     assert told == sorted(told)
-    assert told[-1] == 3
-    alone = smoothed.refute(-X, label=0, id="b", attack=QUICK, max_radius=1.0, max_n=4000)
-    assert alone.radius == pytest.approx(made[1].radius)
+    assert told[-1] == 6
+    alone = smoothed.refute(x[3:4], labels=labels[3:4], attack=QUICK, max_radius=2.0, max_n=4000)[0]
+    if given == "labels":
+        assert alone.radius == pytest.approx(made[3].radius)
 
 
-def test_on_a_grid_the_point_lies_on_it_and_drawing_takes_its_part() -> None:
+def test_what_is_out_of_reach_is_not_refuted() -> None:
+    x = np.concatenate([X, -X, 0.2 + X])
+    made = Smoothed(plane(), sigma=0.5).refute(x, labels=[1, 0, 1], attack=QUICK, max_radius=1.0, max_n=4000)
+    assert [r.radius is None for r in made] == [False, False, True]
+
+
+def test_an_interrupt_leaves_the_refutations_of_the_first_inputs() -> None:
+    x = np.repeat(X, 6, axis=0)
+    seen: list[float] = []
+
+    def stop(done: float, _total: int) -> None:
+        seen.append(done)
+        if done > 3.0:
+            raise KeyboardInterrupt
+
+    options: Any = {"labels": [1] * 6, "attack": QUICK, "max_n": 400, "batch_size": 16}
+    part = Smoothed(plane(), sigma=0.5).refute(x, progress=stop, **options)
+    assert 0 < len(part) < 6
+    whole = Smoothed(plane(), sigma=0.5).refute(x, **options)
+    assert [r.id for r in part] == [r.id for r in whole[: len(part)]]
+
+
+def test_on_a_grid_the_point_lies_on_it() -> None:
     law = GridGaussian(0.5)
-    x = law.values(np.full(64, 26))
-    module = nn.Linear(64, 2)
-    with torch.no_grad():
-        module.weight.copy_(torch.tensor([[-1.0] * 64, [1.0] * 64]))
-        module.bias.zero_()
-    made = Smoothed(module, law=law).refute(x, label=1, attack=QUICK, max_n=20_000)
+    x = law.values(np.full((1, 64), 26))
+    made = Smoothed(plane(values=64), noise=law).refute(x, labels=[1], attack=QUICK, max_n=20_000)[0]
     assert made.point is not None
     assert made.radius is not None
     steps = law.indices(made.point) - 26
     truth = 8 * 26 / 255  # the distance to the hyperplane
     assert truth <= np.sqrt((steps**2).sum()) / 255 <= made.radius <= 1.1 * truth
-    with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
-        Smoothed(module, law=law).refute(x, label=1, attack=QUICK, alpha=1e-12)
 
 
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({}, "not both"),
-        ({"label": 1, "certificate": "other"}, "not both"),
-        ({"certificate": "other"}, "another input"),
-        ({"certificate": "sigma"}, "sigma 0.25"),
-        ({"certificate": "abstained"}, "abstention"),
-        ({"certificate": "scores"}, "softmax"),
-        ({"label": 2}, "label"),
-        ({"label": 1, "max_radius": 0.0}, "max_radius"),
-        ({"label": 1, "alpha": 0.0}, "alpha"),
-        ({"label": 1, "max_n": 0}, "max_n"),
+        ({}, "exactly one of certificates and labels"),
+        ({"labels": [1], "certificates": "other"}, "exactly one of certificates and labels"),
+        ({"certificates": "other"}, "another input"),
+        ({"certificates": "two"}, "one for each of 1 inputs"),
+        ({"certificates": "sigma"}, "sigma 0.25"),
+        ({"certificates": "abstained"}, "abstention"),
+        ({"certificates": "scores"}, "softmax"),
+        ({"labels": [2]}, "labels"),
+        ({"labels": [1], "max_radius": 0.0}, "max_radius"),
+        ({"labels": [1], "alpha": 0.0}, "alpha"),
+        ({"labels": [1], "max_n": 0}, "max_n"),
+        ({"labels": [1], "max_n": 1_000_001}, "max_n"),
     ],
 )
 def test_what_does_not_fit_is_refused(given: dict[str, Any], problem: str) -> None:
     smoothed = Smoothed(plane(), sigma=0.5)
     kinds = {
         "other": lambda: smoothed.certify(X + 0.1, n=100),
+        "two": lambda: smoothed.certify(np.concatenate([X, X]), n=100),
         "sigma": lambda: Smoothed(plane(), sigma=0.25).certify(X, n=100),
-        "abstained": lambda: smoothed.certify(0 * X, n=100, id="a"),
-        "scores": lambda: Smoothed(plane(9.0), sigma=0.5).certify(X, n=500, map="softmax"),
+        "abstained": lambda: smoothed.certify(0 * X, n=100, ids=["a"]),
+        "scores": lambda: Smoothed(plane(9.0), sigma=0.5, scores=Softmax()).certify(X, n=500),
     }
-    if "certificate" in given:
-        given = {**given, "certificate": kinds[given["certificate"]]()}
+    if "certificates" in given:
+        given = {**given, "certificates": kinds[given["certificates"]]()}
     with pytest.raises(InvalidInput, match=problem):
         smoothed.refute(X, **given)
 
 
 def test_an_input_that_comes_again_is_refuted_by_its_own_certificate() -> None:
     smoothed = Smoothed(plane(), sigma=0.5)
-    twice = np.stack([X, X])
-    made = smoothed.certify_many(twice, n=100, progress=False)
+    twice = np.concatenate([X, X])
+    made = smoothed.certify(twice, n=100)
     assert made[1].id == f"{made[0].id}-2"
-    assert len(smoothed.refute_many(twice, certificates=made, attack=QUICK, max_n=200, progress=False)) == 2
+    assert len(smoothed.refute(twice, made, attack=QUICK, max_n=200)) == 2
 
 
 def test_a_model_without_gradients_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,4 +148,4 @@ def test_a_model_without_gradients_is_refused_by_name(monkeypatch: pytest.Monkey
     monkeypatch.setitem(sys.modules, "torch", None)  # as where it is not installed
     smoothed = Smoothed(lambda batch: np.stack([-batch.sum(1), batch.sum(1)], axis=1), 0.5, num_classes=2)
     with pytest.raises(InvalidInput, match="torch module"):
-        smoothed.refute(X, label=1)
+        smoothed.refute(X, labels=[1])

@@ -1,17 +1,21 @@
-"""Smoothed: from any callable to a certificate."""
+"""``Smoothed``: from any callable and inputs with a batch axis to predictions and certificates."""
 
 import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import ndtr
 
 import buckler
-from buckler import many, predicting
+from buckler import Smoothed, Softmax, Sparsemax
+from buckler.certificates import Certificates
+from buckler.certify.budget import winner_share
 from buckler.types import AnyArray
+
+POINTS = np.linspace(-1.0, 1.0, 41)[:, None]
 
 
 def half_space(batch: AnyArray) -> AnyArray:
@@ -20,210 +24,305 @@ def half_space(batch: AnyArray) -> AnyArray:
     return np.stack([flat[:, 0], -flat[:, 0]], axis=1)
 
 
+def smoothed(model: Any = half_space, **options: Any) -> Smoothed:
+    return Smoothed(model, 0.5, 2, **options)
+
+
+class Recorded:
+    """A half-space that keeps the batches it was given."""
+
+    def __init__(self) -> None:
+        self.batches: list[AnyArray] = []
+
+    def __call__(self, batch: AnyArray) -> AnyArray:
+        self.batches.append(batch.copy())
+        return half_space(batch)
+
+    @property
+    def rows(self) -> list[int]:
+        return [len(batch) for batch in self.batches]
+
+
 def test_radius_is_below_the_true_distance_and_near_it() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    certificate = smoothed.certify(np.array([0.6, 3.0]), n=20_000, n0=50, alpha=1e-3, seed=1)
-    assert certificate.predicted == 0
-    assert 0.55 < certificate.radius < 0.6
-    assert (certificate.n, certificate.n0) == (20_000, 50)
+    made = smoothed().certify(np.array([[0.6, 3.0], [-0.6, 3.0]]), n=20_000, alpha=1e-3, seed=1)
+    assert isinstance(made, Certificates)
+    assert made.predicted.tolist() == [0, 1]
+    assert (made.radii > 0.55).all()
+    assert (made.radii < 0.6).all()
+    assert {(c.n, c.n0, c.winner_alpha) for c in made} == {(20_000, 0, winner_share(1e-3))}
     assert float(ndtr(0.6 / 0.5)) > 0.88  # the truth the votes estimate
 
 
-def test_same_call_same_certificate_and_inputs_have_their_own_noise() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    first = smoothed.certify([0.3, 0.0], n=500, seed=3)
-    assert first == smoothed.certify([0.3, 0.0], n=500, seed=3)
-    assert first.margin != smoothed.certify([0.3, 0.0], n=500, seed=4).margin
-    assert first.margin != smoothed.certify([0.3, 0.0], n=500, seed=3, id="other").margin
+@pytest.mark.parametrize("until", [False, True])
+def test_same_call_same_certificate_and_inputs_have_their_own_noise(until: bool) -> None:
+    options: Any = {"precision": 0.1, "max_n": 2000} if until else {"n": 500}
+    x, call = [[0.3, 0.0]], smoothed().certify_until if until else smoothed().certify
+    first = call(x, seed=3, **options)
+    assert first == call(x, seed=3, **options)
+    assert first[0] == call([[0.9, 0.0], *x, [-0.2, 0.1]], seed=3, **options)[1]
+    assert first[0].id != "other"
+    named = call(x, seed=3, ids=["other"], **options)
+    assert named == call(x, seed=3, ids=["other"], **options)
+    others = [call(x, seed=4, **options)[0], named[0]]
+    assert all((one.margin, one.n) != (first[0].margin, first[0].n) for one in others)
 
 
-def test_label_case_and_abstention() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    right = smoothed.certify([0.6], n=1000, n0=0, label=0)
-    wrong = smoothed.certify([0.6], n=1000, n0=0, label=1)
-    assert (right.predicted, right.n0) == (0, 0)
-    assert wrong.predicted is None
+def test_inputs_that_are_alike_do_not_share_noise() -> None:
+    made = smoothed().certify([[0.3], [0.3], [0.3]], n=500)
+    assert len(set(made.ids)) == 3
+    assert len(set(made.radii)) == 3
 
 
-@pytest.mark.parametrize(("map_", "temperature"), [("softmax", 0.1), ("softmax", None), ("sparsemax", None)])
-def test_scores_are_smoothed_too(map_: Any, temperature: float | None) -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    certificate = smoothed.certify([0.6, 3.0], n=2000, seed=1, map=map_, temperature=temperature)
-    assert (certificate.predicted, certificate.map, certificate.temperature) == (0, map_, temperature)
-    assert (certificate.method, certificate.n0) == ("pairwise/star", 100)
-    assert 0.2 < certificate.radius < 0.6 + 1e-9
-    other = smoothed.certify(
-        [0.6, 3.0], n=2000, seed=1, map=map_, temperature=temperature, method="bonferroni/bernstein"
+def test_a_class_is_the_winner_the_label_or_selected_on_other_draws() -> None:
+    labels = (POINTS[:, 0] < 0).astype(int)
+    winner, right, wrong, selected = (
+        smoothed().certify(POINTS, n=300, **how) for how in ({}, {"labels": labels}, {"labels": 1 - labels}, {"n0": 50})
     )
+    assert [{(c.n0, c.winner_alpha) for c in made} for made in (winner, right, selected)] == [
+        {(0, winner_share(1e-3))},
+        {(0, 0.0)},
+        {(50, 0.0)},
+    ]
+    for made in (winner, right, selected):
+        assert made.accuracy(labels)[0] > 0.6
+    assert wrong.accuracy(1 - labels)[0] < 0.1
+    # The same votes at a smaller level: the winner's radius is a little smaller, never larger.
+    both = ~winner.abstained & ~right.abstained
+    assert (winner.radii[both] < right.radii[both]).all()
+    assert (winner.radii[both] > 0.9 * right.radii[both]).sum() > 20
+
+
+def test_selection_and_estimation_have_draws_of_their_own() -> None:
+    """The class must not depend on the draws of its limit: chosen on them, false certificates were 1.5 times alpha."""
+    model = Recorded()
+    smoothed(model).certify([[0.8]], n=200, n0=100)
+    values = np.concatenate(model.batches)[:, 0]
+    assert len(values) == len(set(values.tolist())) == 300
+
+
+@pytest.mark.parametrize("options", [{"n": 200}, {"max_n": 200}])
+def test_what_is_predicted_may_be_certified_on_other_draws(options: Any) -> None:
+    model = Recorded()
+    labels = smoothed(model).predict([[0.8]], **options)
+    for_prediction = np.concatenate(model.batches)[:, 0]
+    model.batches.clear()
+    smoothed(model).certify([[0.8]], n=200, labels=labels)
+    assert not set(for_prediction.tolist()) & set(np.concatenate(model.batches)[:, 0].tolist())
+
+
+@pytest.mark.parametrize(
+    ("scores", "map_", "temperature"),
+    [(Softmax(0.1), "softmax", 0.1), (Softmax(), "softmax", 1.0), (Sparsemax(), "sparsemax", None)],
+)
+def test_scores_are_smoothed_too(scores: Any, map_: str, temperature: float | None) -> None:
+    by_scores = smoothed(scores=scores)
+    certificate = by_scores.certify([[0.6, 3.0]], n=2000, seed=1)[0]
+    assert (certificate.predicted, certificate.map, certificate.temperature) == (0, map_, temperature)
+    assert (certificate.method, certificate.n0) == ("pairwise/star", 0)
+    assert 0.2 < certificate.radius < 0.6 + 1e-9
+    assert by_scores.certify([[0.6, 3.0]], n=2000, n0=100, seed=1)[0].n0 == 100
+    other = by_scores.certify([[0.6, 3.0]], n=2000, seed=1, method="bonferroni/bernstein")[0]
     assert 0.0 < other.radius < certificate.radius
 
 
-def test_votes_have_no_temperature_and_scores_no_votes_method() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    with pytest.raises(buckler.InvalidInput, match="temperature is for softmax"):
-        smoothed.certify([0.6], n=10, temperature=1.0)
+def test_votes_and_scores_have_their_own_methods() -> None:
+    with pytest.raises(buckler.InvalidInput, match="method must be one of 'exact'"):
+        smoothed().certify([[0.6]], n=10, method="pairwise/star")
     with pytest.raises(buckler.InvalidInput, match="COMBINE/LIMIT"):
-        smoothed.certify([0.6], n=10, map="softmax", method="exact")
+        smoothed(scores=Softmax()).certify([[0.6]], n=10, method="exact")
     with pytest.raises(buckler.UnsoundMethod):
-        smoothed.certify([0.6], n=10, map="softmax", method="published/sequence")
+        smoothed(scores=Softmax()).certify([[0.6]], n=10, method="published/sequence")
+    with pytest.raises(buckler.InvalidInput, match="predict counts votes"):
+        smoothed(scores=Softmax()).predict([[0.6]])
+    with pytest.raises(buckler.InvalidInput, match="temperature must be above 0"):
+        Softmax(0.0)
 
 
-def test_a_target_radius_is_decided_with_few_draws() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    near = smoothed.certify([1.0, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
-    far = smoothed.certify([0.1, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
-    assert (near.predicted, near.radius, near.method) == (0, 0.5, "anytime")
-    assert near.n < 1000
+def test_radii_are_decided_with_few_draws() -> None:
+    made = smoothed().certify_until([[1.0, 0.0], [0.1, 0.0]], radii=[0.5], alpha=1e-3)
+    near, far = made
+    assert (near.predicted, near.radius, near.method, near.n0) == (0, 0.5, "anytime", 0)
     assert far.predicted is None
-    assert far.n < 1000
-    assert near == smoothed.certify([1.0, 0.0], target_radius=0.5, max_n=100_000, alpha=1e-3)
-    given = smoothed.certify([1.0, 0.0], target_radius=0.5, label=0, n0=0)
-    assert (given.predicted, given.n0) == (0, 0)
+    assert max(near.n, far.n) < 1000
+    assert made.decided is not None
+    assert [d.decision for d in made.decided] == ["certified", "given up"]
+    given = smoothed().certify_until([[1.0, 0.0]], radii=[0.5], labels=[0])[0]
+    assert (given.predicted, given.n0, given.winner_alpha) == (0, 0, 0.0)
+    chosen = smoothed().certify_until([[1.0, 0.0]], radii=[0.5], n0=20)[0]
+    assert (chosen.predicted, chosen.n0, chosen.winner_alpha) == (0, 20, 0.0)
+    assert smoothed().certify_until([[1.0, 0.0]], radii=[0.5], labels=[1]).abstained.all()
 
 
 def test_a_ladder_of_radii_is_climbed_until_each_is_decided() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    radii = [0.25, 0.5, 0.75, 1.0]
-    certificate = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000)
-    decided = smoothed.decide([0.85, 0.0], radii=radii, max_n=20_000)
-    assert decided.certificate == certificate
-    assert smoothed.certify([0.85, 0.0], radii=np.array(radii), max_n=20_000) == certificate
-    assert smoothed.certify([0.85, 0.0], radii=torch.tensor(radii), max_n=20_000) == certificate
-    assert (certificate.radius, decided.decision) == (0.75, "hopeless")
-    assert list(decided.certified_at) == sorted(decided.certified_at)
+    import torch
+
+    radii, x = [0.25, 0.5, 0.75, 1.0], [[0.85, 0.0]]
+    made = smoothed().certify_until(x, radii=radii, max_n=20_000)
+    assert made.decided is not None
+    decided = made.decided[0]
+    assert decided.certificate == made[0]
+    assert smoothed().certify_until(x, radii=np.array(radii), max_n=20_000) == made
+    assert smoothed().certify_until(x, radii=torch.tensor(radii), max_n=20_000) == made
+    assert (made[0].radius, decided.decision) == (0.75, "given up")
     assert len(decided.certified_at) == 3
-    assert decided.certified_at[0] < decided.certified_at[2] <= certificate.n
-    by_probability = smoothed.certify([0.85, 0.0], radii=radii, max_n=20_000, margin="probability")
+    assert decided.certified_at[0] < decided.certified_at[2] <= made[0].n
+    by_probability = smoothed().certify_until(x, radii=radii, max_n=20_000, margin="probability")[0]
     assert (by_probability.radius, by_probability.margin_kind) == (0.75, "probability")
 
 
 def test_a_precision_ends_the_drawing_where_it_is_reached() -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    rough = smoothed.decide([0.85, 0.0], precision=0.2)
-    fine = smoothed.decide([0.85, 0.0], precision=0.05)
-    assert rough.decision == fine.decision == "precise"
-    assert 0.6 < rough.certificate.radius < fine.certificate.radius < 0.85
-    assert rough.certificate.n < fine.certificate.n / 4
-    assert smoothed.certify([0.85, 0.0], precision=0.2) == rough.certificate
+    rough, fine = (smoothed().certify_until([[0.85, 0.0]], precision=share) for share in (0.2, 0.05))
+    assert rough.decided is not None
+    assert fine.decided is not None
+    assert rough.decided[0].decision == fine.decided[0].decision == "precise"
+    assert 0.6 < rough[0].radius < fine[0].radius < 0.85
+    assert rough[0].n < fine[0].n / 4
 
 
-class Ends:
-    """A model that says when the time is up, and interrupts once."""
-
-    def __init__(self, at: int, problem: bool) -> None:
-        self.left, self.problem, self.now = at, problem, 0.0
-
-    def __call__(self, batch: Any) -> Any:
-        self.left -= 1
-        if self.left == 0:
-            self.now = 1e9
-            if self.problem:
-                raise KeyboardInterrupt
-        return half_space(batch)
-
-    def monotonic(self) -> float:
-        return self.now
+@pytest.mark.parametrize("options", [{"n": 500}, {"max_n": 2000}, {}])
+def test_predictions_are_right_or_none_and_the_same_alone(options: Any) -> None:
+    found = smoothed().predict(POINTS, seed=1, alpha=1e-7, **options)
+    clear = np.abs(POINTS[:, 0]) > 0.45
+    assert (found[clear] == (POINTS[clear, 0] < 0)).all()
+    assert set(found[~clear]) <= {-1, 0, 1}
+    for i in (0, 20, 33):
+        assert smoothed().predict(POINTS[i : i + 1], seed=1, alpha=1e-7, **options) == found[i : i + 1]
 
 
-def test_the_answer_so_far_is_a_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = Ends(9, problem=False)
-    monkeypatch.setattr(many, "time", model)
-    stopped = buckler.Smoothed(model, sigma=0.5, num_classes=2).decide([0.85, 0.0], radii=[0.25, 0.8], max_seconds=5.0)
-    assert (stopped.decision, stopped.by_exam) == ("undecided", 0)
-    assert stopped.certificate.radius == 0.25
+def test_a_prediction_until_decided_takes_few_draws() -> None:
+    model = Recorded()
+    assert smoothed(model).predict([[0.8]], max_n=100_000) == [0]
+    assert sum(model.rows) < 300
+    with pytest.raises(buckler.InvalidInput, match="max_n is for drawing until decided"):
+        smoothed().predict([[0.8]], n=10, max_n=100)
+    with pytest.raises(buckler.InvalidInput, match="n must be"):
+        smoothed().predict([[0.8]], n=0)
+    assert smoothed().predict([[0.8]], n=5) == [-1]  # five draws cannot say anything at 1e-3
 
 
-@pytest.mark.parametrize("asked", [{"precision": 0.05}, {"radii": [0.25, 0.84]}])
-def test_an_interrupt_leaves_the_answer_so_far_without_an_exam(asked: Any) -> None:
-    smoothed = buckler.Smoothed(Ends(9, problem=True), sigma=0.5, num_classes=2)
-    interrupted = smoothed.decide([0.85, 0.0], **asked)
-    assert (interrupted.decision, interrupted.by_exam) == ("undecided", 0)
-    assert 0.0 < interrupted.certificate.radius < 0.85
-    assert interrupted.certificate.n < 100_000
-    with pytest.raises(KeyboardInterrupt):  # in the selection draws there is no answer yet
-        buckler.Smoothed(Ends(1, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], **asked)
-    with pytest.raises(KeyboardInterrupt):  # nor in the first estimation draws
-        buckler.Smoothed(Ends(2, problem=True), sigma=0.5, num_classes=2).decide([0.85, 0.0], **asked)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"n": 5}, {"method": "exact"}, {"margin": "wide"}, {"max_n": 0}, {"radii": [0.2]}, {"precision": 0.1},
-        {"n0": 0},
-        {"temperature": 1.0}, {"map": "softmax", "n": 5},
-    ],
-)  # fmt: skip
-def test_a_target_radius_takes_no_other_plan(change: dict[str, object]) -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    good: dict[str, object] = {"x": [1.0], "target_radius": 0.5}
-    with pytest.raises(buckler.InvalidInput, match=rf"^{list(change)[-1]} "):
-        smoothed.certify(**good | change)  # type: ignore[arg-type]
+def test_noise_whose_copies_are_all_run_is_not_drawn_from() -> None:
+    derandomized = Smoothed(half_space, noise=buckler.noise.DerandomizedSplitting(9 / 510), num_classes=2)
+    for call in (lambda: derandomized.predict([[0.5, 0.5]]), lambda: derandomized.certify_until([[0.5]], radii=[0.1])):
+        with pytest.raises(buckler.InvalidInput, match="noise must be drawn here"):
+            call()
+    with pytest.raises(buckler.InvalidInput, match="scores must be left out"):
+        Smoothed(half_space, noise=derandomized.noise, num_classes=2, scores=Softmax())
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"n0": 0}, "n0 must be at least 1 when no label"),
         ({"n": 0}, "n must"),
         ({"n": 2.5}, "n must"),
+        ({"n": 1_000_001}, "n must be .*1000001|n must be .*1_000_001"),
+        ({"n0": -1}, "n0 must"),
+        ({"n0": 1_000_001}, "n0 must"),
         ({"alpha": 0.0}, "alpha"),
-        ({"label": 2}, "label"),
+        ({"labels": [2] * 41}, "labels must be a class from 0 to 1"),
+        ({"labels": [0, 1]}, "labels must be one class for each of the 41 inputs"),
+        ({"labels": [0] * 41, "n0": 5}, "n0 is for a class that is selected"),
         ({"seed": -1}, "seed"),
         ({"method": "magic"}, "method"),
-        ({"x": np.array([np.nan])}, "x must"),
-        ({"x": 1.0}, "x must"),
-        ({"max_n": 5}, "max_n is for drawing until decided"),
-        ({"max_seconds": 5}, "max_seconds is for drawing until decided"),
-        ({"n": None, "radii": [0.5, 0.2]}, "radii must rise"),
-        ({"n": None, "radii": []}, "radii must be one or more"),
-        ({"n": None, "precision": 1.5}, "precision must be below 1"),
-        ({"n": None, "radii": [0.2], "max_seconds": -1}, "max_seconds must be above 0"),
-        ({"label": 0, "n0": 5}, "n0 is for a class that is selected"),
-        ({"n": None, "target_radius": 0.0}, "radii must be above 0"),
+        ({"margin": "wide"}, "margin"),
+        ({"x": np.array([[np.nan]])}, "x must"),
+        ({"x": 1.0}, "x must have shape"),
+        ({"x": [1.0, 2.0]}, "x must have shape"),
+        ({"x": np.zeros((0, 2))}, "x must have shape"),
+        ({"ids": ["a"]}, "ids must be 41 different texts"),
+        ({"ids": ["a"] * 41}, "ids must be 41 different texts"),
+        ({"ids": range(41)}, "ids must be 41 different texts"),
+        ({"batch_size": 0}, "batch_size must"),
     ],
 )
-def test_bad_input(change: dict[str, object], named: str) -> None:
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    good: dict[str, object] = {"x": np.array([0.6]), "n": 10}
+def test_bad_input(change: dict[str, Any], named: str) -> None:
+    model, good = Recorded(), dict[str, Any](x=POINTS, n=10)
     with pytest.raises(buckler.InvalidInput, match=named):
-        smoothed.certify(**good | change)  # type: ignore[arg-type]
+        smoothed(model).certify(**good | change)
+    assert model.batches == [], "it is refused before the first draw"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"radii": None}, "exactly one of radii and precision"),
+        ({"precision": 0.1}, "exactly one of radii and precision"),
+        ({"radii": [0.5, 0.2]}, "radii must rise"),
+        ({"radii": []}, "radii must be one or more"),
+        ({"radii": [0.0]}, "radii must be above 0"),
+        ({"radii": None, "precision": 1.5}, "precision must be below 1"),
+        ({"max_seconds": -1}, "max_seconds must be above 0"),
+        ({"max_n": 0}, "max_n must"),
+        ({"max_n": 1_000_001}, "max_n must"),
+        ({"margin": "wide"}, "margin must"),
+        ({"labels": [0] * 41, "n0": 5}, "n0 is for a class that is selected"),
+    ],
+)
+@pytest.mark.parametrize("scores", [None, Softmax()])
+def test_bad_input_until_decided(change: dict[str, Any], named: str, scores: Any) -> None:
+    if scores is not None and "n0" in change:
+        return  # a selection sample also tunes the slopes for scores of a given class
+    model, good = Recorded(), dict[str, Any](x=POINTS, radii=[0.1])
+    with pytest.raises(buckler.InvalidInput, match=named):
+        smoothed(model, scores=scores).certify_until(**good | change)
+    assert model.batches == []
+
+
+def test_a_model_and_noise_that_do_not_fit_are_refused() -> None:
     with pytest.raises(buckler.InvalidInput, match="sigma"):
-        buckler.Smoothed(half_space, sigma=-1.0, num_classes=2)
+        Smoothed(half_space, sigma=-1.0, num_classes=2)
+    with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and noise"):
+        Smoothed(half_space, 0.5, 2, noise=buckler.noise.Gaussian(0.5))
+    with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and noise"):
+        Smoothed(half_space, num_classes=2)
 
 
 def test_everything_after_the_input_is_named() -> None:
     """A locuslab user's ``certify(x, n0, n, alpha, batch_size)`` must not be taken for something else."""
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
     with pytest.raises(TypeError, match="positional"):
-        smoothed.certify([0.6], 100, 1000, 0.001, 64)  # type: ignore[call-arg]
+        smoothed().certify([[0.6]], 100, 1000, 0.001, 64)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="method"):
+        smoothed().certify_until(POINTS, radii=[0.1], method="exact")  # type: ignore[call-arg]
 
 
-def test_both_streams_come_from_one_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    made: list[object] = []
-    real = buckler.sampling.engine.Engine
+def image_model(batch: AnyArray) -> AnyArray:
+    """Takes images [rows, 1, 2, 2] and nothing else."""
+    if batch.shape[1:] != (1, 2, 2):
+        raise ValueError(f"expected 4D input (got {batch.ndim}D input)")
+    return half_space(batch)
 
-    def spy(*arguments: Any, **options: Any) -> Any:
-        made.append(options)
-        return real(*arguments, **options)
 
-    monkeypatch.setattr(predicting, "Engine", spy)
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    smoothed.certify([0.6], n=10)
-    smoothed.certify([0.6], n=10, map="softmax")
-    smoothed.certify([0.6], target_radius=0.1)
-    assert len(made) == 3
+def test_an_axis_too_many_or_too_few_is_named() -> None:
+    images = np.ones((5, 1, 2, 2))
+    with pytest.raises(buckler.InvalidInput, match=r"\(5, 1, 2, 2\) for a batch|shape \(5, 1, 2, 2\), for a batch"):
+        smoothed(image_model).certify(images[None], n=10)
+    for call in (smoothed(image_model).certify, smoothed(image_model).predict):
+        with pytest.raises(buckler.InvalidInput, match=r"got \(1, 2, 2\), which the model takes for one input"):
+            call(images[0], n=10)
+    with pytest.raises(buckler.InvalidInput, match=r"pass x\[None\]"):
+        smoothed(image_model).certify_until(images[0], radii=[0.1])
+    with pytest.raises(buckler.BucklerError, match="expected 4D"):
+        smoothed(image_model).certify(np.ones((1, 1, 3, 3)), n=10)
+
+
+def test_a_seed_of_none_is_drawn_and_recorded() -> None:
+    first, second = (smoothed().certify([[0.3]], n=500, seed=None)[0] for _ in range(2))
+    assert first.seed != second.seed  # alike once in 2**53
+    assert first == smoothed().certify([[0.3]], n=500, seed=first.seed)[0]
+    assert first.as_dict()["seed"] == first.seed
+    assert len({c.seed for c in smoothed().certify(POINTS[:3], n=50, seed=None)}) == 1
+    for model in (smoothed(), smoothed(scores=Softmax(0.1))):
+        decided = model.certify_until([[0.3]], radii=[0.1], max_n=500, seed=None)
+        assert decided == model.certify_until([[0.3]], radii=[0.1], max_n=500, seed=decided[0].seed)
+    assert smoothed().certify([[0.3]], n=50)[0].seed == 0
 
 
 def test_a_tensor_may_want_a_gradient_and_have_any_float_type() -> None:
     torch = pytest.importorskip("torch")
-    smoothed = buckler.Smoothed(half_space, sigma=0.5, num_classes=2)
-    x = torch.tensor([0.75, 0.0], requires_grad=True)
-    expected = smoothed.certify([0.75, 0.0], n=100)
-    assert smoothed.certify(x, n=100) == expected
-    assert smoothed.certify(x.bfloat16(), n=100) == expected
-    assert smoothed.certify_many(x[None], n=100) == [expected]
-    assert smoothed.certify_many([x, x + 1.0], n=100)[0] == expected
+    x = torch.tensor([[0.75, 0.0]], requires_grad=True)
+    expected = smoothed().certify([[0.75, 0.0]], n=100)
+    assert smoothed().certify(x, n=100) == expected
+    assert smoothed().certify(x.bfloat16(), n=100) == expected
+    assert smoothed().certify([x[0], x[0] + 1.0], n=100)[0] == expected[0]
 
 
 def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,13 +330,13 @@ def test_a_model_is_known_by_its_name_too(tmp_path: Path, monkeypatch: pytest.Mo
         "import numpy as np\n\n\ndef make():\n    return lambda batch: np.stack([batch[:, 0], -batch[:, 0]], axis=1)\n"
     )
     monkeypatch.chdir(tmp_path)
-    smoothed = buckler.Smoothed("named_model_here:make", sigma=0.5, num_classes=2)
+    named = Smoothed("named_model_here:make", sigma=0.5, num_classes=2)
     monkeypatch.delitem(sys.modules, "named_model_here")
-    assert smoothed.certify([0.6], n=100) == buckler.Smoothed(half_space, 0.5, 2).certify([0.6], n=100)
-    assert repr(smoothed) == "Smoothed(named_model_here:make, law=Gaussian(sigma=0.5), num_classes=2)"
-    assert repr(buckler.Smoothed(half_space, 0.25, 2)).startswith("Smoothed(half_space, law=Gaussian(sigma=0.25)")
+    assert named.certify([[0.6]], n=100) == smoothed().certify([[0.6]], n=100)
+    assert repr(named) == "Smoothed(named_model_here:make, noise=Gaussian(sigma=0.5), num_classes=2)"
+    assert repr(smoothed()).startswith("Smoothed(half_space, noise=Gaussian(sigma=0.5)")
     with pytest.raises(buckler.InvalidInput, match=r"model must be package\.module:factory, FILE\.onnx"):
-        buckler.Smoothed("resnet", sigma=0.5)
+        Smoothed("resnet", sigma=0.5)
 
 
 @pytest.mark.parametrize("kind", ["module", "estimator"])
@@ -252,7 +351,40 @@ def test_a_model_may_stand_where_a_factory_is_expected(
     }
     (tmp_path / f"ready_{kind}.py").write_text(made[kind])
     monkeypatch.chdir(tmp_path)
-    smoothed = buckler.Smoothed(f"ready_{kind}:ready", sigma=0.5)
+    ready = Smoothed(f"ready_{kind}:ready", sigma=0.5)
     monkeypatch.delitem(sys.modules, f"ready_{kind}")
-    assert smoothed.classifier.num_classes == 3
-    assert smoothed.certify([0.5, 0.5], n=10).n == 10
+    assert ready.classifier.num_classes == 3
+    assert ready.certify([[0.5, 0.5]], n=10)[0].n == 10
+
+
+def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    smoothed().certify(POINTS[:3], n=100)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_is_shown_on_a_terminal(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what makes rich take a file for a terminal
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    smoothed().certify(POINTS, n=100)
+    assert "certifying" in capsys.readouterr().err
+    smoothed().certify(POINTS, n=100, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_bar_is_shown_in_a_notebook_and_taken_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    pages: list[str] = []
+    handle = SimpleNamespace(update=pages.append)
+
+    def display(page: str, *, display_id: bool) -> Any:
+        assert display_id
+        pages.append(page)
+        return handle
+
+    fake: Any = ModuleType("IPython.display")
+    fake.HTML, fake.display = str, display
+    monkeypatch.setitem(sys.modules, "IPython.display", fake)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    smoothed().certify(POINTS, n=100)
+    assert pages[0] == "certifying"
+    assert "<progress value='41' max='41'>" in pages[-2]
+    assert pages[-1] == ""

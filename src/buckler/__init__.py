@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from buckler import compat as compat
     from buckler import noise as noise
     from buckler.certificates import Certificates as Certificates
-    from buckler.certify.counts import certify_counts as certify_counts
     from buckler.certify.scores import certify_scores as certify_scores
+    from buckler.certify.settings import Softmax as Softmax
+    from buckler.certify.settings import Sparsemax as Sparsemax
+    from buckler.certify.votes import certify_votes as certify_votes
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
@@ -45,8 +47,10 @@ _HOME = {
     "Refutation": "refutations",
     "Scores": "records",
     "Smoothed": "smoothed",
+    "Softmax": "certify.settings",
+    "Sparsemax": "certify.settings",
     "UnsoundMethod": "errors",
-    "certify_counts": "certify.counts",
+    "certify_votes": "certify.votes",
     "certify_scores": "certify.scores",
     "population_accuracy": "evaluate.population",
 }

@@ -16,6 +16,7 @@ from buckler.rounding import rounded_down
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, Label
 
 if TYPE_CHECKING:
+    from buckler.certify.sequential import Decided
     from buckler.evaluate.curves import Curve
 
 SHOWN = 10
@@ -36,11 +37,12 @@ class Certificates(list[Certificate]):
     """The certificates of many inputs, in their order; each holds by itself, with its own error probability.
 
     ``asked`` is the number of inputs that were to be certified: more than there are certificates where drawing was
-    interrupted, and then these are of the first inputs. ``classes`` are the model's classes, where they are known:
-    ``accuracy`` and ``curve`` refuse a label that is none of them.
+    interrupted, and then these are of the first inputs. ``decided`` tells how each input ended that was drawn until
+    decided. ``classes`` are the model's classes, where they are known: ``accuracy`` and ``curve`` refuse a label that
+    is none of them.
 
-    >>> from buckler import certify_counts
-    >>> made = certify_counts([[99, 1], [60, 40]], sigma=0.5, label=[0, 0])
+    >>> from buckler import certify_votes
+    >>> made = certify_votes([[99, 1], [60, 40]], sigma=0.5, labels=[0, 0])
     >>> made
     Certificates(2 inputs, 1 abstained, median radius 0.3373)
     >>> made.radii.round(4), made.predicted, made.abstained
@@ -55,8 +57,10 @@ class Certificates(list[Certificate]):
         *,
         asked: int | None = None,
         classes: Iterable[Label] | None = None,
+        decided: Iterable["Decided"] | None = None,
     ) -> None:
         super().__init__(certificates)
+        self.decided = None if decided is None else tuple(decided)
         self.classes = None if classes is None else tuple(classes)
         self.asked = len(self) if asked is None else asked
 

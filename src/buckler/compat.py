@@ -25,8 +25,9 @@ class Smooth:
 
     >>> def sign(batch):
     ...     return np.stack([-batch[:, 0], batch[:, 0]], axis=1)
-    >>> Smooth(sign, 2, 0.5, seed=0).certify(np.array([1.0]), 100, 1000, 0.001, 400)
-    (1, 0.8811258568475192)
+    >>> label, radius = Smooth(sign, 2, 0.5, seed=0).certify(np.array([1.0]), 100, 1000, 0.001, 400)
+    >>> label, round(radius, 4)
+    (1, 0.8941)
     """
 
     ABSTAIN = -1
@@ -49,12 +50,11 @@ class Smooth:
         """Return the class, certified with error at most ``alpha``, and its l2 radius; (-1, 0.0) for an abstention.
 
         **Guarantee.** With probability at least ``1 - alpha`` the class is -1, or the smoothed classifier predicts it
-        everywhere within the radius of ``x``. Selection is by ``n0`` draws, the limit from ``n`` others.
+        everywhere within the radius of ``x``. All ``n0 + n`` draws go into the limit (T33).
         """
-        made = self._smoothed.certify_many(
+        made = self._smoothed.certify(
             np.asarray(on_host(x))[None],
-            n=n,
-            n0=n0,
+            n=n0 + n,
             alpha=alpha,
             seed=self.seed,
             method=self.method,
@@ -67,16 +67,16 @@ class Smooth:
         """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""
         x = np.asarray(on_host(x))[None]
         return int(
-            self._smoothed.predict_many(x, n=n, alpha=alpha, seed=self.seed, batch_size=batch_size, progress=False)[0]
+            self._smoothed.predict(x, n=n, alpha=alpha, seed=self.seed, batch_size=batch_size, progress=False)[0]
         )
 
 
 class PyTorchRandomizedSmoothing:
     """A smoothed classifier as in the Adversarial Robustness Toolbox, to certify and to predict; it does not train.
 
-    ``sample_size`` draws select the class, and are all that ``predict`` uses; ``scale`` is sigma. ``loss`` and
-    ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the range of the
-    inputs, and inputs outside of it are refused.
+    ``sample_size`` draws are what ``predict`` uses, and are added to the draws of ``certify``; ``scale`` is sigma.
+    ``loss`` and ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the
+    range of the inputs, and inputs outside of it are refused.
     """
 
     def __init__(
@@ -114,10 +114,9 @@ class PyTorchRandomizedSmoothing:
 
         **Guarantee.** That of ``Smoothed.certify`` at ``alpha`` for each input.
         """
-        made = self._smoothed.certify_many(
+        made = self._smoothed.certify(
             self._inputs(x),
-            n=n,
-            n0=self.sample_size,
+            n=self.sample_size + n,
             alpha=self.alpha,
             seed=self.seed,
             method=self.method,
@@ -128,7 +127,7 @@ class PyTorchRandomizedSmoothing:
 
     def predict(self, x: ArrayLike, batch_size: int = 128) -> FloatArray:
         """Return a row for each input, one at the predicted class, all zeros for an abstention (T18a)."""
-        found = self._smoothed.predict_many(
+        found = self._smoothed.predict(
             self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed, batch_size=batch_size, progress=False
         )
         rows: FloatArray = np.eye(self.nb_classes + 1)[found][:, : self.nb_classes]

@@ -22,18 +22,19 @@ from buckler.errors import (
     check_counts,
     check_float_array,
     check_positive,
+    check_real,
     check_whole,
     check_whole_array,
     show,
 )
-from buckler.soundness import ALL_COPIES, ANYTIME, VOTES, check_sound, tie_of
+from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES, check_sound, tie_of
 from buckler.text import sentence
 from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, SimplexMap
 
-OF_VOTES = frozenset((*VOTES, ANYTIME, ALL_COPIES))
+OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
 MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
 
-REST = -1
+OTHERS = -1
 """The class index of the column that holds, draw by draw, the maximum over all classes that were not kept."""
 
 ROW_SUM_TOLERANCE = 5e-3
@@ -74,7 +75,7 @@ class Counts:
 class Scores:
     """Simplex scores of noisy copies in draw order: ``values[input, draw, column]``.
 
-    ``columns[input, column]`` names the class of each column; ``REST`` marks the one column that holds the maximum
+    ``columns[input, column]`` names the class of each column; ``OTHERS`` marks the one column that holds the maximum
     over the classes not kept. Which columns are kept must be fixed beforehand or come from the selection stream.
     """
 
@@ -87,7 +88,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         values = check_float_array("scores", self.values)
-        columns = check_whole_array("columns", self.columns, low=REST)
+        columns = check_whole_array("columns", self.columns, low=OTHERS)
         num_classes = check_whole("num_classes", self.num_classes, 2)
         if values.ndim != 3 or 0 in values.shape or columns.shape != (values.shape[0], values.shape[2]):
             raise InvalidInput(
@@ -98,10 +99,10 @@ class Scores:
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
-            raise InvalidInput(f"columns must be different classes from 0 to {num_classes - 1}, or {REST}")
+            raise InvalidInput(f"columns must be different classes from 0 to {num_classes - 1}, or {OTHERS}")
         _check_ids(self.ids, values.shape[0])
         sums = values.sum(axis=2)
-        full = ~(columns == REST).any(axis=1) & (columns.shape[1] == num_classes)
+        full = ~(columns == OTHERS).any(axis=1) & (columns.shape[1] == num_classes)
         wrong = (values < 0.0).any(axis=2) | (values > 1.0 + ROW_SUM_TOLERANCE).any(axis=2)
         wrong |= np.where(full[:, None], np.abs(sums - 1.0) > ROW_SUM_TOLERANCE, sums > 1.0 + ROW_SUM_TOLERANCE)
         if wrong.any():
@@ -138,10 +139,10 @@ class MarginBound:
 
 def check_level(alpha: float, method: str) -> None:
     """Refuse an error probability outside of (0, 1), but for 0 where nothing was left to chance."""
-    if method != ALL_COPIES:
+    if method != ENUMERATED_METHOD:
         check_alpha(alpha)
     elif alpha != 0.0:
-        raise InvalidInput(f"alpha must be 0 for method {ALL_COPIES!r}: nothing is left to chance; got {show(alpha)}")
+        raise InvalidInput(f"alpha must be 0 for method {ENUMERATED_METHOD!r}, which enumerates; got {show(alpha)}")
 
 
 RADIUS_TOLERANCE = 2e-15
@@ -156,9 +157,10 @@ class Claim:
 
     Nothing is promised: a method of one's own that is compared with others says no more than this, and a
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
-    that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. ``n0 = 0`` means
-    that the class was fixed beforehand (a given label); otherwise it was selected on ``n0`` separate draws. ``seed`` is
-    the noise's, where it was drawn here: with it the same call gives the same claim.
+    that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. The class was
+    selected on ``n0`` separate draws; or, with ``winner_alpha`` above 0, it is the winner of the same draws, tested at
+    that part of ``alpha``; with both 0 it was fixed beforehand (a given label). ``seed`` is the noise's, where it was
+    drawn here: with it the same call gives the same claim.
     """
 
     id: str
@@ -174,6 +176,7 @@ class Claim:
     temperature: float | None
     method: str
     sound: bool = True
+    winner_alpha: float = 0.0
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -183,12 +186,14 @@ class Claim:
         check_level(self.alpha, self.method)
         check_whole("n", self.n, 1)
         every = self.law.total
-        if (self.method == ALL_COPIES) != (every is not None) or every not in {None, self.n}:
+        if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:
             raise InvalidInput(
-                f"method {ALL_COPIES!r} is for a law of which all copies were looked at, and for it alone; got "
+                f"method {ENUMERATED_METHOD!r} is for a law of which all copies were looked at, and for it alone; got "
                 f"{self.method!r} and {self.n} copies of {self.law.describe()}"
             )
         check_whole("n0", self.n0, 0)
+        if not 0.0 <= check_real("winner_alpha", self.winner_alpha) <= self.alpha or (self.winner_alpha and self.n0):
+            raise InvalidInput(f"winner_alpha must be from 0 to alpha, and 0 with n0 > 0; got {self.winner_alpha}")
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         if self.margin_kind not in self.law.margins:
@@ -235,8 +240,10 @@ class Claim:
     @property
     def class_from(self) -> str:
         """Where the class comes from, in a few words."""
-        if self.method == ALL_COPIES:
+        if self.method == ENUMERATED_METHOD:
             return "all copies"
+        if self.winner_alpha:
+            return "winner of the same draws"
         return "given" if self.n0 == 0 else f"selected on {self.n0:,} draws"
 
     @property

@@ -1,253 +1,412 @@
-"""A model, a law of noise and inputs -> certificates, in memory: the door for one's own program."""
+"""A smoothed classifier in memory: a model and noise -> predictions, certificates and refutations of inputs."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Unpack, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
-from buckler.certificates import Certificates
-from buckler.certify.decision import Decided
-from buckler.errors import InvalidInput
-from buckler.many import Inputs, axes_explained, certify_each, certify_scores_each, decide_each
-from buckler.plans import (
-    CertifyOptions,
-    DecideOptions,
-    check_keywords,
-    fixed_draws,
-    ladder_of,
-    scores_until,
-    selection_draws,
-    to_decide,
-)
-from buckler.predicting import Predictor
+import numpy as np
+
+from buckler.certificates import Certificates, as_labels
+from buckler.certify.budget import after_drawing
+from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
+from buckler.certify.make_certificates import ABSTAINED
+from buckler.certify.sequential import Decided
+from buckler.certify.sequential_scores import SEQUENCE
+from buckler.certify.settings import Scoring, make_settings
+from buckler.errors import ClassifierError, InvalidInput, check_alpha, check_positive, check_whole, show
+from buckler.noise import default_margin, law_of
 from buckler.progress import Show, shown
 from buckler.records import Certificate
 from buckler.refutations import Refutation
-from buckler.refuting import RefuteOptions, refute_each
-from buckler.types import ArrayLike, Label, MarginKind, SimplexMap
+from buckler.sampling.classifiers import as_classifier, to_indices, to_label
+from buckler.sampling.engine import BATCH_SIZE, Engine
+from buckler.sampling.models import resolve_model
+from buckler.sampling.preprocess import as_floats, check_value_range
+from buckler.sampling.streams import content_id, seed_of
+from buckler.session import Inputs, Session, run
+from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray, Label, Law, MarginKind
+
+if TYPE_CHECKING:
+    from buckler.evaluate.attacks import Attack
+
+MAX_DRAWS = 1_000_000
+"""Draws for each input at most: what the limits are proved for."""
 
 
-class Smoothed(Predictor):
-    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with noise that follows ``law``.
+class Smoothed:
+    """A classifier smoothed with Gaussian noise of standard deviation ``sigma``, or with another ``noise``.
 
-    Sigma and radii are in the units of the input. A law is one of ``buckler.noise``, or its name as for the commands,
-    ``"splitting:lam=2.5"``.
+    ``noise`` is one of ``buckler.noise``, or its name as for the commands, ``"splitting:lam=2.5"``. Sigma and radii are
+    in the units of the input.
 
     ``model`` is a torch module, a scikit-learn classifier, any callable that turns a batch into logits, or what the
     commands take as a name: the path of an ONNX file, ``hf:FOLDER``, ``resnet110:WEIGHTS``, ``buckler:NAME``,
     ``package.module:factory``. Classes are the columns of the logits, 0 to m - 1; those of a scikit-learn classifier
-    are its ``classes_``, in ``label``, ``labels``, ``predicted`` and ``accuracy`` alike.
+    are its ``classes_``. Noise is added to the input as given, so any normalisation belongs inside of the model.
 
-    Noise is added to the input as given, so any normalisation belongs inside of the model.
+    Votes are smoothed; with ``scores=Softmax(temperature)`` or ``Sparsemax()`` the scores themselves are: another
+    smoothed classifier, with other radii.
 
-    ``value_range = (low, high)`` declares the range of the inputs, as ``buckler sample`` does: floats must lie in it,
-    bytes are spread over it (0 is low, 255 is high), other whole numbers are taken as they are. Without it inputs must
-    be floats, since sigma and radius are in units that whole numbers leave open; under a law on a grid, whole numbers
-    are steps of it, so that 8-bit images come as they are.
+    ``value_range = (low, high)`` declares the range of the inputs: floats must lie in it, bytes are spread over it (0
+    is low, 255 is high), other whole numbers are taken as they are. Without it inputs must be floats; under noise on a
+    grid, whole numbers are steps of it, so that 8-bit images come as they are.
 
     >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero
     ...     return np.stack([0 * batch.mean(1), batch.mean(1)], axis=1)
-    >>> certificate = Smoothed(sign, sigma=0.5, num_classes=2).certify([1.0, 1.0], n=1000, n0=100, alpha=1e-3, seed=0)
-    >>> certificate.predicted, round(certificate.radius, 3)
-    (1, 1.089)
+    >>> smoothed = Smoothed(sign, sigma=0.5, num_classes=2)
+    >>> certificates = smoothed.certify([[1.0, 1.0], [-0.5, -0.6], [0.0, 0.0]], n=1000)
+    >>> certificates
+    Certificates(3 inputs, 1 abstained, median radius 0.6686)
+    >>> certificates.predicted, certificates.radii.round(2)
+    (array([ 1,  0, -1]), array([1.08, 0.67, 0.  ]))
     """
+
+    def __init__(
+        self,
+        model: Any,
+        sigma: float | None = None,
+        num_classes: int | None = None,
+        *,
+        noise: Law | str | None = None,
+        scores: Scoring | None = None,
+        value_range: tuple[float, float] | None = None,
+    ) -> None:
+        self.noise = law_of(sigma, noise)
+        if self.noise.total is not None and scores is not None:
+            raise InvalidInput(f"scores must be left out for {self.noise.describe()}, which certifies votes")
+        self.scores = scores
+        self.value_range = None if value_range is None else check_value_range(value_range)
+        make = resolve_model if isinstance(model, str) else as_classifier
+        self.classifier = make(model, num_classes=num_classes)
+        self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
+
+    def __repr__(self) -> str:
+        where = "" if self.classifier.device == "cpu" else f", on {self.classifier.device}"
+        classes = self.classifier.num_classes
+        return f"Smoothed({self._name}, noise={self.noise!r}, num_classes={classes}{where})"
+
+    def predict(
+        self,
+        x: ArrayLike,
+        *,
+        n: int | None = None,
+        max_n: int | None = None,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        ids: Sequence[str] | None = None,
+        batch_size: int | None = None,
+        progress: bool | Show | None = None,
+    ) -> AnyArray:
+        """Return the class that the smoothed classifier predicts at each input ``x[inputs, ...]``, -1 if it abstains.
+
+        **Guarantee.** Over the noise, for each input, another class is returned with probability at most ``alpha``.
+
+        From ``n`` draws (1000 if None) by Cohen's PREDICT (T18a); or, with ``max_n``, from as many as it takes, at most
+        that many (T18b). Certificates rest on other draws, so a predicted class may be their label. Where the model's
+        classes are texts, an abstention is None.
+        """
+        if n is not None and max_n is not None:
+            raise InvalidInput("max_n is for drawing until decided, and does not go with n; got both")
+        if self.scores is not None:
+            raise InvalidInput("predict counts votes; leave out scores in Smoothed(...)")
+        self._check_drawn()
+        level = after_drawing(alpha, self.noise)
+        draws = None if max_n is not None else _draws("n", 1000 if n is None else n)
+        most = None if max_n is None else _draws("max_n", max_n)
+        inputs, session = self._open(x, None, ids, seed, batch_size)
+        found: list[int] = []
+        steps = session.predict(inputs, level, found.append, n=draws, max_n=most)
+        self._run("predicting", steps, session, inputs, progress)
+        return as_labels([None if k == ABSTAINED else to_label(self.classifier, k) for k in found])
 
     def certify(
         self,
         x: ArrayLike,
         *,
         n: int | None = None,
-        n0: int | None = None,
+        n0: int = 0,
         alpha: float = 1e-3,
         seed: int | None = 0,
-        label: Label | None = None,
+        labels: ArrayLike | None = None,
         margin: MarginKind | None = None,
         method: str | None = None,
-        map: SimplexMap = "hardmax",  # noqa: A002  (the record's own name for it)
-        temperature: float | None = None,
-        target_radius: float | None = None,
-        radii: ArrayLike | None = None,
-        precision: float | None = None,
-        max_n: int | None = None,
-        max_seconds: float | None = None,
-        id: str | None = None,  # noqa: A002  (the record's own name for it)
-    ) -> Certificate:
-        """Return the certificate of one input ``x`` (without a batch axis), from ``n`` draws or until decided.
-
-        **Guarantee.** Over the noise, the certificate is wrong with probability at most ``alpha``: an abstention, or a
-        class that the smoothed classifier predicts everywhere within ``radius`` of ``x``.
-
-        The class is ``label`` if given, else the top class of ``n0`` selection draws (100 unless told); the ``n``
-        estimation draws (1000 unless told) are separate. Noise depends on the seed and on ``id``, by default made from
-        the values of x: different inputs never share noise, and the same call gives the same certificate. A command
-        names inputs by their row, so ``id="7"`` has the noise of row 7 there. ``seed=None`` takes a seed from the
-        operating system; the certificate tells which.
-
-        ``map`` is how logits become scores: ``hardmax`` smooths votes (method ``exact`` unless told), ``softmax`` at a
-        ``temperature`` and ``sparsemax`` smooth the scores themselves (method ``pairwise/star`` unless told, any
-        ``combine/limit``): another smoothed classifier, with another radius. Choose before drawing.
-
-        With ``target_radius``, or rising ``radii``, fixed beforehand, or a ``precision``, drawing goes on until that is
-        decided: see ``decide``, which also tells how. The certificate is of the largest radius certified, it holds
-        whenever drawing stopped, and its ``n`` is what was used. For scores ``pairwise/sequence`` decides, whose limit
-        holds at every number of draws (T18c); the certificate's radius is what that limit gives.
-        """
-        return self.certify_many(
-            self._point(x)[None], n=n, n0=n0, alpha=alpha, seed=seed, labels=None if label is None else [label],
-            margin=margin, method=method, map=map, temperature=temperature, target_radius=target_radius,
-            radii=radii, precision=precision, max_n=max_n, max_seconds=max_seconds, ids=None if id is None else [id],
-            progress=False,
-        )[0]  # fmt: skip
-
-    def certify_many(
-        self,
-        x: ArrayLike,
-        *,
-        labels: ArrayLike | None = None,
         ids: Sequence[str] | None = None,
         batch_size: int | None = None,
         progress: bool | Show | None = None,
-        **options: Unpack[CertifyOptions],
     ) -> Certificates:
-        """Return the certificates of inputs ``x[inputs, ...]``, as ``certify`` gives each, in full batches.
+        """Return the certificates of inputs ``x[inputs, ...]``, from ``n`` draws each (1000 if None).
 
-        **Guarantee.** That of ``certify`` for each certificate; inputs have noise of their own, so their errors are
-        independent.
+        **Guarantee.** Over the noise, each certificate is wrong with probability at most ``alpha``: it is an
+        abstention, or its class is predicted everywhere within its ``radius`` of the input. Inputs have noise of their
+        own, so their errors are independent.
 
-        ``options`` are those of ``certify``; ``labels`` are classes to certify in place of selected ones.
-        ``batch_size`` rows are given to the model at once (512 unless told). A bar shows how far it is, on a terminal
-        or in a notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of
-        all. On an interrupt (Ctrl-C), or after ``max_seconds``, what there is comes back: certificates of the first
-        inputs, which hold like any other.
+        The class is the one with the most votes, tested to be the winner at a tenth of alpha (T33); or ``labels``,
+        fixed beforehand; or the top class of ``n0`` separate draws. ``method`` is ``exact`` for votes and
+        ``pairwise/star`` for scores if None. Noise depends on the seed and on ``ids``, by default made from the values
+        of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there. ``seed=None``
+        takes a seed from the operating system; certificates tell which.
 
-        >>> import numpy as np
-        >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
-        >>> smoothed.certify_many([[0.6], [-1.0], [0.0]], n=1000)
-        Certificates(3 inputs, 1 abstained, median radius 0.4942)
+        ``batch_size`` rows are given to the model at once (512 if None). A bar shows the progress on a terminal or in a
+        notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of all. On an
+        interrupt (Ctrl-C) the certificates of the first inputs come back, which hold like any other.
         """
-        check_keywords(options, CertifyOptions.__optional_keys__)
-        inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
-        ladder = to_decide(options)
-        terms = {"seed": inputs.engine.seed}
-        if ladder is not None and options.get("map", "hardmax") != "hardmax":
-            until = scores_until(self.law, options, labelled=labels is not None, **terms)
-            with shown("deciding", progress) as show, axes_explained(inputs):
-                made = certify_scores_each(inputs, until, show, ladder.get("max_seconds"))
-            return self._labelled(made, inputs)
-        if ladder is not None:
-            decided = self._decided(inputs, ladder, progress)
-            return self._labelled([one.certificate for one in decided], inputs)
-        plan = fixed_draws(self.law, options, labelled=labels is not None, **terms)
-        with shown("certifying", progress) as show, axes_explained(inputs):
-            made = certify_each(inputs, plan, show)
+        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        settings = make_settings(
+            noise=self.noise, alpha=alpha, method=method, margin=margin, scores=self.scores, seed=session.engine.seed
+        )
+        if self.noise.total is not None:
+            for name, given, value in (("n", n, self.noise.total), ("n0", n0, 0)):
+                if given not in {None, value}:
+                    raise InvalidInput(f"{name} must be {value}, or left out, for {self.noise.describe()}; got {given}")
+            draws = self.noise.total
+        else:
+            draws = _draws("n", 1000 if n is None else n)
+        made: list[Certificate] = []
+        steps = session.certify(inputs, settings, draws, self._selection_draws(n0, labels), made.append)
+        self._run("certifying", steps, session, inputs, progress, made)
         return self._labelled(made, inputs)
 
-    def decide(
+    def certify_until(
         self,
         x: ArrayLike,
         *,
         radii: ArrayLike | None = None,
         precision: float | None = None,
-        max_n: int | None = None,
+        max_n: int = 100_000,
         max_seconds: float | None = None,
-        n0: int | None = None,
+        n0: int = 0,
         alpha: float = 1e-3,
         seed: int | None = 0,
-        label: Label | None = None,
-        margin: MarginKind | None = None,
-        id: str | None = None,  # noqa: A002  (the record's own name for it)
-    ) -> Decided:
-        """Return how far up a ladder of ``radii`` one input gets, drawing until each radius is decided.
-
-        **Guarantee.** The probability that a false radius is ever certified is at most ``alpha``, whenever and for
-        whatever reason drawing stops (theory T16 to T18).
-
-        Drawing goes on until every radius is certified, the next one looks hopeless, or ``max_n`` draws (100,000 unless
-        told) are spent. With a ``precision`` in place of radii, as much is certified as there is: a fine ladder, until
-        the certified radius is within that share of the estimated one. After ``max_seconds``, or on an interrupt
-        (Ctrl-C), the answer so far is returned; its decision is then ``undecided``, and its exam forfeited.
-
-        >>> import numpy as np
-        >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
-        >>> decided = smoothed.decide([0.6], radii=[0.25, 0.5, 0.75])
-        >>> decided.decision, decided.certificate.radius, len(decided.certified_at)
-        ('hopeless', 0.5, 2)
-        """
-        return self.decide_many(
-            self._point(x)[None], radii=radii, precision=precision, max_n=max_n, max_seconds=max_seconds, n0=n0,
-            alpha=alpha, seed=seed, labels=None if label is None else [label], margin=margin,
-            ids=None if id is None else [id], progress=False,
-        )[0]  # fmt: skip
-
-    def decide_many(
-        self,
-        x: ArrayLike,
-        *,
         labels: ArrayLike | None = None,
+        margin: MarginKind | None = None,
         ids: Sequence[str] | None = None,
         batch_size: int | None = None,
         progress: bool | Show | None = None,
-        **options: Unpack[DecideOptions],
-    ) -> list[Decided]:
-        """Return ``decide`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each.
+    ) -> Certificates:
+        """Return the certificates of inputs ``x[inputs, ...]``, drawing until rising ``radii`` are decided for each.
 
-        ``options`` are those of ``decide``, the others as for ``certify_many``.
+        **Guarantee.** For each input, the probability that a false radius is ever certified is at most ``alpha``,
+        whenever and for whatever reason drawing stops (T16 to T18).
+
+        Drawing goes on until every radius is certified, the next one looks out of reach, or ``max_n`` draws are spent.
+        With a ``precision`` in place of radii, as much is certified as there is: a fine ladder, until the certified
+        radius is within that share of the estimated one. After ``max_seconds``, or on an interrupt (Ctrl-C), the
+        certificates so far come back. ``certificates.decided`` tells how each input ended; for scores, which
+        ``pairwise/sequence`` decides (T18c), it is None. Other options are those of ``certify``.
+
+        >>> import numpy as np
+        >>> smoothed = Smoothed(lambda batch: np.stack([0 * batch[:, 0], batch[:, 0]], axis=1), 0.5, num_classes=2)
+        >>> certificates = smoothed.certify_until([[0.6]], radii=[0.25, 0.5, 0.75])
+        >>> certificates.radii, certificates.decided[0].decision
+        (array([0.5]), 'given up')
         """
-        check_keywords(options, DecideOptions.__optional_keys__)
-        made = self._decided(self._inputs(x, labels, ids, options.get("seed", 0), batch_size), options, progress)
-        return [
-            replace(one, certificate=self._renamed(one.certificate), label=self._label(cast(int, one.label)))
-            for one in made
-        ]
+        self._check_drawn()
+        if (radii is None) == (precision is None):
+            raise InvalidInput("exactly one of radii and precision must be given")
+        if max_seconds is not None:
+            check_positive("max_seconds", max_seconds)
+        draws, chosen = _draws("max_n", max_n), self._selection_draws(n0, labels)
+        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        seed = session.engine.seed
+        if self.scores is not None:
+            settings = make_settings(
+                noise=self.noise, alpha=alpha, method=SEQUENCE, margin=margin, scores=self.scores, seed=seed
+            )
+            made: list[Certificate] = []
+            steps = session.certify_scores_until(
+                inputs, settings, made.append, max_n=draws, n0=chosen,
+                radii=() if radii is None else check_radii(radii),
+                precision=None if precision is None else check_precision(precision),
+            )  # fmt: skip
+            self._run("deciding", steps, session, inputs, progress, made, max_seconds)
+            return self._labelled(made, inputs)
+        ladder = Ladder(
+            check_radii(radii) if precision is None else radii_for(self.noise, precision, margin),  # type: ignore[arg-type]
+            self.noise,
+            alpha=check_alpha(alpha),
+            max_n=draws,
+            margin=margin or default_margin(self.noise),
+            precision=precision,
+            winner=labels is None and chosen == 0,
+        )
+        states: dict[str, Decided] = {}
+        steps = session.certify_until(inputs, ladder, lambda one: states.update({one.certificate.id: one}), n0=chosen)
+        self._run("deciding", steps, session, inputs, progress, states, max_seconds)
+        first = next((i for i, name in enumerate(inputs.ids) if name not in states), len(inputs))
+        decided = [states[name] for name in inputs.ids[:first]]
+        return self._labelled([one.certificate for one in decided], inputs, decided)
 
     def refute(
         self,
         x: ArrayLike,
-        *,
-        certificate: Certificate | None = None,
-        label: Label | None = None,
-        id: str | None = None,  # noqa: A002  (the record's own name for it)
-        **options: Unpack[RefuteOptions],
-    ) -> Refutation:
-        """Return a point near ``x`` at which the smoothed classifier does not predict a class, or an abstention.
-
-        **Guarantee.** Over the draws that judge it, which the search has not seen, the refutation is false with
-        probability at most ``alpha`` (theory T22). An abstention says nothing.
-
-        The class is that of a ``certificate`` of x, and the search begins at its radius, or it is ``label``. Options:
-        ``max_radius`` (8 sigma unless told), ``alpha`` (0.001), ``max_n`` draws at a candidate (100,000), ``seed`` (0)
-        and ``attack``, an ``evaluate.attacks.Attack``. Points stay in ``value_range``. The model is a torch module.
-        """
-        if (certificate is None) == (label is None):
-            raise InvalidInput("certificate or label must be given, and not both")
-        return self.refute_many(
-            self._point(x)[None], certificates=None if certificate is None else [certificate],
-            labels=None if label is None else [label], ids=None if id is None else [id], progress=False, **options,
-        )[0]  # fmt: skip
-
-    def refute_many(
-        self,
-        x: ArrayLike,
-        *,
         certificates: Sequence[Certificate] | None = None,
+        *,
         labels: ArrayLike | None = None,
+        max_radius: float | None = None,
+        alpha: float = 1e-3,
+        max_n: int | None = None,
+        attack: "Attack | None" = None,
+        seed: int | None = 0,
         ids: Sequence[str] | None = None,
         batch_size: int | None = None,
         progress: bool | Show | None = None,
-        **options: Unpack[RefuteOptions],
     ) -> list[Refutation]:
-        """Return ``refute`` of each of the inputs ``x[inputs, ...]``, in full batches; its guarantee holds for each."""
-        check_keywords(options, RefuteOptions.__optional_keys__)
-        inputs = self._inputs(x, labels, ids, options.get("seed", 0), batch_size)
-        with shown("refuting", progress) as show, axes_explained(inputs):
-            return refute_each(inputs, certificates, self.value_range, options, show)
+        """Return, for each input ``x[inputs, ...]``, a near point that the smoothed classifier gives another class.
 
-    def _labelled(self, made: Sequence[Certificate], inputs: Inputs) -> Certificates:
-        classes = self.classifier.classes or range(inputs.engine.num_classes)
-        return Certificates(map(self._renamed, made), asked=len(inputs.x), classes=classes)
+        **Guarantee.** Over the draws that judge it, which the search has not seen, each refutation is false with
+        probability at most ``alpha`` (T22). An abstention says nothing.
 
-    def _decided(self, inputs: Inputs, options: DecideOptions, progress: bool | Show | None) -> list[Decided]:
-        ladder = ladder_of(self.law, options)
-        n0 = selection_draws(options.get("n0"), inputs.labels is not None, "hardmax")
-        with shown("deciding", progress) as show, axes_explained(inputs):
-            return decide_each(inputs, ladder, n0, show, options.get("max_seconds"))
+        The classes are those of ``certificates`` of these inputs, and the search begins at their radii; or they are
+        ``labels``. Points are searched within ``max_radius`` (8 sigma if None), and judged by at most ``max_n`` draws
+        each (200,000 if None). ``attack`` is a ``buckler.Attack``. Points stay in ``value_range``. The model must be a
+        torch module.
+        """
+        if (certificates is None) == (labels is None):
+            raise InvalidInput("exactly one of certificates and labels must be given")
+        if self.classifier.backend != "torch":
+            raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
+        from buckler.evaluate.attacks import Attack
+        from buckler.evaluate.refutations import MAX_DRAWS as JUDGED
+        from buckler.evaluate.refutations import REACH, Refuting
+
+        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        start = np.zeros(len(inputs))
+        if certificates is not None:
+            claims, start = self._claims(inputs, certificates)
+            inputs = Inputs(inputs.x, inputs.ids, claims)
+        refuting = Refuting(
+            self.noise,
+            check_alpha(alpha),
+            _draws("max_n", JUDGED if max_n is None else max_n),
+            REACH * self.noise.unit if max_radius is None else max_radius,
+            self.value_range,
+            Attack() if attack is None else attack,
+        )
+        made: list[Refutation] = []
+        steps = session.refute(inputs, refuting, start, made.append)
+        self._run("refuting", steps, session, inputs, progress, made)
+        return made
+
+    def _claims(self, inputs: Inputs, certificates: Sequence[Certificate]) -> tuple[IntArray, FloatArray]:
+        """Return the class of each certificate and the distance at which its search begins."""
+        from buckler.evaluate.refutations import to_refute
+
+        if len(certificates) != len(inputs):
+            raise InvalidInput(f"certificates must be one for each of {len(inputs)} inputs; got {len(certificates)}")
+        for certificate, x in zip(certificates, inputs.x, strict=True):
+            # An input that comes again has the same id with "-2" behind it.
+            if certificate.id.startswith("x-") and not certificate.id.startswith(content_id(x)):
+                raise InvalidInput(f"certificates must be of the inputs x; {certificate.id!r} is of another input")
+        claims = [to_refute(certificate, self.noise) for certificate in certificates]
+        labels = to_indices(self.classifier, [label for label, _ in claims], len(claims), "certificates")
+        return labels, np.array([radius for _, radius in claims])
+
+    def _check_drawn(self) -> None:
+        if self.noise.total is not None:
+            raise InvalidInput(f"noise must be drawn here; {self.noise.describe()} runs all its copies: call certify")
+
+    def _selection_draws(self, n0: int, labels: ArrayLike | None) -> int:
+        draws = check_whole("n0", n0, 0, MAX_DRAWS)
+        if draws and labels is not None and self.scores is None:
+            raise InvalidInput(f"n0 is for a class that is selected, and labels are given; got {n0}")
+        return draws
+
+    def _open(
+        self, x: ArrayLike, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None, rows: int | None
+    ) -> tuple[Inputs, Session]:
+        points = as_floats("x", x, self.value_range, self.noise)
+        if points.ndim < 2 or points.size == 0:
+            raise InvalidInput(
+                f"x must have shape [inputs, ...] with at least one value each; got {points.shape} (one is x[None])"
+            )
+        engine = Engine(
+            self.classifier, law=self.noise, seed=seed_of(seed), batch_size=BATCH_SIZE if rows is None else rows
+        )
+        classes = None if labels is None else to_indices(self.classifier, labels, len(points), "labels")
+        return Inputs(points, make_ids(ids, points), classes), Session(engine)
+
+    def _run(
+        self,
+        what: str,
+        steps: Iterator[Any],
+        session: Session,
+        inputs: Inputs,
+        progress: bool | Show | None,
+        results: Any = (),
+        max_seconds: float | None = None,
+    ) -> None:
+        """Go through a session's steps with a bar; raise KeyboardInterrupt if nothing was finished before one."""
+        total = len(inputs)
+        with shown(what, progress) as show_bar, _axes_explained(session.engine, inputs), session.engine.session():
+            finished = run(steps, lambda done: show_bar(done, total), max_seconds)
+            show_bar(total if finished else len(results), total)
+        if not finished and max_seconds is None and not results:
+            raise KeyboardInterrupt
+
+    def _labelled(
+        self, made: Sequence[Certificate], inputs: Inputs, decided: Sequence[Decided] | None = None
+    ) -> Certificates:
+        """Return certificates whose classes are the model's own labels."""
+        classes = self.classifier.classes or range(cast(int, self.classifier.num_classes))
+        if self.classifier.classes is not None:
+            made = [
+                one if one.predicted is None else replace(one, predicted=self._label(cast(int, one.predicted)))
+                for one in made
+            ]
+        return Certificates(made, asked=len(inputs), classes=classes, decided=decided)
+
+    def _label(self, index: int) -> Label:
+        return to_label(self.classifier, index)
+
+
+def _draws(name: str, n: int) -> int:
+    return check_whole(name, n, 1, MAX_DRAWS)
+
+
+def make_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
+    """Return the ids, all different, since noise follows them; without ids they are hashes of the inputs' values.
+
+    An input that comes again has an id, and noise, of its own.
+    """
+    if ids is not None:
+        if len(ids) != len(x) or len(set(ids)) != len(x) or not all(isinstance(name, str) for name in ids):
+            raise InvalidInput(f"ids must be {len(x)} different texts, one for each input; got {show(list(ids))}")
+        return ids
+    seen: dict[str, int] = {}
+    names = []
+    for point in x:
+        name = content_id(point)
+        seen[name] = seen.get(name, 0) + 1
+        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
+    return names
+
+
+@contextmanager
+def _axes_explained(engine: Engine, inputs: Inputs) -> Iterator[None]:
+    """Turn a model's failure into an error that says if the inputs have an axis too many or too few."""
+    x = inputs.x
+    try:
+        yield
+    except ClassifierError:
+        if x.ndim > 2 and _runs(engine, x[0][:1]):
+            raise InvalidInput(
+                f"x must have shape [inputs, ...] as the model takes them; got {x.shape}, and the model takes "
+                f"x[0], of shape {x.shape[1:]}, for a batch: pass x.reshape(-1, *x.shape[2:]) or x[0]"
+            ) from None
+        if _runs(engine, x[None]):
+            raise InvalidInput(
+                f"x must have shape [inputs, ...]; got {x.shape}, which the model takes for one input: pass x[None]"
+            ) from None
+        raise
+
+
+def _runs(engine: Engine, x: ArrayLike) -> bool:
+    try:
+        with engine.session():
+            engine.votes(x, ["probe"], "selection", 1)
+    except (ClassifierError, InvalidInput):
+        return False
+    return True

@@ -19,13 +19,13 @@ SCORES = tuple(
     for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")
 )
 ANYTIME = "anytime"
-ALL_COPIES = "all_copies"
+ENUMERATED_METHOD = "all_copies"
 """Votes of all copies that a law has: probabilities, not estimates, so the error probability is 0."""
 
 OWN = "own:"
 """What the name of a user's method begins with, if it may issue certificates: nobody takes it for one of ours."""
 
-_TIES: dict[str, Tie] = {**dict.fromkeys((*VOTES, *SCORES), "radius"), ANYTIME: "margin", ALL_COPIES: "radius"}
+_TIES: dict[str, Tie] = {**dict.fromkeys((*VOTES, *SCORES), "radius"), ANYTIME: "margin", ENUMERATED_METHOD: "radius"}
 
 
 def tie_of(method: str) -> Tie | None:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from buckler.rounding import rounded_down
-from buckler.soundness import ALL_COPIES
+from buckler.soundness import ENUMERATED_METHOD
 
 ONE_FUNCTION = "true to the last bit if the classifier is one function"
 """What a claim says under a noise that is computed without rounding."""
@@ -11,16 +11,18 @@ ONE_FUNCTION = "true to the last bit if the classifier is one function"
 
 def sentence(claim: Any) -> str:
     """Return what a ``records.Claim`` says, with all that it rests on."""
-    law, exact = claim.law, claim.method == ALL_COPIES
+    law, exact = claim.law, claim.method == ENUMERATED_METHOD
     level = "error probability" if claim.sound else "a promised, not proved, error probability"
     beside = f"; {ONE_FUNCTION}" if law.idealised is None else f"; idealised: {law.idealised}"
     if exact:
         basis = f"from all {claim.n} copies under {law.describe()} ({claim.margin_kind} margin"
     else:
         scores = claim.map if claim.temperature is None else f"{claim.map} at temperature {claim.temperature:g}"
-        chosen = "fixed beforehand" if claim.n0 == 0 else f"selected on {claim.n0} other draws"
+        chosen = "a class fixed beforehand" if claim.n0 == 0 else f"a class selected on {claim.n0} other draws"
+        if claim.winner_alpha:
+            chosen = f"the winner of the same draws, tested at {claim.winner_alpha:.2g}"
         basis = (
-            f"for a class {chosen}, from {claim.n} draws of {law.describe()} ({scores}, method {claim.method}, "
+            f"for {chosen}, from {claim.n} draws of {law.describe()} ({scores}, method {claim.method}, "
             f"{claim.margin_kind} margin"
         )
     if claim.predicted is None and exact:

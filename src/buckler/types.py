@@ -19,7 +19,7 @@ MarginKind = Literal["probability", "quantile"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
-Decision = Literal["undecided", "certified", "hopeless", "precise"]
+Decision = Literal["undecided", "certified", "given up", "precise"]
 
 
 Float32Array = npt.NDArray[np.float32]

@@ -11,7 +11,7 @@ from scipy.stats import binom
 from buckler.bounds.betting import CAP, NO_EARLIER, Pair, betting_lower, plug_in_bets, rejects, wealth_goal
 from buckler.bounds.bounded import bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.star import star_lower
-from buckler.certify.continuous import LIMITS, margin_lower
+from buckler.certify.scores import LIMITS, margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import Combine, FloatArray, Limit
 from tests.bettors import own_limit

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import bdtrc, ndtri
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.noise import Gaussian, GridGaussian
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
@@ -29,9 +29,10 @@ def misses(law: Any, at: int) -> int:
     with engine.session():
         votes = engine.votes(x, [str(i) for i in range(INPUTS)], "estimation", N)
     # Class 0 is voted for where the noise is at least 130 - at steps; its probability from the thresholds themselves.
-    p = 1.0 - float(LAW.thresholds[0][LAW.reach + 130 - at - 1]) / 2.0**64
+    half = len(LAW.thresholds) // 2
+    p = 1.0 - float(LAW.thresholds[half + 130 - at - 1]) / 2.0**64
     exact = Gaussian(LAW.sigma).radius(2.0 * float(ndtri(p)), "quantile")
-    made = certify_counts(votes.tolist(), law=LAW, alpha=ALPHA, label=np.zeros(INPUTS, dtype=int))
+    made = certify_votes(votes.tolist(), noise=LAW, alpha=ALPHA, labels=np.zeros(INPUTS, dtype=int))
     return sum(c.radius > exact for c in made)
 
 

@@ -8,9 +8,10 @@ from scipy.signal import fftconvolve
 from scipy.special import gammaln, ndtr, xlogy
 
 from buckler.bounds.evalues import Mixture, half_space_mixture, log_factors, tangent_mixture
-from buckler.certify.anytime import FIRST_BATCH, SMALLEST_BATCH, AnytimeTest
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import FIRST_BATCH, SMALLEST_BATCH, AnytimeTest
 from buckler.evaluate.audit import outcomes
+from buckler.noise import Gaussian
 from buckler.types import FloatArray, IntArray, MarginKind
 from tests.stopping import audit_stopping, boundary_truths, ever_all_certified
 
@@ -66,7 +67,7 @@ def test_a_rung_certified_without_those_below_it_is_found() -> None:
 
 
 def start(radii: tuple[float, ...], alpha: float, max_n: int, margin: MarginKind = "quantile") -> AnytimeTest:
-    return AnytimeTest(Ladder(radii, 1.0, alpha, max_n, margin), [0], 3)
+    return AnytimeTest(Ladder(radii, Gaussian(1.0), alpha, max_n, margin), [0], 3)
 
 
 def rows_of(test: AnytimeTest, rows: IntArray) -> AnytimeTest:
@@ -130,8 +131,8 @@ def test_the_object_keeps_the_promise_for_a_ladder_of_either_margin() -> None:
             assert 0.005 < chances.max() <= alpha
 
 
-def extended(radii: tuple[float, ...], alpha: float, exam_n: int, max_n: int) -> AnytimeTest:
-    return AnytimeTest(Ladder(radii, 1.0, alpha, max_n, exam_n=exam_n), [0], 3)
+def extended(radii: tuple[float, ...], alpha: float, final_n: int, max_n: int) -> AnytimeTest:
+    return AnytimeTest(Ladder(radii, Gaussian(1.0), alpha, max_n, final_n=final_n), [0], 3)
 
 
 def test_going_on_beyond_the_exam_keeps_the_promise() -> None:
@@ -161,10 +162,10 @@ def chance_with_exams(radius: float, alpha: float, exams: list[int], last: int) 
         chances = np.exp(chances + xlogy(step, p) + xlogy(step[-1] - step, 1.0 - p))
         left, before = np.maximum(fftconvolve(left, chances), 0.0), n
         top = np.flatnonzero(left > 1e-18)  # the rest is lost to the sum, which is the safe side for a bug to be found
-        ladder, zero = Ladder((radius,), 1.0, alpha, n), np.zeros_like(top)
+        ladder, zero = Ladder((radius,), Gaussian(1.0), alpha, n), np.zeros_like(top)
         passed = ladder.wealth(zero, top, n - top, np.full_like(top, n)) >= ladder.needed
         if n in exams:
-            passed |= ladder.passes_exam(zero, top)
+            passed |= ladder.passes_final_test(zero, top)
         certified += float(left[top[passed]].sum())
         left[top[passed]] = 0.0
     return certified
@@ -181,7 +182,7 @@ def test_an_exam_that_is_taken_again_at_larger_sizes_breaks_the_promise() -> Non
 def test_many_classes_and_draws_by_simulation(classes: int) -> None:
     """Truths with the third of four radii false: at alpha .05 of 400 inputs about 20 may climb that far."""
     alpha, inputs, sigma = 0.05, 400, 0.5
-    ladder = Ladder((0.25, 0.5, 0.75, 1.0), sigma, alpha, 20_000)
+    ladder = Ladder((0.25, 0.5, 0.75, 1.0), Gaussian(sigma), alpha, 20_000)
     first, second = ndtr(-0.3 + 0.75 / sigma), ndtr(-0.3 - 0.75 / sigma)
     truth = np.full(classes, (1.0 - first - second) / (classes - 2))
     truth[:2] = first, second

@@ -60,7 +60,7 @@ def lost(law: Any, model: Any, points: list[Any]) -> dict[int, list[Fraction]]:
 def misses(law: Any, model: Any, points: list[Any]) -> int:
     """Return how many of ``COPIES`` certificates of the first point cover a point where their class does not win."""
     away = lost(law, model, points)
-    made = buckler.Smoothed(model, law=law, num_classes=3).certify_many(
+    made = buckler.Smoothed(model, noise=law, num_classes=3).certify(
         np.repeat(points[0][None], COPIES, axis=0), ids=[str(i) for i in range(COPIES)], n=N, n0=20, alpha=ALPHA,
         progress=False,
     )  # fmt: skip
@@ -84,7 +84,7 @@ def test_a_doubled_radius_is_found() -> None:
 
 def test_without_chance_the_radius_ends_one_step_before_a_tie() -> None:
     law = DerandomizedSplitting(101 / 510)
-    certificate = buckler.Smoothed(half_space, law=law, num_classes=3).certify(LINE[0])
+    certificate = buckler.Smoothed(half_space, noise=law, num_classes=3).certify(LINE[0][None])[0]
     nearest = min(lost(law, half_space, LINE)[0])
     assert certificate.predicted == 0
     assert nearest - Fraction(certificate.radius) == pytest.approx(1 / 255, rel=1e-5)

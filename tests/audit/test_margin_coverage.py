@@ -14,7 +14,7 @@ import pytest
 from scipy.special import ndtri
 
 from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
-from buckler.certify.continuous import margin_lower
+from buckler.certify.scores import margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import Combine, FloatArray, IntArray, Limit, MarginKind
 from tests.bettors import own_limit

@@ -41,8 +41,8 @@ def false_certificates(draw: Callable[[int], Any]) -> int:
         return np.stack([1.0 - votes, votes], axis=1)
 
     smoothed = Smoothed(model, sigma=1.0, num_classes=2)
-    settings: dict[str, Any] = {"n": DRAWS, "alpha": ALPHA, "label": 1, "method": "top_class"}
-    made = [smoothed.certify([0.0], id=str(trial), **settings) for trial in range(TRIALS)]
+    settings: dict[str, Any] = {"n": DRAWS, "alpha": ALPHA, "labels": [1], "method": "top_class"}
+    made = [smoothed.certify([[0.0]], ids=[str(trial)], **settings)[0] for trial in range(TRIALS)]
     return sum(certificate.predicted is not None for certificate in made)
 
 

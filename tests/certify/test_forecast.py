@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 
-from buckler.certify.anytime import AnytimeTest
 from buckler.certify.forecast import expected_draws, typical_top
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
+from buckler.noise import Gaussian
 
 
 @pytest.mark.parametrize("target", [(0.25,), (0.5,), (1.0,), (0.25, 0.5, 0.75, 1.0)])
@@ -14,7 +15,7 @@ def test_the_forecast_is_near_what_the_test_takes(target: tuple[float, ...]) -> 
     rng = np.random.default_rng(0)
     top = typical_top(300)
     truths = np.stack([top, 1.0 - top], axis=1)
-    test = AnytimeTest(Ladder(target, 0.5, 1e-3, 20_000), np.zeros(300), 2)
+    test = AnytimeTest(Ladder(target, Gaussian(0.5), 1e-3, 20_000), np.zeros(300), 2)
     while (rows := test.undecided).size:
         test.update(rows, rng.multinomial(test.batch_sizes(rows), truths[rows]))
     used = test.n

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from flint import arb
 
-from buckler import certify_counts
-from buckler.certify.anytime import AnytimeTest
+from buckler import certify_votes
 from buckler.certify.ladder import Ladder
-from buckler.certify.make_certificates import MarginLimits, issue, terms_of
-from buckler.certify.registry import sound_method
+from buckler.certify.make_certificates import ChosenClass, make_certificates
+from buckler.certify.sequential import AnytimeTest
+from buckler.certify.settings import make_settings
 from buckler.errors import InvalidInput
 from buckler.noise import DerandomizedSplitting, Gaussian
+from buckler.records import Certificate
 from buckler.types import MarginKind
 from tests.balls import normal_cdf, tail_at_least
 
@@ -31,17 +32,17 @@ def after(votes: list[int], ladder: Ladder) -> tuple[str, float]:
     return decided.decision, decided.certificate.radius
 
 
-def exam_tail(top: int, radius: float, max_n: int) -> arb:
+def final_tail(top: int, radius: float, max_n: int) -> arb:
     """Return ``P(at least top of max_n votes)`` for a label whose probability is ``Phi(radius / sigma)``."""
     return tail_at_least(top, max_n, float(normal_cdf(arb(radius) / arb(SIGMA))))
 
 
 def first_to_pass(radius: float, max_n: int, alpha: float) -> int:
-    """Return the fewest votes that pass the exam: the tail, exact but for the ball's radius, is at most alpha / 4."""
+    """Return the fewest votes that pass the final test: their tail is at most alpha / 4."""
     low, high = 1, max_n
     while high > low:
         middle = (low + high) // 2
-        low, high = (low, middle) if exam_tail(middle, radius, max_n) <= arb(alpha) / 4 else (middle + 1, high)
+        low, high = (low, middle) if final_tail(middle, radius, max_n) <= arb(alpha) / 4 else (middle + 1, high)
     return low
 
 
@@ -50,21 +51,21 @@ def wealth(ladder: Ladder, top: int, rival: int, n: int) -> float:
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
-def test_the_exam_at_the_end_of_the_budget(radius: float, max_n: int, alpha: float) -> None:
+def test_the_final_test_at_the_end_of_the_budget(radius: float, max_n: int, alpha: float) -> None:
     """One vote too few at ``max_n`` is an abstention, however undecided the input was; the next is a certificate."""
-    ladder = Ladder((radius,), SIGMA, alpha, max_n)
+    ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     least = first_to_pass(radius, max_n, alpha)
-    assert wealth(ladder, least, max_n - least, max_n) < ladder.needed, "the exam alone decides here"
+    assert wealth(ladder, least, max_n - least, max_n) < ladder.needed, "the final test alone decides here"
     assert after([least, max_n - least, 0], ladder) == ("certified", radius)
-    assert after([least - 1, max_n - least + 1, 0], ladder) == ("hopeless", 0.0)
+    assert after([least - 1, max_n - least + 1, 0], ladder) == ("given up", 0.0)
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
 def test_an_input_undecided_until_its_last_draw(radius: float, max_n: int, alpha: float) -> None:
     """The same gate, reached with one draw to go: the last vote decides, for the label or against it."""
-    ladder = Ladder((radius,), SIGMA, alpha, max_n)
+    ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     least = first_to_pass(radius, max_n, alpha)
-    for last, expected in (([1, 0, 0], ("certified", radius)), ([0, 1, 0], ("hopeless", 0.0))):
+    for last, expected in (([1, 0, 0], ("certified", radius)), ([0, 1, 0], ("given up", 0.0))):
         test = AnytimeTest(ladder, [0], 3)
         test.update([0], [[least - 1, max_n - least, 0]])
         assert test.decided(0, "x").decision == "undecided"
@@ -74,27 +75,27 @@ def test_an_input_undecided_until_its_last_draw(radius: float, max_n: int, alpha
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
-def test_no_exam_before_the_end(radius: float, max_n: int, alpha: float) -> None:
+def test_no_final_test_before_the_end(radius: float, max_n: int, alpha: float) -> None:
     """Votes that pass at ``max_n`` certify nothing with one draw more in the budget."""
     least = first_to_pass(radius, max_n, alpha)
-    decision, certified = after([least, max_n - least, 0], Ladder((radius,), SIGMA, alpha, max_n + 1))
+    decision, certified = after([least, max_n - least, 0], Ladder((radius,), Gaussian(SIGMA), alpha, max_n + 1))
     assert decision != "certified"
     assert certified == 0.0
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
 def test_the_wealth_needed_is_no_less_than_its_share_of_alpha_asks(radius: float, max_n: int, alpha: float) -> None:
-    ladder = Ladder((radius,), SIGMA, alpha, max_n)
+    ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     assert arb(ladder.needed) >= -(arb(alpha) * 3 / 4).log()
     assert ladder.needed < float(-(arb(alpha) * 3 / 4).log()) + 1e-12
     assert arb(float(ladder.thresholds[0])) >= normal_cdf(arb(radius) / arb(SIGMA))
-    assert 4 * Fraction(ladder.exam_alpha) <= Fraction(alpha)
+    assert 4 * Fraction(ladder.final_alpha) <= Fraction(alpha)
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
 def test_wealth_decides_from_both_sides(radius: float, max_n: int, alpha: float) -> None:
     """With most of the budget left, one vote more for the label takes the wealth over what is needed."""
-    ladder = Ladder((radius,), SIGMA, alpha, 100 * max_n)
+    ladder = Ladder((radius,), Gaussian(SIGMA), alpha, 100 * max_n)
     n = next(n for n in range(2, 100 * max_n) if wealth(ladder, n, 0, n) >= ladder.needed)
     assert after([n, 0, 0], ladder) == ("certified", radius)
     assert after([n - 1, 0, 0], ladder)[1] == 0.0
@@ -107,7 +108,7 @@ def test_wealth_decides_from_both_sides(radius: float, max_n: int, alpha: float)
 
 def test_each_rung_has_its_own_gate() -> None:
     radii, max_n, alpha = (0.3, 0.5, 0.7), 900, 0.05
-    ladder = Ladder(radii, SIGMA, alpha, max_n)
+    ladder = Ladder(radii, Gaussian(SIGMA), alpha, max_n)
     gates = [first_to_pass(radius, max_n, alpha) for radius in radii]
     assert gates == sorted(set(gates))
     for rung, least in enumerate(gates):
@@ -134,11 +135,11 @@ def test_a_label_with_half_of_the_votes(n: int) -> None:
         at = float(tail)
         at = at if Fraction(at) <= tail else float(np.nextafter(at, 0.0))
         for alpha, certified in ((at, False), (at * (1 + 3e-9), True)):
-            found = certify_counts([top, n - top], sigma=SIGMA, alpha=alpha, label=0, method="top_class")
+            found = certify_votes([[top, n - top]], sigma=SIGMA, alpha=alpha, labels=[0], method="top_class")[0]
             assert found.abstained != certified
             # One vote fewer never does, one more always.
-            fewer = certify_counts([top - 1, n - top + 1], sigma=SIGMA, alpha=alpha, label=0, method="top_class")
-            more = certify_counts([top + 1, n - top - 1], sigma=SIGMA, alpha=alpha, label=0, method="top_class")
+            fewer = certify_votes([[top - 1, n - top + 1]], sigma=SIGMA, alpha=alpha, labels=[0], method="top_class")[0]
+            more = certify_votes([[top + 1, n - top - 1]], sigma=SIGMA, alpha=alpha, labels=[0], method="top_class")[0]
             assert fewer.abstained
             assert not more.abstained
 
@@ -151,7 +152,7 @@ def test_exact_limits_change_sign_at_one_vote(alpha: float) -> None:
     """
     n = 60
     first = next(top for top in range(n // 2, n + 1) if upper_half(top, n) <= alpha)
-    found = [certify_counts([top, n - top, 0], sigma=SIGMA, alpha=alpha, label=0) for top in range(n + 1)]
+    found = [certify_votes([[top, n - top, 0]], sigma=SIGMA, alpha=alpha, labels=[0])[0] for top in range(n + 1)]
     certified = [top for top, certificate in enumerate(found) if not certificate.abstained]
     assert certified == list(range(certified[0], n + 1))
     assert certified[0] in {first, first + 1}
@@ -165,7 +166,9 @@ def test_two_limits_part_at_one_vote(method: str, parts: int) -> None:
         expected = upper_half(top, n) <= Fraction(alpha) / parts
         assert abs(float(upper_half(top, n)) * parts / alpha - 1.0) > 1e-6, "no case hangs on rounding"
         for margin in ("probability", "quantile"):
-            found = certify_counts([top, n - top, 0], sigma=SIGMA, alpha=alpha, label=0, method=method, margin=margin)
+            found = certify_votes(
+                [[top, n - top, 0]], sigma=SIGMA, alpha=alpha, labels=[0], method=method, margin=margin
+            )[0]
             assert found.abstained != expected
 
 
@@ -176,11 +179,11 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
     least = next(k for k in range(-1080, 0) if law.radius(2.0**k, kind) > 0.0)
     lows = np.array([-np.inf, -1.0, -5e-324, 0.0, 5e-324, 2.0 ** (least - 1), 2.0**least, 0.3])
     size = len(lows)
-    terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin=kind)
-    draws = np.full(size, 10)
-    chosen = np.zeros(size, dtype=np.int64)
-    given = MarginLimits([str(i) for i in range(size)], chosen, lows, draws, chosen)
-    made = issue(terms, given)
+    settings = make_settings(noise=law, alpha=0.01, margin=kind)
+    zeros = np.zeros(size, dtype=np.int64)
+    made: list[Certificate] = make_certificates(
+        settings, ChosenClass(zeros, zeros, 0.01, 0.0), lows, np.full(size, 10), [str(i) for i in range(size)]
+    )
     assert [c.abstained for c in made] == [True] * 6 + [False] * 2
     assert [c.predicted for c in made] == [None] * 6 + [0] * 2
     assert [c.radius for c in made] == [law.radius(float(low), kind) for low in lows]
@@ -192,10 +195,9 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
 
 
 def test_votes_that_are_all_there_are_leave_no_error() -> None:
-    law = DerandomizedSplitting(2.5)
-    terms = terms_of(sound_method("exact", "votes"), law=law, alpha=0.01, margin="probability")
-    assert (terms.alpha, terms.level) == (0.0, 0.0)
+    settings = make_settings(noise=DerandomizedSplitting(2.5), alpha=0.01)
+    assert (settings.alpha, settings.margin) == (0.0, "probability")
     with pytest.raises(InvalidInput, match=r"counts must be of all 1275 copies of .*; got 1274"):
-        terms.check_draws(np.array([1275, 1274]))
+        certify_votes([[1275, 0], [1274, 0]], noise=settings.noise)
     with pytest.raises(InvalidInput, match="votes are exact"):
-        terms_of(sound_method("top_class", "votes"), law=law, alpha=0.01, margin="probability")
+        make_settings(noise=settings.noise, method="top_class")

@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import FINENESS, HIGHEST, Ladder, fine_radii
+from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
+from buckler.noise import Gaussian
 from buckler.types import MarginKind
 
 SIGMA = 0.5
 
 
 def test_what_is_meant_where_nothing_is_said() -> None:
-    ladder = Ladder((0.25,), SIGMA)
-    assert (ladder.alpha, ladder.max_n, ladder.exam_n) == (1e-3, 100_000, 100_000)
+    ladder = Ladder((0.25,), Gaussian(SIGMA))
+    assert (ladder.alpha, ladder.max_n, ladder.final_n) == (1e-3, 100_000, 100_000)
     assert (ladder.margin, ladder.precision) == ("quantile", None)
-    # Real noise costs nothing to draw, so a budget may grow beyond its exam.
-    assert Ladder((0.25,), SIGMA, max_n=200, exam_n=100).exam_n == 100
+    assert Ladder((0.25,), Gaussian(SIGMA), max_n=200, final_n=100).final_n == 100
     assert not ladder.precise_enough(*(np.array([k]) for k in (1, 90, 10, 100))).any()
 
 
@@ -28,7 +28,7 @@ def test_what_is_meant_where_nothing_is_said() -> None:
 def test_precise_is_close_to_the_radius_of_the_frequencies(margin: MarginKind, precision: float) -> None:
     """Votes with half a vote more for either class, one by one; nothing is precise before a radius is certified."""
     radii = (0.1, 0.3, 0.6, 1.0)
-    ladder = Ladder(radii, SIGMA, margin=margin, precision=precision)
+    ladder = Ladder(radii, Gaussian(SIGMA), margin=margin, precision=precision)
     rng, seen = np.random.default_rng(0), set()
     for _ in range(2000):
         n = int(rng.integers(1, 60))
@@ -49,9 +49,9 @@ def test_precise_is_close_to_the_radius_of_the_frequencies(margin: MarginKind, p
 
 
 @pytest.mark.parametrize("margin", ["quantile", "probability"])
-def test_an_input_is_precise_or_hopeless_and_never_both(margin: MarginKind) -> None:
-    """A label with nine votes of ten ends as precise, within what was asked for; one without votes as hopeless."""
-    ladder = Ladder(fine_radii(0.2, SIGMA), SIGMA, max_n=100_000, margin=margin, precision=0.2)
+def test_an_input_is_precise_or_given_up_and_never_both(margin: MarginKind) -> None:
+    """A label with nine votes of ten ends as precise, within what was asked for; one without votes is given up."""
+    ladder = Ladder(fine_radii(0.2, SIGMA), Gaussian(SIGMA), max_n=100_000, margin=margin, precision=0.2)
     test = AnytimeTest(ladder, [0, 0], 2)
     while test.undecided.size:
         rows = test.undecided
@@ -64,14 +64,14 @@ def test_an_input_is_precise_or_hopeless_and_never_both(margin: MarginKind) -> N
     again.restore(0, clear)
     again.restore(1, lost)
     assert [again.decided(0, "clear"), again.decided(1, "lost")] == [clear, lost]
-    assert (clear.decision, lost.decision) == ("precise", "hopeless")
+    assert (clear.decision, lost.decision) == ("precise", "given up")
     share = dict(clear.votes)[0] / clear.certificate.n
     assert clear.certificate.radius >= 0.75 * SIGMA * float(ndtri(share))
     assert (lost.certificate.radius, lost.certificate.predicted, lost.certified_at) == (0.0, None, ())
-    # What is precise or hopeless at its last draw is so by the votes: the end of the draws alone is hopeless.
-    short = AnytimeTest(Ladder(fine_radii(0.2, SIGMA), SIGMA, max_n=40, margin=margin, precision=0.2), [0], 2)
+    # An input without draws left is given up, however few its votes for others.
+    short = AnytimeTest(Ladder(fine_radii(0.2, SIGMA), Gaussian(SIGMA), max_n=40, margin=margin, precision=0.2), [0], 2)
     short.update([0], [[40, 0]])
-    assert short.decided(0, "x").decision == "hopeless"
+    assert short.decided(0, "x").decision == "given up"
 
 
 def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
@@ -88,44 +88,44 @@ def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
 
 def test_what_used_all_of_its_draws_is_put_back() -> None:
     """A budget of exactly the draws there were is enough, one of a draw less is not."""
-    first = AnytimeTest(Ladder((0.25,), SIGMA, max_n=60), [0], 3)
+    first = AnytimeTest(Ladder((0.25,), Gaussian(SIGMA), max_n=60), [0], 3)
     first.update([0], [[40, 15, 5]])
     before = first.decided(0, "x")
-    again = AnytimeTest(Ladder((0.25,), SIGMA, max_n=60), [0], 3)
+    again = AnytimeTest(Ladder((0.25,), Gaussian(SIGMA), max_n=60), [0], 3)
     again.restore(0, before)
     assert again.decided(0, "x") == before
     with pytest.raises(InvalidInput, match="at most 59 draws"):
-        AnytimeTest(Ladder((0.25,), SIGMA, max_n=59), [0], 3).restore(0, before)
+        AnytimeTest(Ladder((0.25,), Gaussian(SIGMA), max_n=59), [0], 3).restore(0, before)
 
 
 @pytest.mark.parametrize(
     "change",
     [
         {"alpha": 0.05},
-        {"sigma": 0.25},
+        {"noise": Gaussian(0.25)},
         {"margin": "probability"},
         {"radii": (0.1,)},
         {"max_n": 200},
-        {"max_n": 200, "exam_n": 90},
+        {"max_n": 200, "final_n": 90},
     ],
 )
 def test_where_an_input_stands_is_put_back_into_the_same_test_alone(change: dict[str, Any]) -> None:
-    """Another level, law, margin, ladder or exam is another test, and the two together have no level."""
-    how: dict[str, Any] = {"radii": (0.25,), "sigma": SIGMA, "alpha": 1e-3, "max_n": 60}
+    """Another level, law, margin, ladder or final test is another test, and the two together have no level."""
+    how: dict[str, Any] = {"radii": (0.25,), "noise": Gaussian(SIGMA), "alpha": 1e-3, "max_n": 60}
     first = AnytimeTest(Ladder(**how), [0], 3)
     first.update([0], [[54, 6, 0]])
     before = first.decided(0, "x")
-    assert (before.decision, before.by_exam, before.certified_at) == ("certified", 1, (60,))
+    assert (before.decision, before.by_final_test, before.certified_at) == ("certified", 1, (60,))
     AnytimeTest(Ladder(**how), [0], 3).restore(0, before)
-    AnytimeTest(Ladder(**how | {"max_n": 200, "exam_n": 60}), [0], 3).restore(0, before)
+    AnytimeTest(Ladder(**how | {"max_n": 200, "final_n": 60}), [0], 3).restore(0, before)
     with pytest.raises(InvalidInput, match="before must be"):
         AnytimeTest(Ladder(**how | change), [0], 3).restore(0, before)
 
 
 def test_no_more_draws_are_wanted_of_what_is_decided() -> None:
-    test = AnytimeTest(Ladder((0.05, 0.1), SIGMA, max_n=5000), [0, 0, 0], 2)
+    test = AnytimeTest(Ladder((0.05, 0.1), Gaussian(SIGMA), max_n=5000), [0, 0, 0], 2)
     test.update([0, 1], [[400, 0], [0, 400]])
-    assert [test.decided(row, "x").decision for row in (0, 1)] == ["certified", "hopeless"]
+    assert [test.decided(row, "x").decision for row in (0, 1)] == ["certified", "given up"]
     sizes = test.batch_sizes(np.array([0, 1, 2])).tolist()
     assert sizes[:2] == [0, 0]
     assert sizes[2] > 0

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder, radii_for
+from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, Splitting, Uniform
 from tests.stopping import ever_certified
@@ -16,7 +16,7 @@ from tests.stopping import ever_certified
 
 @pytest.mark.parametrize(("law", "radii"), [(Splitting(2.5), (0.5, 1.0, 2.0)), (Ablation(3, 64), (1.0, 4.0))], ids=str)
 def test_thresholds_are_the_margins_of_the_law(law: Any, radii: tuple[float, ...]) -> None:
-    ladder = Ladder(radii, law=law, max_n=1000)
+    ladder = Ladder(radii, noise=law, max_n=1000)
     assert ladder.margin == "probability"
     for radius, margin, least in zip(radii, ladder.margins, ladder.thresholds, strict=True):
         lost = (
@@ -30,17 +30,17 @@ def test_thresholds_are_the_margins_of_the_law(law: Any, radii: tuple[float, ...
 
 def test_a_margin_at_the_threshold_is_ever_certified_with_at_most_alpha() -> None:
     law, alpha, radius = Splitting(0.5), 0.05, 0.25
-    ladder = Ladder((radius,), law=law, alpha=alpha, max_n=60)
+    ladder = Ladder((radius,), noise=law, alpha=alpha, max_n=60)
     # At exactly the margin of the radius two classes may tie there: such truths are (p_A, p_j, rest).
     truths = [((1.5 - rest) / 2, (0.5 - rest) / 2, rest) for rest in (0.0, 0.2, 0.45)]
 
     def wealth(top: Any, rival: Any, n: int) -> Any:
         return ladder.wealth(np.zeros_like(top), top, rival, np.full_like(top, n))
 
-    def exam(top: Any) -> Any:
-        return ladder.passes_exam(np.zeros_like(top), top)
+    def final(top: Any) -> Any:
+        return ladder.passes_final_test(np.zeros_like(top), top)
 
-    chances = ever_certified(wealth, truths, 60, 3 * ladder.exam_alpha, exam=exam)
+    chances = ever_certified(wealth, truths, 60, 3 * ladder.final_alpha, exam=final)
     assert (chances <= alpha).all()
     assert chances.max() > 0.005  # it can err, and is looked at where it does
     test = AnytimeTest(ladder, [0], 3)

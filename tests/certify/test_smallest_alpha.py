@@ -12,6 +12,7 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.errors import check_alpha
 from buckler.evaluate.pairs import PairTests
+from buckler.noise import Gaussian
 
 SMALLEST, BELOW = 1e-200, float(np.nextafter(1e-200, 0.0))
 REFUSED = "alpha must be at least 1e-200 and below 1"
@@ -26,16 +27,16 @@ DOORS: list[Any] = [
     check_alpha,
     lambda alpha: clopper_pearson_lower(90, 100, alpha),
     lambda alpha: clopper_pearson_upper(90, 100, alpha),
-    lambda alpha: buckler.certify_counts([90, 10], sigma=1.0, label=0, alpha=alpha),
-    lambda alpha: buckler.certify_scores(np.tile([[0.9, 0.1]], (50, 1)), sigma=1.0, label=0, alpha=alpha),
+    lambda alpha: buckler.certify_votes([[90, 10]], sigma=1.0, alpha=alpha),
+    lambda alpha: buckler.certify_scores(np.tile([[0.9, 0.1]], (1, 50, 1)), sigma=1.0, alpha=alpha),
     lambda alpha: predicted_class([[90, 10]], alpha=alpha),
     lambda alpha: PredictionTest(1, 2, alpha=alpha),
     lambda alpha: PairTests(np.array([0]), np.array([1]), alpha, 100),
-    lambda alpha: Ladder((0.1,), 0.5, alpha=alpha),
-    lambda alpha: SMOOTHED.certify([1.0], n=20, alpha=alpha),
-    lambda alpha: SMOOTHED.certify([1.0], radii=[0.1], max_n=20, alpha=alpha),
-    lambda alpha: SMOOTHED.predict([1.0], n=20, alpha=alpha),
-    lambda alpha: SMOOTHED.predict([1.0], max_n=20, alpha=alpha),
+    lambda alpha: Ladder((0.1,), Gaussian(0.5), alpha=alpha),
+    lambda alpha: SMOOTHED.certify([[1.0]], n=20, alpha=alpha),
+    lambda alpha: SMOOTHED.certify_until([[1.0]], radii=[0.1], max_n=20, alpha=alpha),
+    lambda alpha: SMOOTHED.predict([[1.0]], n=20, alpha=alpha),
+    lambda alpha: SMOOTHED.predict([[1.0]], max_n=20, alpha=alpha),
 ]
 
 
@@ -44,7 +45,7 @@ def test_alpha_below_the_smallest_is_refused(door: Any) -> None:
     for alpha in (0.0, 1e-250, BELOW):
         with pytest.raises(buckler.InvalidInput, match=REFUSED):
             door(alpha)
-    door(4 * SMALLEST)  # some doors split it
+    door(100 * SMALLEST)  # some doors split it
 
 
 @pytest.mark.parametrize(("k", "n"), [(36270, 36306), (999_000, 1_000_000), (5000, 10_000), (90, 100), (700, 1000)])

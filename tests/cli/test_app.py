@@ -14,7 +14,7 @@ from buckler.cli.app import BUG, DONE, MISTAKE, run
         (["demo", "--alpha", "2"], "alpha must be at least 1e-200 and below 1; got 2.0"),
         (["demo", "--sigma", "0"], "sigma must be above 0; got 0.0"),
         (["demo", "--n", "0"], "n must be"),
-        (["demo", "--n0", "0"], "n0 must be"),
+        (["demo", "--n0", "-1"], "n0 must be"),
         (["demo", "--images", "5000"], "test must be"),
         (["demo", "--n", "many"], "--n"),
         (["demo", "--colour", "red"], "No such option: --colour"),

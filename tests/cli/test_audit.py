@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from buckler import soundness
-from buckler.certify import registry
-from buckler.certify.registry import methods
+from buckler.certify import methods as registered
+from buckler.certify.methods import methods
 from buckler.cli.app import run
 
 BOUNDS = """
@@ -48,7 +48,7 @@ scored = Method("own:scored", "scores", len)
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registered, "_METHODS", dict(registered._METHODS))
     monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     (tmp_path / "bounds_for_audit.py").write_text(BOUNDS)
     monkeypatch.chdir(tmp_path)
@@ -130,7 +130,7 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["bounds_for_audit:short"], "one an outcome"),
         (["pairwise/star"], "method must be one of"),
         (["bounds_for_audit:scored"], "method must be one of"),
-        (["bounds_for_audit:vouched", "--margin", "quantile"], "bounds the probability margin alone"),
+        (["bounds_for_audit:vouched", "--margin", "quantile"], "margin must be 'probability'"),
         (["bounds_for_audit:nan"], "NaN"),
         (["__import__('os'):system"], "package.module:function"),
         (["exact", "--m", "1"], "m must be"),

@@ -61,7 +61,7 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
     assert run([*DECIDE, "--class", "label", "--json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["n0"] for line in lines] == [0] * 25
-    assert {line["decision"] for line in lines} == {"certified", "hopeless"}
+    assert {line["decision"] for line in lines} == {"certified", "given up"}
 
 
 SPEC = 'model = "models_to_decide:linear"\ndata = "digits"\nsigma = 0.25\nnum_classes = 10\nevery = 300\n'
@@ -70,7 +70,7 @@ SPEC = 'model = "models_to_decide:linear"\ndata = "digits"\nsigma = 0.25\nnum_cl
 @pytest.mark.parametrize(
     ("file", "options", "n", "n0"),
     [
-        ("", [], 100_000, 100),
+        ("", [], 100_000, 0),
         ("n = 300\nn0 = 7\n", [], 300, 7),
         ("n = 300\nn0 = 7\n", ["--max-n", "400"], 400, 7),
         ("n = 300\nn0 = 7\n", ["--n0", "9"], 300, 9),
@@ -91,8 +91,8 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (["--class", "lable"], "class must be one of 'selection', 'label'; got 'lable'"),
-        (["--class", "label", "--n0", "7"], "n0 is for a class that is selected"),
+        (["--class", "lable"], "class must be one of 'winner', 'selection', 'label'; got 'lable'"),
+        (["--class", "label", "--n0", "7"], "n0 must be 0 for class 'label'; got 7"),
         (["--map", "softmax"], "No such option: --map"),
         (["--temperature", "1"], "No such option: --temperature"),
         (["--method", "exact"], "No such option: --method"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.registry import sound_methods
+from buckler.certify.methods import sound_methods
 from buckler.cli.app import DONE, run
 from buckler.runs.store.certificates import read_certificates
 

@@ -239,7 +239,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--max-seconds": Row("--max-seconds 1000", "call:decide", refused=("--max-seconds 0",)),
         "--alpha": Row("--alpha 0.05"),
         "--max-n": Row("--max-n 20"),
-        "--n0": Row("--n0 0", "code", refused=("--class label --n0 7",)),
+        "--n0": Row("--n0 7", "files", given="--out made.parquet", refused=("--class label --n0 7",)),
         "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
         "--spec": Row("--spec run.toml", refused=("--spec nowhere.toml",)),
         "--model": Row(f"{TORCH}"),

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
 from buckler.evaluate.refutations import Refuting
 from buckler.records import Certificate
@@ -98,7 +98,7 @@ def test_an_interrupt_keeps_what_is_done(
 
 
 def certificates(votes: Any, labels: Any, ids: Sequence[str]) -> list[Certificate]:
-    made = certify_counts(votes, sigma=0.25, alpha=1e-3, label=labels, ids=ids)
+    made = certify_votes(votes, sigma=0.25, alpha=1e-3, labels=labels, ids=ids)
     assert not isinstance(made, Certificate)
     return list(made)
 

@@ -151,7 +151,7 @@ def test_scores_are_certified(
     certificates = read_certificates(here / "c.parquet")
     assert [c.id for c in certificates] == [str(i) for i in range(6)]
     assert {c.map for c in certificates} == {"sparsemax" if "sparsemax" in kept else "softmax"}
-    assert {c.temperature for c in certificates} == {2.0 if "2" in chosen else None}
+    assert {c.temperature for c in certificates} == {2.0 if "2" in chosen else None if "sparsemax" in kept else 1.0}
     assert "label" in chosen or any(not c.abstained for c in certificates)
     assert "6 inputs" in capsys.readouterr().out
     assert run(["certify", "run", "--map", "softmax"]) == 2
@@ -164,7 +164,7 @@ def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
     np.save(here / "x.npy", np.zeros((2, 64), dtype=np.float32))
     assert sample("--data", "x.npy", "--n0", "0", "--quiet") == 0
     for options, text in (
-        ([], "needs labels"),
+        (["--class", "label"], "needs labels"),
         (["--class", "selection"], "n0 = 0"),
         (["--class", "best"], "must be one of"),
         (["--method", "pairwise/star"], "without scores"),

@@ -13,7 +13,7 @@ import pytest
 
 import buckler
 from buckler import soundness
-from buckler.certify import registry
+from buckler.certify import methods
 from buckler.cli.app import run
 from buckler.runs import sweep as sweeping
 from buckler.runs.certify import certify_evidence
@@ -111,7 +111,7 @@ OWN = """
 import numpy as np
 
 from buckler.certify import Method
-from buckler.certify.registry import find
+from buckler.certify.methods import find
 
 
 def wald(counts, alpha):
@@ -130,7 +130,7 @@ halved = Method("own:halved", "votes", cautious, "half of what is proved", sound
 @pytest.fixture
 def _own_methods(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "sweptbounds.py").write_text(OWN, encoding="utf-8")
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
     monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     monkeypatch.delitem(sys.modules, "sweptbounds", raising=False)
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from buckler import soundness
-from buckler.certify import registry
+from buckler.certify import methods
 from buckler.cli.app import run
 
 ROOT = Path(__file__).parents[2]
@@ -117,7 +117,7 @@ def compare(got: str, shown: str, *, roughly: bool, where: str) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield an empty folder to run a page in; modules and methods that the page made are forgotten afterwards."""
     before = set(sys.modules)
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
     monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.noise.gaussian import Gaussian
@@ -48,7 +48,7 @@ def test_abstentions_count_among_the_inputs_that_could_have_been_certified_false
 
 def test_both_sides() -> None:
     votes = [[1000, 0], [1000, 0], [0, 1000], [520, 480], [1000, 0]]
-    made = certify_counts(votes, sigma=0.5, alpha=1e-3, label=[0, 0, 1, 0, 0], ids=list("abcde"))
+    made = certify_votes(votes, sigma=0.5, alpha=1e-3, labels=[0, 0, 1, 0, 0], ids=list("abcde"))
     group = Certified("run", tuple(made), np.array([0, 0, 0, 0, 0]))
     brackets = [bracket("a", made[0].radius, 2.0), bracket("b", made[1].radius, None)]
     found = [b.refutation for b in brackets]

@@ -25,7 +25,7 @@ from buckler.types import Law
 
 def certificates() -> list[buckler.Certificate]:
     counts = np.array([[1000, 0], [950, 50], [500, 500], [20, 980]])
-    made = buckler.certify_counts(counts, sigma=1.0, label=[0, 0, 0, 1], method="bonferroni")
+    made = buckler.certify_votes(counts, sigma=1.0, labels=[0, 0, 0, 1], method="bonferroni")
     assert isinstance(made, list)
     return made
 
@@ -155,7 +155,7 @@ def test_bad_edges() -> None:
 def test_radii_of_other_norms_or_scales_are_no_curve() -> None:
     laws: list[Law] = [buckler.noise.Gaussian(scale=scale) for scale in ([0.5, 0.25], [0.5, 0.125])]
     laws += [buckler.noise.Gaussian(0.5), buckler.noise.Splitting(0.5)]
-    made = [buckler.certify_counts([99, 1], law=law, label=0, ids=[law.describe()]) for law in laws]
+    made = [buckler.certify_votes([[99, 1]], noise=law, labels=[0], ids=[law.describe()])[0] for law in laws]
     for one, other, what in ((0, 1, "scale"), (0, 2, "norm"), (2, 3, "norm")):
         pair = [made[one], made[other]]
         with pytest.raises(buckler.InvalidInput, match=f"one {what}"):

@@ -1,6 +1,6 @@
 """Refutations against radii known in closed form: never below, close above; and the usual mistake made on purpose."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -18,7 +18,7 @@ from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
 from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, exhaust
 from buckler.sampling.gradients import Attacked
 from buckler.types import AnyArray, FloatArray
 
@@ -62,7 +62,7 @@ def refuted(module: nn.Module, x: AnyArray, labels: AnyArray, attack: Attack, **
     model = Attacked(engine, ids)
     with model.session():
         refuting = Refuting(Gaussian(SIGMA), ALPHA, attack=attack, **{"reach": 5.0, "max_n": 100_000, **how})  # type: ignore[arg-type]
-        return refuting.refute(model, ids, x.astype(np.float32), labels, np.full(len(x), 0.05))
+        return exhaust(refuting.refute(model, ids, x.astype(np.float32), labels, np.full(len(x), 0.05)))
 
 
 RNG = np.random.default_rng(0)
@@ -113,7 +113,7 @@ def test_an_attack_that_reports_its_own_votes_claims_too_much_and_ours_does_not(
     with model.session():
         attack = Attack("pgd", steps=32, draws=16)
         search = Search(model, x.astype(np.float32), labels, np.full(40, 0.05), sigma=SIGMA, reach=5.0, attack=attack)
-        claimed = search.run()
+        claimed = exhaust(search.run())
     assert (claimed < truth).sum() >= 5
     ours = refuted(Linear(WEIGHTS), x, labels, attack, max_n=4000)
     found = np.array([np.inf if made.radius is None else made.radius for made in ours])
@@ -160,7 +160,8 @@ def test_all_draws_are_told_as_they_are_made() -> None:
     how = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
     ticks: list[int] = []
     with model.session():
-        made = how.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05), ticks.append)
+        steps = how.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05))
+        made = exhaust(steps, ticks.append)
     along = 5 * (COARSE_ROUNDS * COARSE_DRAWS + FINE_DRAWS)
     assert sum(ticks) == 2 * (quick.looks + along) + sum(r.n for r in made)
     assert len(ticks) > 1 + quick.steps + COARSE_ROUNDS + 1  # while candidates are judged, too
@@ -172,9 +173,9 @@ class Scripted(Attacked):
 
     verdicts: list[bool]
 
-    def judge(self, points: AnyArray, ids: Sequence[str], decider: Any, tick: Any) -> None:
+    def judge(self, points: AnyArray, ids: Sequence[str], decider: Any) -> Iterator[int]:
         """Give every vote to the rival of class 0, or as many to either."""
-        tick(0)
+        yield 0
         assert len(points) == len(ids)
         votes = [0, 200] if self.verdicts.pop(0) else [100, 100]
         while (rows := decider.undecided).size:
@@ -187,7 +188,7 @@ def test_no_candidate_is_tried_after_one_that_failed() -> None:
     model.verdicts = [True, True, False, True, True, True, True]
     with model.session():
         refuting = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=1000, attack=QUICK)
-        made = refuting.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05))
+        made = exhaust(refuting.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05)))
     assert len(model.verdicts) == 4
     for r, point in zip(made, x, strict=True):
         assert [t.refuted for t in r.tried] == [True, True, False]

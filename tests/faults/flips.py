@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 
 import buckler
-from buckler.certify.anytime import AnytimeTest
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest
 from buckler.errors import BucklerError
+from buckler.noise import Gaussian
 from buckler.runs.store.certificates import read_labelled, read_origin, write_certificates
 from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
 
@@ -30,10 +31,10 @@ def main(home: Path, flips: int) -> dict[str, int]:
     """Return how many flips were refused, made no difference, and were accepted with other content."""
     k = np.random.default_rng(0).integers(500, 1000, 30)
     ids = [f"input {i}" for i in range(30)]
-    made = buckler.certify_counts(np.stack([k, 1000 - k], axis=1), sigma=0.5, label=LABELS, ids=ids)
+    made = buckler.certify_votes(np.stack([k, 1000 - k], axis=1), sigma=0.5, labels=LABELS, ids=ids)
     assert isinstance(made, list)
     write_certificates(home / "c.parquet", made, {"alpha": 1e-3}, LABELS)
-    test = AnytimeTest(Ladder((0.1,), 0.5), [0] * 30, 3)
+    test = AnytimeTest(Ladder((0.1,), Gaussian(0.5)), [0] * 30, 3)
     test.update(range(30), np.stack([k // 10, 100 - k // 10, 0 * k], axis=1))
     model = {"answers": "a", "weights": {}, "environment": {}}
     decided = [test.decided(i, ids[i]) for i in range(30)]

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError
 from buckler.noise import Gaussian
 from buckler.refutations import Bracket, PairTest, Refutation
@@ -202,7 +202,7 @@ def seeds(name: str) -> tuple[bytes, ...]:
         part = {"seal": "seal", "votes": "counts"}.get(name, name)
         return (FIRST.path(run, part).read_bytes(),)
     if name == "certificates":
-        made = certify_counts([[90, 10], [50, 50]], sigma=0.5, label=[0, 0], ids=["a", "b"])
+        made = certify_votes([[90, 10], [50, 50]], sigma=0.5, labels=[0, 0], ids=["a", "b"])
         assert isinstance(made, list)
         write_certificates(home() / "seed.parquet", made, {"spec": {"n": 1}})
         return ((home() / "seed.parquet").read_bytes(),)

@@ -112,10 +112,10 @@ def test_the_unit_is_a_fourth_of_the_largest_radius_and_one_at_the_least() -> No
 
 
 def test_an_abstention_says_that_its_margin_is_too_small_for_a_pixel() -> None:
-    made = buckler.certify_counts([1000, 0], law=Ablation(keep=60, pixels=64), label=0)
+    made = buckler.certify_votes([[1000, 0]], noise=Ablation(keep=60, pixels=64), labels=[0])[0]
     assert made.abstained
     assert made.margin > 0.9
     assert "probability margin at least 0.98" in str(made)
     assert "too little for any radius" in str(made)
-    none = buckler.certify_counts([500, 500], law=Ablation(keep=60, pixels=64), label=0)
+    none = buckler.certify_votes([[500, 500]], noise=Ablation(keep=60, pixels=64), labels=[0])[0]
     assert "probability margin not shown to be positive" in str(none)

@@ -36,8 +36,8 @@ def test_noise_in_float32_is_fooled() -> None:
     Class 0 has .61 of the votes at the one input and .37 at the other, 25 standard errors from a half and more.
     """
     smoothed = buckler.Smoothed(reads_last_bits, sigma=SIGMA, num_classes=2)
-    here = smoothed.certify(HERE, n=20_000, alpha=1e-6, label=0)
-    there = smoothed.certify(NEXT, n=20_000, alpha=1e-6, label=1)
+    here = smoothed.certify(HERE[None], n=20_000, alpha=1e-6, labels=[0])[0]
+    there = smoothed.certify(NEXT[None], n=20_000, alpha=1e-6, labels=[1])[0]
     assert here.predicted == 0
     assert there.predicted == 1
     assert here.radius > 0.2  # fifty times the distance of the two
@@ -62,6 +62,6 @@ def test_noise_on_the_grid_is_not() -> None:
     for k, reach in enumerate(radius):
         ball = p[max(0, int(np.ceil(k - reach + 1e-9))) : int(np.floor(k + reach - 1e-9)) + 1]
         assert ((ball > 0.5) == (p[k] > 0.5)).all()
-    smoothed = buckler.Smoothed(reads_last_bits, law=GRID, num_classes=2)
-    both = smoothed.certify_many(np.stack([HERE, NEXT]), n=20_000, alpha=1e-6, labels=[0, 1], progress=False)
+    smoothed = buckler.Smoothed(reads_last_bits, noise=GRID, num_classes=2)
+    both = smoothed.certify(np.stack([HERE, NEXT]), n=20_000, alpha=1e-6, labels=[0, 1], progress=False)
     assert sum(c.radius > 1 / 255 for c in both) < 2

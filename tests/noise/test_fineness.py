@@ -44,14 +44,15 @@ def half_space(batch: Any) -> Any:
     ],
 )
 def test_noise_that_is_rounded_away_is_refused(x: list[float], noise: Gaussian) -> None:
-    smoothed = buckler.Smoothed(half_space, law=noise, num_classes=2)
+    smoothed, inputs = buckler.Smoothed(half_space, noise=noise, num_classes=2), [x]
+    by_scores = buckler.Smoothed(half_space, noise=noise, num_classes=2, scores=buckler.Softmax())
     for call in (
-        lambda: smoothed.certify(x, n=100),
-        lambda: smoothed.certify(x, n=100, label=0, map="softmax"),
-        lambda: smoothed.certify(x, radii=[0.1], max_n=100),
-        lambda: smoothed.decide(x, radii=[0.1], max_n=100),
-        lambda: smoothed.predict(x, n=100),
-        lambda: smoothed.predict(x, max_n=100),
+        lambda: smoothed.certify(inputs, n=100),
+        lambda: by_scores.certify(inputs, n=100, labels=[0]),
+        lambda: smoothed.certify_until(inputs, radii=[0.1], max_n=100),
+        lambda: by_scores.certify_until(inputs, radii=[0.1], max_n=100),
+        lambda: smoothed.predict(inputs, n=100),
+        lambda: smoothed.predict(inputs, max_n=100),
     ):
         with pytest.raises(buckler.InvalidInput, match=COARSE):
             call()
@@ -60,14 +61,14 @@ def test_noise_that_is_rounded_away_is_refused(x: list[float], noise: Gaussian) 
 def test_runs_and_other_doors_refuse_it(tmp_path: Path) -> None:
     x = np.array([[4.5e6], [0.0]])
     data = from_arrays(x.astype(np.float32), high=5e6)
-    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, sigma=0.1)
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, sigma=0.1)
     model = as_classifier(half_space, num_classes=2)
     for made in (
         lambda: sample(spec, model, data, tmp_path / "run"),
         lambda: decide(spec, Target((0.05,)), model, data, tmp_path / "d.parquet"),
         lambda: Smooth(half_space, 2, 0.1).certify(x[0], 10, 100, 0.001, 100),
         lambda: Smooth(half_space, 2, 0.1).predict(x[0], 100, 0.001, 100),
-        lambda: buckler.Smoothed(torch.nn.Linear(1, 2), 0.1).refute(x[0].astype(np.float32), label=0),
+        lambda: buckler.Smoothed(torch.nn.Linear(1, 2), 0.1).refute(x[:1].astype(np.float32), labels=[0]),
     ):
         with pytest.raises(buckler.InvalidInput, match=COARSE):
             made()
@@ -98,7 +99,7 @@ def test_values_beyond_float32_are_refused() -> None:
     smoothed = buckler.Smoothed(half_space, 1.0, 2)
     for x in ([1e39], [-1e300]):
         with pytest.raises(buckler.InvalidInput, match="range of float32"):
-            smoothed.certify(x, n=100)
+            smoothed.certify([x], n=100)
 
 
 def test_noise_is_never_drawn_with_less_than_sigma() -> None:
@@ -113,6 +114,4 @@ def test_noise_is_never_drawn_with_less_than_sigma() -> None:
     assert scaled.spread.dtype == np.float32
     for used, s in zip(scaled.spread.ravel().tolist(), (0.1, 0.7), strict=True):
         assert Fraction(used) >= Fraction(0.3 * s)
-    drawn = buckler.Smoothed(lambda batch: batch, 0.12, num_classes=2)
-    noise = drawn._inputs(np.zeros((1, 2), dtype=np.float32), None, None, 0, None).engine
-    assert noise.law.spread == np.nextafter(np.float32(0.12), np.float32(1.0))  # type: ignore[attr-defined]
+    assert Gaussian(0.12).spread == np.nextafter(np.float32(0.12), np.float32(1.0))

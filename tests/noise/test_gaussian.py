@@ -113,9 +113,9 @@ def test_refusals() -> None:
             Gaussian(0.5, scale=scale)
     with pytest.raises(InvalidInput, match="lipschitz"):
         lipschitz_radius(1.0, 1.0, lipschitz=-1.0)
-    with pytest.raises(InvalidInput, match="exactly one of sigma and law must be given; got neither"):
+    with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got neither"):
         law_of(None, None)
-    with pytest.raises(InvalidInput, match="exactly one of sigma and law must be given; got both"):
+    with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got both"):
         law_of(0.5, Gaussian(0.5))
     with pytest.raises(InvalidInput, match="law must be one of 'gaussian'"):
         named("cauchy", {})
@@ -158,8 +158,8 @@ def test_a_scaled_half_space_is_certified_to_its_exact_distance() -> None:
 
     x = np.array([0.2, 20.0], dtype=np.float32)
     away = (weights @ x - 1.0) / np.linalg.norm(weights * scale)  # in units of the scale
-    smoothed = buckler.Smoothed(model, law=Gaussian(scale=scale), num_classes=2)
-    certificate = smoothed.certify(x, n=20_000, alpha=1e-6, seed=1)
+    smoothed = buckler.Smoothed(model, noise=Gaussian(scale=scale), num_classes=2)
+    certificate = smoothed.certify(x[None], n=20_000, alpha=1e-6, seed=1)[0]
     assert 0.9 * away < certificate.radius < away  # short of it by the limit's width, beyond it once in a million
     assert "scaled l2" in str(certificate)
     with pytest.raises(InvalidInput, match="refutations are searched in l2"):

@@ -231,27 +231,29 @@ def test_limits_leave_room_for_drawing(law: Any) -> None:
     alpha, margin = 1e-10, law.margins[-1]
     left = budget.after_drawing(alpha, law)
     assert Fraction(left) + Fraction(1, 2**40) <= Fraction(alpha)
-    counts, options = [990, 6, 4], {"label": 0, "margin": margin, "method": "top_class"}
-    found, at_left, at_all = (
-        buckler.certify_counts(counts, alpha=level, **how, **options)
-        for level, how in ((alpha, {"law": law}), (left, {"sigma": 0.25}), (alpha, {"sigma": 0.25}))
-    )
-    assert found.alpha == alpha
-    assert found.margin == at_left.margin < at_all.margin
+    counts = [990, 6, 4]
+    for labels in ([0], None):
+        options: dict[str, Any] = {"labels": labels, "margin": margin, "method": "top_class"}
+        found, at_left, at_all = (
+            buckler.certify_votes([counts], alpha=level, **how, **options)[0]
+            for level, how in ((alpha, {"noise": law}), (left, {"sigma": 0.25}), (alpha, {"sigma": 0.25}))
+        )
+        assert found.alpha == alpha
+        assert found.margin == at_left.margin < at_all.margin
     rows = np.tile([[0.9, 0.1], [0.8, 0.2]], (1, 500, 1))
     by_scores, scores_left = (
-        buckler.certify_scores(rows, alpha=level, label=[0], margin=margin, limit="hoeffding", **how)
-        for level, how in ((alpha, {"law": law}), (left, {"sigma": 0.25}))
+        buckler.certify_scores(rows, alpha=level, labels=[0], margin=margin, method="pairwise/hoeffding", **how)
+        for level, how in ((alpha, {"noise": law}), (left, {"sigma": 0.25}))
     )
-    assert isinstance(by_scores, list)
-    assert isinstance(scores_left, list)
     assert by_scores[0].margin == scores_left[0].margin
     radius = law.radius(0.3, margin) or 1.0
     asked = (alpha, law), (left, Gaussian(0.25))
-    ladder, plain = (Ladder((radius,), alpha=level, law=noise, margin=margin) for level, noise in asked)
-    assert (ladder.needed, ladder.exam_alpha) == (plain.needed, plain.exam_alpha)
+    for winner in (False, True):
+        ladder, plain = (Ladder((radius,), noise, level, margin=margin, winner=winner) for level, noise in asked)
+        assert (ladder.needed, ladder.final_alpha) == (plain.needed, plain.final_alpha)
+        assert ladder.winner_alpha == plain.winner_alpha
     with pytest.raises(buckler.InvalidInput, match=r"alpha must be at least 1e-10 .*; got 9\.9e-11"):
-        buckler.certify_counts(counts, law=law, label=0, alpha=9.9e-11)
+        buckler.certify_votes([counts], noise=law, labels=[0], alpha=9.9e-11)
 
 
 def test_noise_that_is_not_drawn_from_words_takes_nothing_from_alpha() -> None:
@@ -273,17 +275,16 @@ def mean(batch: Any) -> Any:
 
 
 def test_a_model_in_hand() -> None:
-    smoothed = buckler.Smoothed(mean, law=LAW, num_classes=2)
+    smoothed = buckler.Smoothed(mean, noise=LAW, num_classes=2)
     x = LAW.values(np.array([200, 210, 180]))
-    certificate = smoothed.certify(x, n=500)
+    certificate = smoothed.certify(x[None], n=500)[0]
     assert certificate.predicted == 1
     assert certificate.law == LAW
-    decided = smoothed.decide(x, radii=[0.05, 0.1], max_n=2000)
-    assert decided.certificate.radius == 0.1
+    assert smoothed.certify_until(x[None], radii=[0.05, 0.1], max_n=2000).radii.tolist() == [0.1]
     with pytest.raises(buckler.InvalidInput, match="grid"):
-        smoothed.certify(x + np.float32(1e-3))
-    with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and law"):
-        buckler.Smoothed(mean, 0.25, 2, law=LAW)
+        smoothed.certify(x[None] + np.float32(1e-3))
+    with pytest.raises(buckler.InvalidInput, match="exactly one of sigma and noise"):
+        buckler.Smoothed(mean, 0.25, 2, noise=LAW)
 
 
 def test_batches_have_one_shape() -> None:
@@ -303,7 +304,7 @@ def test_batches_have_one_shape() -> None:
 def test_runs_keep_the_law(tmp_path: Path) -> None:
     x = LAW.values(np.array([[200, 210], [60, 50]])[:, None, :])
     data = from_arrays(x, np.array([1, 0]))
-    spec = RunSpec(**SPEC, sigma=0.25, law="grid", n0=10)
+    spec = RunSpec(**SPEC, sigma=0.25, law="grid")
     sample(spec, as_classifier(mean, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
     certificates, _ = certify_evidence(evidence)
@@ -315,5 +316,5 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
     assert [d.certificate.law for d in read_decisions(out).decided] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
-    larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid", n0=10)
+    larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid")
     assert decide(larger, target, as_classifier(mean, num_classes=2), data, out) == decided

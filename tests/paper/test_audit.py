@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import errata
-from buckler.certify.continuous import limits_by
-from buckler.certify.discrete import margin_lower
-from buckler.certify.registry import find
+from buckler.certify.votes import margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.discrete import published_margin_lower
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -57,6 +55,6 @@ def test_the_second_margin_from_scores_is_false_almost_surely() -> None:
     runs = rows[rng.choice(3, size=(30, 6000), p=weights)]
     labels = np.zeros(30, dtype=np.int64)
     for method in ("cited/sequence", "cited/bernstein"):
-        assert (limits_by(find(method), runs, labels, 0.001, "quantile", None, {}) > truth).all()
-    first = limits_by(find("cited/sequence"), runs, labels, 0.001, "probability", None, {})
+        assert (errata.score_limits(method, runs, labels, 0.001, "quantile") > truth).all()
+    first = errata.score_limits("cited/sequence", runs, labels, 0.001, "probability")
     assert judge(int((first > (weights @ rows)[0] - (weights @ rows)[1]).sum()), 30, 0.001).passed

@@ -9,12 +9,11 @@ from hypothesis import strategies as st
 from scipy.special import comb, ndtr, ndtri
 
 import buckler
+from benchmarks.errata import score_limits
 from buckler.bounds.bounded import bernstein_lower
-from buckler.certify import discrete
-from buckler.certify.continuous import limits_by
+from buckler.certify import votes as discrete
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.method import Draws, Votes
-from buckler.certify.registry import find
+from buckler.certify.methods import Draws, Votes, find
 from buckler.evaluate.audit import outcomes
 from buckler.paper.continuous import published_bernstein_lower, published_margin_variable, published_sequence_lower
 from buckler.paper.curve import curve_infimum, upper_region
@@ -29,7 +28,7 @@ from buckler.paper.discrete import (
 )
 from buckler.paper.quantile import odd_series, published_quantile, published_quantile_inverse, series
 from buckler.paper.signomial import Constraint, Monomial, Signomial, SignomialProgram
-from buckler.types import FloatArray, MarginKind
+from buckler.types import MarginKind
 
 MARGINS: tuple[MarginKind, ...] = ("probability", "quantile")
 
@@ -213,7 +212,7 @@ def test_vectorised_equals_scalar_and_reaches_the_door() -> None:
 
 def test_no_certificate() -> None:
     with pytest.raises(buckler.UnsoundMethod, match="no guarantee"):
-        buckler.certify_counts([100, 0], sigma=0.5, label=0, method="published")
+        buckler.certify_votes([[100, 0]], sigma=0.5, labels=[0], method="published")[0]
 
 
 def test_printed_widths() -> None:
@@ -247,8 +246,8 @@ def test_the_printed_sequence_is_never_the_narrower_one_where_it_says_anything(s
         assert float(published_sequence_lower(x, alpha)) <= stated
 
 
-def by_name(name: str, scores: Any, label: Any, margin: MarginKind = "quantile") -> FloatArray:
-    return limits_by(find(name, "scores"), scores, label, 1e-3, margin, None, {})
+def by_name(name: str, scores: Any, label: int, margin: MarginKind = "quantile") -> float:
+    return float(score_limits(name, scores[None], [label], 1e-3, margin)[0])
 
 
 def test_scores_take_z_or_fall_back() -> None:
@@ -266,7 +265,7 @@ def test_scores_take_z_or_fall_back() -> None:
     expected = float(ndtri(low) - ndtri(high.max()))
     assert behind[:, 0].mean() < 0.5
     assert float(by_name("published/bernstein", behind, 0)) == pytest.approx(expected)
-    batch = by_name("published/bernstein", np.stack([rows, rows[::-1]]), [0, 1])
+    batch = [by_name("published/bernstein", rows, 0), by_name("published/bernstein", rows[::-1], 1)]
     assert batch[0] == second
     assert batch[1] < 0.0 < float(ndtr(batch[0]))
 
@@ -297,7 +296,7 @@ def test_a_row_may_stand_for_many_classes(way: str, limit: str) -> None:
         assert method.limit(draws, 1e-3, kind) == by_name(method.name, whole, 0, kind)
     assert not method.sound
     with pytest.raises(buckler.UnsoundMethod, match="no guarantee"):
-        buckler.certify_scores(whole, sigma=0.5, label=0, method=method.name)
+        buckler.certify_scores(whole[None], sigma=0.5, labels=[0], method=method.name)
 
 
 def test_published_has_one_tolerance() -> None:

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from buckler.certify.discrete import margin_lower
+from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import false_certificates, margin_accuracy
 from buckler.paper.peers import expected_accuracy, votes_needed

@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckler.certify.registry import find
+from buckler.certify.methods import find
 from buckler.errors import InvalidInput
 from buckler.paper.library import open_library
 from buckler.paper.limits import Recorded
 from buckler.paper.methods import ESTIMATES, is_limit
-from buckler.runs.certify import CertifiedClass, Question, certify_evidence
+from buckler.runs.certify import CertifiedClass, certify_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind
 from tests.runs.victim import run, spec
@@ -35,7 +35,7 @@ def test_sound_limits_are_those_of_certificates(
 ) -> None:
     evidence = open_evidence(home / "digits-sigma0.25")
     temperature = 0.5 if "/" in method else None
-    limits = Recorded(evidence).limits(Question(find(method), 0.01, margin, 100, chosen, None, temperature))
+    limits = Recorded(evidence).limits(find(method), 0.01, margin, 100, chosen, temperature)
     certificates, labels = certify_evidence(
         evidence, alpha=0.01, method=method, margin=margin, n=100, certified_class=chosen, temperature=temperature
     )
@@ -61,15 +61,19 @@ def test_which_of_the_papers_are_limits() -> None:
 @pytest.mark.parametrize("name", ["cited/sequence", "baseline/bernstein", "published/sequence"])
 def test_kept_columns_and_all_classes_give_the_same(home: Path, name: str) -> None:
     """The maximum of the rest is the runner-up of the classes left out, and alpha is shared by all ten of them."""
-    asked = Question(find(name), 0.01, "probability", 200, "label", temperature=1.0)
-    whole, kept = (Recorded(open_evidence(home / f"digits-sigma0.25{end}")).limits(asked) for end in ("", "-kept"))
+    whole, kept = (
+        Recorded(open_evidence(home / f"digits-sigma0.25{end}")).limits(
+            find(name), 0.01, "probability", 200, "label", 1.0
+        )
+        for end in ("", "-kept")
+    )
     assert np.isfinite(whole.low).all()
     assert kept.low == pytest.approx(whole.low, abs=1e-4)
 
 
 def test_estimates_are_margins_of_means(home: Path) -> None:
     evidence = open_evidence(home / "digits-sigma0.25")
-    found = Recorded(evidence).limits(Question(ESTIMATES["votes"], 0.01, "probability", 200, "label"))
+    found = Recorded(evidence).limits(ESTIMATES["votes"], 0.01, "probability", 200, "label", None)
     counts, _, labels = evidence.counts()
     assert labels is not None
     rows = counts.values / 200
@@ -78,7 +82,7 @@ def test_estimates_are_margins_of_means(home: Path) -> None:
     assert found.low.tolist() == (own - rows.max(axis=1)).tolist()
     assert not found.sound
     means = [scores.values[0].mean(axis=0) for scores, _, _ in evidence.scores(temperature=1.0)]
-    seems = Recorded(evidence).limits(Question(ESTIMATES["scores"], 0.01, "probability", 200, "label", temperature=1.0))
+    seems = Recorded(evidence).limits(ESTIMATES["scores"], 0.01, "probability", 200, "label", 1.0)
     for low, mean, label in zip(seems.low, means, labels, strict=True):
         assert low == pytest.approx(mean[label] - np.delete(mean, label).max(), abs=1e-12)
 
@@ -95,7 +99,7 @@ def test_a_library_finds_the_smallest_run_that_answers(home: Path, tmp_path: Pat
     assert library.nearest_truth("digits", 0.25, 201) is None
     with pytest.raises(InvalidInput, match="does not hold"):
         Recorded(open_evidence(home / "digits-sigma0.25-kept")).limits(
-            Question(find("pairwise/star"), 0.01, "quantile", 100, "label", temperature=0.1)
+            find("pairwise/star"), 0.01, "quantile", 100, "label", 0.1
         )
     run(str(tmp_path / "digits-sigma0.25"), spec=spec(**BASE), max_samples=1000)
     with pytest.raises(InvalidInput, match="not being finished"):

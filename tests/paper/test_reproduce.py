@@ -13,8 +13,8 @@ import pytest
 from scipy.special import ndtr
 
 from buckler import soundness
-from buckler.certify import registry
-from buckler.certify.method import own_method
+from buckler.certify import methods
+from buckler.certify.methods import own_method
 from buckler.cli.app import run
 from buckler.paper.facts import page_facts
 from buckler.paper.figures import reproduce_figure
@@ -219,10 +219,10 @@ def test_a_mistake_is_one_line(
 
 def test_a_log_of_our_own(evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A method that a user has registered, here one for the other margin, is none of the paper's.
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
     monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
     nothing = own_method("own:nothing", lambda _, alpha: alpha, margins=("probability",), sound=True)
-    registry.register(nothing)
+    methods.register(nothing)
     log = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
     assert run(["reproduce", "table1", "--evidence", str(evidence), "--out", str(tmp_path), "--log", str(log)]) == 0
     table = rows(tmp_path / "usual_log.csv")

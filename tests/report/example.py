@@ -41,7 +41,7 @@ def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHOD
     ids = (ATTACK, FORMULA, *(f"image {i}" for i in range(2, inputs)))
     groups: dict[str, list[buckler.Certificate]] = {}
     for method in methods:
-        made = buckler.certify_counts(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
+        made = buckler.certify_votes(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
         assert isinstance(made, list)
         groups[method] = made
     return Example(ids, labels, groups, top_votes([votes]))

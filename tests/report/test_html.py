@@ -25,7 +25,7 @@ from buckler.report.sentences import confidence, described, explained, kinds_of,
 from buckler.report.thumbnails import SIDE, contact_sheet, tiles
 from buckler.runs.results import CertifyOptions, read_result, with_data
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
-from buckler.soundness import ALL_COPIES, ANYTIME, VOTES
+from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
 
@@ -149,8 +149,8 @@ def test_every_sentence_is_the_certificates_own() -> None:
     counts[8] = [70, 70, 60]
     counts[20:, 0] += np.arange(30)  # other numbers of draws
     for sigma, n0 in [(0.5, 0), (0.003, 0), (50.0, 9)]:
-        given: dict[str, Any] = {"selection": counts // 2 + n0} if n0 else {"label": [0] * 50}
-        certificates: Any = buckler.certify_counts(counts, sigma=sigma, **given)
+        given: dict[str, Any] = {"selection": counts // 2 + n0} if n0 else {"labels": [0] * 50} if sigma == 0.5 else {}
+        certificates: Any = buckler.certify_votes(counts, sigma=sigma, **given)
         digits = rows_of.digits_of(max(c.radius for c in certificates))
         made = json.loads(json.dumps(rows_of.columns(certificates, digits)))
         assert {c.abstained for c in certificates} == {True, False}
@@ -236,10 +236,10 @@ def test_sentences() -> None:
     assert "at most 0.001" in whole
     assert "at least 0.999, no more than 1 of 5 certificates" in whole
     assert explained("own:mine") == "a bound of the user's own"
-    assert not any("own" in explained(name).split() for name in (*VOTES, ANYTIME, ALL_COPIES, "pairwise/star"))
+    assert not any("own" in explained(name).split() for name in (*VOTES, ANYTIME, ENUMERATED_METHOD, "pairwise/star"))
     assert confidence(0.05) == "0.950"
     first = made.groups["exact"][0]
-    loose = buckler.certify_counts([90, 10], sigma=0.5, alpha=0.01, label=0)
+    loose = buckler.certify_votes([[90, 10]], sigma=0.5, alpha=0.01, labels=[0])[0]
     assert kinds_of([first, loose]) == ["exact, alpha 0.001", "exact, alpha 0.01"]
     assert kinds_of([first]) == ["exact"]
 

@@ -45,8 +45,8 @@ def sizes(made: RunSpec, inputs: int, draws_a_second: float) -> list[int]:
 @pytest.mark.parametrize("rate", [50.0, 300.0, 5_000.0, 40_000.0])
 def test_blocks_hold_ten_seconds_of_work(rate: float) -> None:
     made = plain()
-    seconds = [size * 1100 / rate for size in sizes(made, 2000, rate)]
-    one = 1100 / rate
+    seconds = [size * 1000 / rate for size in sizes(made, 2000, rate)]
+    one = 1000 / rate
     assert max(seconds) <= max(SECONDS, one)
     if one < SECONDS:
         assert min(seconds[5:-1]) > SECONDS / 2

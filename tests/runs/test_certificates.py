@@ -24,7 +24,7 @@ COUNTS = np.array([[900, 60, 40], [700, 200, 100], [350, 350, 300]])
 def written(tmp_path: Path) -> tuple[Path, list[Certificate]]:
     made: list[Certificate] = []
     for margin in ("quantile", "probability"):
-        found = buckler.certify_counts(COUNTS, sigma=0.3, label=[0, 0, 0], method="top_class", margin=margin)
+        found = buckler.certify_votes(COUNTS, sigma=0.3, labels=[0, 0, 0], method="top_class", margin=margin)
         assert isinstance(found, list)
         made += found
     write_certificates(tmp_path / "c.parquet", made)
@@ -55,7 +55,7 @@ def test_margins_beyond_unanimous_votes_are_refused(tmp_path: Path) -> None:
     for kind in get_args(MarginKind):
         for method in ("exact", "top_class", "bonferroni"):
             for n, alpha in ((1, 0.9), (10, 0.05), (1000, 1e-3), (100_000, 1e-9)):
-                made = buckler.certify_counts([[n, 0]], sigma=0.5, label=[0], alpha=alpha, margin=kind, method=method)
+                made = buckler.certify_votes([[n, 0]], sigma=0.5, labels=[0], alpha=alpha, margin=kind, method=method)
                 write_certificates(path, made)
                 assert read_certificates(path) == list(made)
 
@@ -63,7 +63,7 @@ def test_margins_beyond_unanimous_votes_are_refused(tmp_path: Path) -> None:
 def test_the_largest_margin_is_that_of_the_exact_method() -> None:
     for kind in get_args(MarginKind):
         for n, alpha in ((5, 0.05), (100, 1e-3), (100_000, 1e-9)):
-            made = buckler.certify_counts([[n, 0]], sigma=0.5, label=[0], alpha=alpha, margin=kind)
+            made = buckler.certify_votes([[n, 0]], sigma=0.5, labels=[0], alpha=alpha, margin=kind)
             assert made[0].margin == pytest.approx(largest_margin(kind, alpha, n), rel=1e-8)
 
 

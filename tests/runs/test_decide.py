@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from buckler.certify.anytime import AnytimeTest
-from buckler.certify.counts import certify_counts
-from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest, Decided
+from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError, InvalidInput, StoreError
+from buckler.noise import Gaussian
 from buckler.records import Certificate
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
@@ -44,7 +44,7 @@ def linear(batch: AnyArray) -> AnyArray:
 
 
 def spec(**changes: Any) -> RunSpec:
-    fields: dict[str, Any] = {"model": "m", "data": "d", "sigma": 0.25, "num_classes": 4, "n": 800, "n0": 30}
+    fields: dict[str, Any] = {"model": "m", "data": "d", "sigma": 0.25, "num_classes": 4, "n": 800}
     return RunSpec(batch_size=64, **fields | changes)
 
 
@@ -60,7 +60,7 @@ def test_every_input_is_decided_and_kept_with_its_votes(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     found = call(out)
     assert [d.certificate.id for d in found] == [str(i) for i in range(40)]
-    assert {d.decision for d in found} == {"certified", "hopeless"}
+    assert {d.decision for d in found} == {"certified", "given up"}
     assert {d.certificate.radius for d in found} == {0.0, 0.05, 0.1, 0.2}
     assert read_decisions(out).decided == found
     assert read_certificates(out) == [d.certificate for d in found]
@@ -127,36 +127,37 @@ def progressing(out: Path, drawn: list[int], **changes: Any) -> list[Decided]:
     return decide(spec(**changes), TARGET, classifier, data(), out, progress=lambda _, count: drawn.append(count))
 
 
-def fresh(n: int, exam_n: int) -> list[tuple[object, ...]]:
+def fresh(n: int, final_n: int) -> list[tuple[object, ...]]:
     """The same draws through a test of one's own: how each input ended."""
     engine = Engine(as_classifier(linear, num_classes=4), sigma=0.25, batch_size=64)
     ids = [str(i) for i in range(40)]
     with engine.session():
-        labels = engine.votes(X, ids, "selection", 30).argmax(axis=1)
-        test = AnytimeTest(Ladder(TARGET.radii, 0.25, 1e-3, n, exam_n=exam_n), labels, 4)
+        test = AnytimeTest(Ladder(TARGET.radii, Gaussian(0.25), 1e-3, n, final_n=final_n, winner=True), 40, 4)
         for _ in draw_until_decided(engine, X, ids, test):
             pass
-    return [ended(test.decided(i, ids[i], 30)) for i in range(40)]
+    return [ended(test.decided(i, ids[i])) for i in range(40)]
 
 
 def ended(decided: Decided) -> tuple[object, ...]:
-    return decided.certificate, decided.decision, decided.votes, decided.certified_at, decided.by_exam
+    return decided.certificate, decided.decision, decided.votes, decided.certified_at, decided.by_final_test
 
 
-def test_a_larger_budget_goes_on_by_e_values_and_never_takes_the_exam_again(tmp_path: Path) -> None:
+def test_a_larger_budget_goes_on_by_e_values_and_never_takes_the_final_test_again(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     first = call(out, n=120)
-    assert any(d.by_exam for d in first)
+    assert any(d.by_final_test for d in first)
     later = call(out, n=800)
-    assert [ended(d) for d in later] == fresh(800, exam_n=120)
+    assert [ended(d) for d in later] == fresh(800, final_n=120)
     changed = [(a, b) for a, b in zip(first, later, strict=True) if a != b]
     assert any(len(b.certified_at) > len(a.certified_at) for a, b in changed)
-    # Whoever passes draw 120 has had its exam there: by_exam does not grow at any other draw.
-    assert all(n == 120 for d in later for n in d.certified_at[len(d.certified_at) - d.by_exam :] if d.by_exam == 1)
-    assert all(d.by_exam == 0 or 120 in d.certified_at for d in later)
+    # Whoever passes draw 120 has had its final test there: by_final_test does not grow at any other draw.
+    assert all(
+        n == 120 for d in later for n in d.certified_at[len(d.certified_at) - d.by_final_test :] if d.by_final_test == 1
+    )
+    assert all(d.by_final_test == 0 or 120 in d.certified_at for d in later)
     origin = read_origin(out)
     assert origin is not None
-    assert (origin["exam_n"], origin["spec"]["n"]) == (120, 800)
+    assert (origin["final_n"], origin["spec"]["n"]) == (120, 800)
     before = out.read_bytes()
     assert call(out, n=800) == later
     assert out.read_bytes() == before
@@ -168,7 +169,7 @@ def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -
     with pytest.raises(KeyboardInterrupt):
         call(out, model=Stops(KeyboardInterrupt, 12), n=800)
     assert "undecided" in {d.decision for d in read_decisions(out).decided}
-    assert [ended(d) for d in call(out, n=800)] == fresh(800, exam_n=120)
+    assert [ended(d) for d in call(out, n=800)] == fresh(800, final_n=120)
 
 
 def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
@@ -212,10 +213,10 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
     monkeypatch.setattr("buckler.runs.executor.time", clock)
     classifier = as_classifier(clock.model, num_classes=4)
     stopped = decide(spec(), TARGET, classifier, data(), out, max_seconds=60.0)
-    assert {"undecided", "hopeless"} <= {d.decision for d in stopped}
+    assert {"undecided", "given up"} <= {d.decision for d in stopped}
     assert any(d.decision == "undecided" and d.certificate.radius > 0.0 for d in stopped)
     # Certificates of inputs under way are by e-values alone.
-    assert all(d.by_exam == 0 for d in stopped if d.decision == "undecided")
+    assert all(d.by_final_test == 0 for d in stopped if d.decision == "undecided")
     assert read_decisions(out).decided == stopped
     assert decide(spec(), TARGET, classifier, data(), out) == whole
     with pytest.raises(InvalidInput, match="max_seconds"):
@@ -233,7 +234,7 @@ def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeyp
     monkeypatch.setattr(resume.DecidedFile, "sign", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(sizes)
-    monkeypatch.setattr(module, "SEND_EVERY", 0.0)
+    monkeypatch.setattr("buckler.session.SAVE_EVERY", 0.0)
     found = call(tmp_path / "often.parquet")
     assert len(sizes) - seldom > seldom
     assert found == call()
@@ -243,11 +244,11 @@ def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     target = Target(precision=0.2)
     found = call(out, target=target, n=20_000)
-    assert {"precise"} <= {d.decision for d in found} <= {"precise", "hopeless"}
+    assert {"precise"} <= {d.decision for d in found} <= {"precise", "given up"}
     radii = target.ladder(spec(n=20_000)).radii
     for d in found:
-        assert d.certificate.radius == (radii[len(d.certified_at) - 1] if d.certified_at else 0.0)
-    best = {c.id: c for c in certify_counts_at(20_000)}
+        assert d.certificate.radius in {radii[len(d.certified_at) - 1] if d.certified_at else 0.0, 0.0}
+    best = {c.id: c for c in certify_votes_at(20_000)}
     near = [d for d in found if d.decision == "precise"]
     # Within a fifth of the estimate: the limit of twenty thousand draws is seldom much further.
     assert np.mean([d.certificate.radius > 0.7 * best[d.certificate.id].radius for d in near]) > 0.9
@@ -259,15 +260,12 @@ def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
         Target(precision=1.0)
 
 
-def certify_counts_at(n: int) -> list[Certificate]:
+def certify_votes_at(n: int) -> list[Certificate]:
     engine = Engine(as_classifier(linear, num_classes=4), sigma=0.25, batch_size=4096)
     ids = [str(i) for i in range(40)]
     with engine.session():
-        first = engine.votes(X, ids, "selection", 30)
         votes = engine.votes(X, ids, "estimation", n)
-    found = certify_counts(votes, selection=first, sigma=0.25, alpha=1e-3, ids=ids)
-    assert isinstance(found, list)
-    return found
+    return certify_votes(votes, sigma=0.25, alpha=1e-3, ids=ids)
 
 
 def test_the_probability_margin_is_decided_too(tmp_path: Path) -> None:
@@ -307,7 +305,8 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         ({"n": 700}, "n: 800 in the folder, 700 asked for"),
         ({"target": Target((0.05, 0.1))}, "another radii"),
         ({"target": Target((0.05, 0.1, 0.2), alpha=0.01)}, "another alpha"),
-        ({"target": Target((0.05, 0.1, 0.2), certified_class="label"), "n0": 0}, "another spec, class"),
+        ({"target": Target((0.05, 0.1, 0.2), certified_class="label")}, "another class"),
+        ({"target": Target((0.05, 0.1, 0.2), certified_class="selection"), "n0": 30}, "another spec, class"),
     ],
 )
 def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict[str, Any], named: str) -> None:
@@ -353,31 +352,39 @@ def test_certificates_that_are_not_decisions_are_refused(tmp_path: Path) -> None
     assert out.read_text() == "something else"
 
 
-def test_the_class_is_selected_or_the_label() -> None:
-    selected = call()
-    labelled = call(target=Target(TARGET.radii, certified_class="label"), n0=0)
-    assert {d.certificate.n0 for d in selected} == {30}
-    assert {d.certificate.n0 for d in labelled} == {0}
+def test_the_class_is_the_winner_selected_or_the_label(tmp_path: Path) -> None:
+    by_label, by_selection = (Target(TARGET.radii, certified_class=rule) for rule in ("label", "selection"))
+    won, labelled, selected = call(), call(target=by_label), call(target=by_selection, n0=30)
+    assert [
+        {(d.certificate.n0, d.certificate.winner_alpha > 0.0) for d in made} for made in (won, labelled, selected)
+    ] == [{(0, True)}, {(0, False)}, {(30, False)}]
     assert [d.label for d in labelled] == LABELS.tolist()
-    with pytest.raises(InvalidInput, match="n0 must be 0"):
-        call(target=Target(TARGET.radii, certified_class="label"))
+    # Classes that were selected are kept, and not drawn again.
+    out = tmp_path / "decided.parquet"
+    with pytest.raises(KeyboardInterrupt):
+        call(out, by_selection, Stops(KeyboardInterrupt, 60), n0=30)
+    assert "undecided" in {d.decision for d in read_decisions(out).decided}
+    assert call(out, by_selection, n0=30) == selected
+    for target in (TARGET, by_label):
+        with pytest.raises(InvalidInput, match="n0 must be at least 1 for class 'selection', and 0 for others; got 30"):
+            call(target=target, n0=30)
     with pytest.raises(InvalidInput, match="n0 must be at least 1"):
-        call(n0=0)
+        call(target=by_selection)
     with pytest.raises(InvalidInput, match="class must be one of"):
         Target((0.5,), certified_class="lable")  # type: ignore[arg-type]
     unlabelled = from_arrays(X)
     with pytest.raises(InvalidInput, match="needs labels"):
-        decide(spec(n0=0), Target((0.1,), certified_class="label"), as_classifier(linear, num_classes=4), unlabelled)
+        decide(spec(), Target((0.1,), certified_class="label"), as_classifier(linear, num_classes=4), unlabelled)
 
 
 def test_settings_that_do_not_apply_are_named() -> None:
     good = {"model": "m", "data": "d", "sigma": 0.25}
     assert settings_to_decide(good, TARGET) == {**good, "n": 100_000}
-    assert settings_to_decide({**good, "n": 5, "n0": 7}, TARGET) == {**good, "n": 5, "n0": 7}
-    labelled = Target((0.1,), certified_class="label")
-    assert settings_to_decide(good, labelled)["n0"] == 0
-    with pytest.raises(InvalidInput, match="n0 is for a class that is selected"):
-        settings_to_decide({**good, "n0": 7}, labelled)
+    selected, labelled = Target((0.1,), certified_class="selection"), Target((0.1,), certified_class="label")
+    assert settings_to_decide({**good, "n": 5, "n0": 7}, selected) == {**good, "n": 5, "n0": 7}
+    for target in (labelled, TARGET):
+        with pytest.raises(InvalidInput, match="n0 must be 0 for class"):
+            settings_to_decide({**good, "n0": 7}, target)
     for name in FOR_EVIDENCE:
         with pytest.raises(InvalidInput, match=f"{name} is for evidence"):
             settings_to_decide({**good, name: 3}, TARGET)
@@ -391,7 +398,7 @@ def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
     call(out, target=Target((0.1,)))
     result = read_result(out, CertifyOptions())
     assert result.commands == (
-        f"buckler decide --radii 0.1 --spec spec.toml --margin quantile --alpha 0.001 --class selection --out {out}",
+        f"buckler decide --radii 0.1 --spec spec.toml --margin quantile --alpha 0.001 --class winner --out {out}",
     )
     assert result.spec_toml is not None
     assert settings_to_decide(tomllib.loads(result.spec_toml), Target((0.1,)))["n"] == 800

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput, StoreError
 from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
@@ -79,7 +79,7 @@ def test_what_is_certified_from_a_log_is_never_more_than_from_its_votes(
     assert tuple(c.id for c in certificates) == few.ids
     zero = np.zeros(lines, dtype=np.int64)
     table = np.stack([held, 100_000 - held, zero], axis=1)
-    best_possible = certify_counts(table, sigma=0.5, alpha=0.001, label=zero, method="top_class")
+    best_possible = certify_votes(table, sigma=0.5, alpha=0.001, labels=zero, method="top_class")
     assert isinstance(best_possible, list)
     for line, made, top in zip(few.predicted, certificates, best_possible, strict=True):
         assert made.radius <= top.radius
@@ -110,7 +110,7 @@ def test_a_log_that_does_not_fit_is_refused(log: Log, tmp_path: Path) -> None:
 
 
 def test_a_radius_of_many_digits_is_written_in_full(tmp_path: Path) -> None:
-    certificate = certify_counts([100, 0, 0], sigma=1e23, label=0, method="top_class")
+    certificate = certify_votes([[100, 0, 0]], sigma=1e23, labels=[0], method="top_class")[0]
     assert certificate.radius > 1e23
     write_log(tmp_path / "log.tsv", [certificate], [0])
     written = (tmp_path / "log.tsv").read_text(encoding="utf-8").splitlines()[1].split("\t")[3]
@@ -120,8 +120,8 @@ def test_a_radius_of_many_digits_is_written_in_full(tmp_path: Path) -> None:
 
 def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray, tmp_path: Path) -> None:
     table = np.stack([votes, 100_000 - votes], axis=1)
-    certificates = certify_counts(
-        table, sigma=0.5, alpha=0.01, label=np.zeros(len(votes), dtype=np.int64), method="top_class", ids=log.ids
+    certificates = certify_votes(
+        table, sigma=0.5, alpha=0.01, labels=np.zeros(len(votes), dtype=np.int64), method="top_class", ids=log.ids
     )
     assert isinstance(certificates, list)
     write_log(tmp_path / "log.tsv", certificates, log.labels)
@@ -142,14 +142,14 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
 @pytest.mark.parametrize("sigma", [0.12345678901234567, 1 / 3, 1e-7, 123456.789])
 @pytest.mark.parametrize("alpha", [0.001, 0.1 / 3])
 def test_sigma_and_alpha_are_written_to_the_last_digit(sigma: float, alpha: float, tmp_path: Path) -> None:
-    write_log(tmp_path / "log.tsv", certify_counts([[50, 0]], sigma=sigma, alpha=alpha, label=[0]), [0])
+    write_log(tmp_path / "log.tsv", certify_votes([[50, 0]], sigma=sigma, alpha=alpha, labels=[0]), [0])
     head, row = (line.split("\t") for line in (tmp_path / "log.tsv").read_text(encoding="utf-8").splitlines())
     written = dict(zip(head, row, strict=True))
     assert (float(written["sigma"]), float(written["alpha"]), int(written["n"])) == (sigma, alpha, 50)
 
 
 def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
-    certificates = certify_counts([[50, 0]], sigma=1e23, label=[0])
+    certificates = certify_votes([[50, 0]], sigma=1e23, labels=[0])
     write_log(tmp_path / "log.tsv", certificates, [0])
     written = (tmp_path / "log.tsv").read_text().splitlines()[1].split("\t")[3]
     assert float(written) == certificates[0].radius
@@ -157,21 +157,21 @@ def test_a_large_radius_is_written_whole(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sigma", [1e9, 1e23, 1e299])
 def test_what_is_written_can_be_read_however_large(sigma: float, tmp_path: Path) -> None:
-    certificates = certify_counts([[50, 0], [9, 9]], sigma=sigma, label=[0, 0])
+    certificates = certify_votes([[50, 0], [9, 9]], sigma=sigma, labels=[0, 0])
     write_log(tmp_path / "log.tsv", certificates, [0, 0])
     log = read_log(tmp_path / "log.tsv")
     assert log.low[0] <= certificates[0].radius <= log.high[0] < float("inf")
 
 
 def test_what_could_not_be_read_is_not_written(tmp_path: Path) -> None:
-    certificates = certify_counts([[50, 0]], sigma=1e301, label=[0])
+    certificates = certify_votes([[50, 0]], sigma=1e301, labels=[0])
     with pytest.raises(InvalidInput, match=r"below 1e\+300"):
         write_log(tmp_path / "log.tsv", certificates, [0])
     assert not (tmp_path / "log.tsv").exists()
 
 
 def test_names_that_are_no_numbers_become_positions(tmp_path: Path) -> None:
-    certificates = certify_counts([[50, 0], [60, 1]], sigma=1.0, label=[0, 0], ids=["a\tb", "7"])
+    certificates = certify_votes([[50, 0], [60, 1]], sigma=1.0, labels=[0, 0], ids=["a\tb", "7"])
     write_log(tmp_path / "log.tsv", certificates, [0, 1])
     assert [line.split("\t")[0] for line in (tmp_path / "log.tsv").read_text().splitlines()[1:]] == ["0", "1"]
 
@@ -285,7 +285,7 @@ def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> 
 
 def test_a_log_holds_plain_l2_radii_alone(tmp_path: Path) -> None:
     """It has no place for the scale of an ellipsoid: read again, such a radius would be a ball's."""
-    made = certify_counts([[990, 10]], law=Gaussian(scale=[0.5, 0.25]), label=[0], ids=["0"])
+    made = certify_votes([[990, 10]], noise=Gaussian(scale=[0.5, 0.25]), labels=[0], ids=["0"])
     assert isinstance(made, list)
     with pytest.raises(InvalidInput, match="scaled l2"):
         write_log(tmp_path / "log.tsv", made, [0])

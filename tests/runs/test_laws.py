@@ -146,9 +146,9 @@ def test_two_laws_of_one_sigma_are_told_apart_in_a_sweep(capsys: pytest.CaptureF
 @pytest.mark.parametrize("text", ["grid:sigma=0.5", *LAWS])
 def test_a_program_names_a_law_as_a_command_does(text: str) -> None:
     law = law_of(None, text)
-    smoothed = buckler.Smoothed(lambda x: x.reshape(len(x), -1)[:, :2], law=text, num_classes=2)
-    assert smoothed.law == law
-    pixels = np.random.default_rng(0).integers(0, 256, (1, 8, 8), dtype=np.uint8)
+    smoothed = buckler.Smoothed(lambda x: x.reshape(len(x), -1)[:, :2], noise=text, num_classes=2)
+    assert smoothed.noise == law
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 8, 8), dtype=np.uint8)
     if law.norm == "l0":  # no grid: the units of bytes are open
         with pytest.raises(InvalidInput, match="x must hold floats"):
             smoothed.certify(pixels)
@@ -159,4 +159,4 @@ def test_a_program_names_a_law_as_a_command_does(text: str) -> None:
 def test_what_is_no_law_is_refused_before_drawing() -> None:
     for no_law in (Splitting, 0.25, object()):
         with pytest.raises(InvalidInput, match="law must be a law of noise, such as"):
-            buckler.Smoothed(np.asarray, law=no_law, num_classes=2)  # type: ignore[arg-type]
+            buckler.Smoothed(np.asarray, noise=no_law, num_classes=2)  # type: ignore[arg-type]

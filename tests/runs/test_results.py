@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from buckler import files
-from buckler.certify.counts import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.results import Certified
 from buckler.runs.certify import certify_by_each, certify_evidence
@@ -114,7 +114,7 @@ def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:
 
 
 def test_certified_checks_its_labels() -> None:
-    made = certify_counts([[90, 10], [80, 20]], sigma=0.5, label=[0, 0], ids=["a", "b"])
+    made = certify_votes([[90, 10], [80, 20]], sigma=0.5, labels=[0, 0], ids=["a", "b"])
     assert isinstance(made, list)
     with pytest.raises(InvalidInput, match="one for each of 2"):
         Certified("run", tuple(made), np.array([1]))

@@ -153,10 +153,10 @@ def without(path: Path, name: str, row: int) -> None:
 
 
 def test_a_decision_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
-    from buckler.certify.anytime import AnytimeTest
     from buckler.certify.ladder import Ladder
+    from buckler.certify.sequential import AnytimeTest
 
-    test = AnytimeTest(Ladder((0.1,), 0.5), [0, 0], 3)
+    test = AnytimeTest(Ladder((0.1,), Gaussian(0.5)), [0, 0], 3)
     test.update([0, 1], [[60, 1, 0], [30, 40, 5]])
     decided = [test.decided(i, f"input {i}") for i in range(2)]
     path = tmp_path / "d.parquet"
@@ -182,7 +182,7 @@ def test_a_decision_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
-    made = buckler.certify_counts([[90, 5, 5], [80, 15, 5]], sigma=0.5, label=[0, 0])
+    made = buckler.certify_votes([[90, 5, 5], [80, 15, 5]], sigma=0.5, labels=[0, 0])
     path, sweep = tmp_path / "c.parquet", tmp_path / "s.parquet"
 
     def write() -> None:
@@ -260,7 +260,7 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
 
 
 def test_a_cell_of_one_input_knows_its_run(tmp_path: Path) -> None:
-    certificate = buckler.certify_counts([90, 10], sigma=0.5, label=0)
+    certificate = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0])[0]
     table = sweeps.SweepTable(tmp_path / "s.parquet")
     table.put("one", [certificate], None, run="a hash", folder="run", certified_class="label")
     table.save({})

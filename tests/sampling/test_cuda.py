@@ -41,9 +41,9 @@ def counts(rows: int, n: int = 1000, **options: Any) -> IntArray:
 def test_tensors_on_the_device_are_certified_as_arrays_are() -> None:
     smoothed = buckler.Smoothed(as_classifier(Rowwise(), num_classes=4, device="cuda"), sigma=0.5)
     x = torch.from_numpy(X).cuda().requires_grad_()
-    assert smoothed.certify_many(x, n=200) == smoothed.certify_many(X, n=200)
-    assert smoothed.certify(x[2], n=200, id=IDS[2]) == smoothed.certify(X[2], n=200, id=IDS[2])
-    assert smoothed.predict(x[2], n=200) == smoothed.predict(X[2], n=200)
+    assert smoothed.certify(x, n=200) == smoothed.certify(X, n=200)
+    assert smoothed.certify(x[2:3], n=200, ids=IDS[2:3]) == smoothed.certify(X[2:3], n=200, ids=IDS[2:3])
+    assert smoothed.predict(x[2:3], n=200) == smoothed.predict(X[2:3], n=200)
 
 
 @needs_cuda

@@ -123,10 +123,10 @@ def test_normalisation_lies_between_denoiser_and_classifier(tmp_path: Path, monk
 def test_another_sigma_than_the_denoiser_is_told_is_refused() -> None:
     pair = Averaged([Head(), Denoised(Told(), Head(), sigma=0.25)])
     x = np.full((3, 4, 4), 0.5, dtype=np.float32)
-    for law in ({"sigma": 0.5}, {"law": buckler.noise.GridGaussian(0.5)}):
+    for law in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
         with pytest.raises(InvalidInput, match=r"sigma must be 0\.25, which the denoiser is told; got Gaussian noise"):
-            buckler.Smoothed(pair, num_classes=2, **law).certify(x, n=10)
-    assert buckler.Smoothed(pair, sigma=0.25, num_classes=2).certify(x, n=10).n == 10
+            buckler.Smoothed(pair, num_classes=2, **law).certify(x[None], n=10)
+    assert buckler.Smoothed(pair, sigma=0.25, num_classes=2).certify(x[None], n=10)[0].n == 10
 
 
 class Knows(nn.Module):
@@ -199,7 +199,7 @@ def test_a_pair_is_certified_like_any_classifier() -> None:
 
     pair = buckler.Denoised(Constant(), Head(), sigma=0.5)
     x = np.full((3, 4, 4), 0.5, dtype=np.float32)
-    certificate = buckler.Smoothed(pair, sigma=0.5, num_classes=2).certify(x, n=200)
-    votes = buckler.certify_counts([[0, 200]], selection=[[0, 100]], sigma=0.5)[0]
+    certificate = buckler.Smoothed(pair, sigma=0.5, num_classes=2).certify(x[None], n=200)[0]
+    votes = buckler.certify_votes([[0, 200]], sigma=0.5)[0]
     assert (certificate.predicted, certificate.radius) == (1, votes.radius)
     assert as_classifier(pair, num_classes=2).num_classes == 2

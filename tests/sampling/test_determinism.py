@@ -104,16 +104,18 @@ def test_votes_are_those_of_the_batch_and_not_of_its_replay(model: Any) -> None:
 
 def test_a_model_that_is_not_one_function_is_warned_of_once() -> None:
     points = LAW.values(np.arange(200).reshape(100, 2))
-    bad = buckler.Smoothed(of_place, law=LAW, num_classes=2)
+    bad = buckler.Smoothed(of_place, noise=LAW, num_classes=2)
     with pytest.warns(BucklerWarning, match=UNSTABLE) as found:
-        bad.certify_many(points, n=100, batch_size=8)
+        bad.certify(points, n=100, batch_size=8)
     assert len(found) == 1
     with pytest.warns(BucklerWarning, match=UNSTABLE):
-        bad.decide(X[0], radii=[0.05])
+        bad.certify_until(X[:1], radii=[0.05])
     with pytest.warns(BucklerWarning, match=UNSTABLE):
-        bad.certify(X[0], radii=[0.05], map="softmax", max_n=500)
+        buckler.Smoothed(of_place, noise=LAW, num_classes=2, scores=buckler.Softmax()).certify_until(
+            X[:1], radii=[0.05], max_n=500
+        )
     with pytest.warns(BucklerWarning, match=UNSTABLE):
-        bad.predict(X[0], n=100)
+        bad.predict(X[:1], n=100)
 
 
 def test_it_is_warned_of_after_an_interrupt_too() -> None:
@@ -123,9 +125,7 @@ def test_it_is_warned_of_after_an_interrupt_too() -> None:
 
     points = LAW.values(np.arange(200).reshape(100, 2))
     with pytest.warns(BucklerWarning, match=UNSTABLE):
-        made = buckler.Smoothed(of_place, law=LAW, num_classes=2).certify_many(
-            points, n=100, batch_size=8, progress=stop
-        )
+        made = buckler.Smoothed(of_place, noise=LAW, num_classes=2).certify(points, n=100, batch_size=8, progress=stop)
     assert 0 < len(made) < 100
 
 
@@ -133,10 +133,10 @@ def test_it_is_warned_of_after_an_interrupt_too() -> None:
 def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) -> None:
     """Alpha is 0 there, so a certificate of a model that is not one function would be false without a chance."""
     noise, points = DerandomizedSplitting(0.5), LAW.values(np.arange(100, 140, 2).reshape(10, 2))
-    smoothed = buckler.Smoothed(model, law=noise, num_classes=2)
+    smoothed = buckler.Smoothed(model, noise=noise, num_classes=2)
     for size in (None, 64, 255, 300):
         with pytest.raises(buckler.BucklerError, match=UNSTABLE):
-            smoothed.certify_many(points, batch_size=size)
+            smoothed.certify(points, batch_size=size)
     spec = RunSpec(
         model="m", data="d", num_classes=2, n=255, n0=0, law="derandomized-splitting:lam=0.5", shard_inputs=1,
         batch_size=64,
@@ -147,7 +147,7 @@ def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) ->
 
 
 def test_the_sentence_names_the_condition() -> None:
-    good = buckler.Smoothed(mean, law=LAW, num_classes=2).certify(np.array([200, 210], dtype=np.uint8), n=500)
+    good = buckler.Smoothed(mean, noise=LAW, num_classes=2).certify(np.array([[200, 210]], dtype=np.uint8), n=500)[0]
     assert "true to the last bit if the classifier is one function" in str(good)
 
 
@@ -155,7 +155,7 @@ def test_the_sentence_names_the_condition() -> None:
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
     how: dict[str, Any] = {"sigma": 0.25, "law": "grid", "batch_size": 64, "shard_inputs": 1}
-    spec = RunSpec(model="m", data="d", num_classes=2, n=100, n0=10, **how)
+    spec = RunSpec(model="m", data="d", num_classes=2, n=100, **how)
     data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
     with nullcontext() if stable else pytest.warns(BucklerWarning, match=UNSTABLE):
         sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")

@@ -9,13 +9,13 @@ import torch
 
 from buckler.errors import ClassifierError, InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian
-from buckler.records import REST
+from buckler.records import OTHERS
 from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
 from buckler.sampling.batches import Piece, Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.device import CudaNoise, TorchBackend
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, exhaust, score_map
 from buckler.sampling.streams import NOISE_BLOCK, Address, gaussian
 from buckler.types import AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
@@ -111,7 +111,7 @@ def test_checkpoints_are_prefixes(model: Any) -> None:
 def test_kept_columns_and_the_rest(model: Any) -> None:
     options: dict[str, Any] = {"sigma": 0.7, "n": 100, "num_classes": 4, "seed": 0, "stream": "estimation"}
     scores = draw_scores(model, X, input_id=IDS, **options)
-    columns = np.array([[2, 0, REST], [1, 3, REST], [0, 1, REST], [3, 2, REST], [2, 1, REST]])
+    columns = np.array([[2, 0, OTHERS], [1, 3, OTHERS], [0, 1, OTHERS], [3, 2, OTHERS], [2, 1, OTHERS]])
     engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
     rows: list[AnyArray] = []
     keep = KeptScores(score_map("softmax", None), columns, sums=True)
@@ -271,7 +271,7 @@ def test_a_classifier_may_answer_in_one_place_every_time() -> None:
 def test_progress_counts_every_draw_and_may_end_the_work() -> None:
     engine = Engine(as_classifier(rowwise, num_classes=4), sigma=0.7, batch_size=10)
     ticks: list[int] = []
-    engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], progress=ticks.append)
+    exhaust(engine.steps(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)]), ticks.append)
     assert sum(ticks) == 500
     assert len(ticks) > 2
 
@@ -279,7 +279,7 @@ def test_progress_counts_every_draw_and_may_end_the_work() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        engine.draw(X, IDS, "estimation", [Request(0, 0, 1000)], progress=stop)
+        exhaust(engine.steps(X, IDS, "estimation", [Request(0, 0, 1000)]), stop)
 
 
 @pytest.mark.parametrize(

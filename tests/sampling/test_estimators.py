@@ -35,28 +35,30 @@ def fitted(names: list[Any], model: Any = None) -> Any:
 def test_labels_in_and_out_are_those_of_the_estimator(names: list[Any]) -> None:
     smoothed = buckler.Smoothed(fitted(names), sigma=0.3)
     x = CENTRES[:3]
-    made = smoothed.certify_many(x, n=200, progress=False)
+    made = smoothed.certify(x, n=200, progress=False)
     assert made.predicted.tolist() == names
     assert made.accuracy(names).tolist() == [1.0]
     assert made.accuracy(names[::-1]).round(3).tolist() == [0.333]
-    assert smoothed.predict(x[1]) == names[1]
-    assert smoothed.predict_many(x, progress=False).tolist() == names
-    one = smoothed.certify(x[2], n=200, label=names[2])
+    assert smoothed.predict(x[1:2]).tolist() == [names[1]]
+    assert smoothed.predict(x, progress=False).tolist() == names
+    one = smoothed.certify(x[2:3], n=200, labels=[names[2]])[0]
     assert one.predicted == names[2]
     assert f"class {one.predicted}" in str(one)
-    assert smoothed.certify(x[2], n=200, label=names[0]).predicted is None  # another class than the one predicted
-    assert smoothed.certify_many(x, n=200, labels=names, progress=False).predicted.tolist() == names
-    decided = smoothed.decide(x[1], radii=[0.1], label=names[1])
-    assert decided.label == decided.certificate.predicted == names[1]
+    assert (
+        smoothed.certify(x[2:3], n=200, labels=[names[0]])[0].predicted is None
+    )  # another class than the one predicted
+    assert smoothed.certify(x, n=200, labels=names, progress=False).predicted.tolist() == names
+    decided = smoothed.certify_until(x[1:2], radii=[0.1], labels=[names[1]])
+    assert decided.predicted.tolist() == [names[1]]
     assert made.to_arrow()["predicted"].to_pylist() == names
 
 
 @pytest.mark.parametrize("names", [[1, 2, 3], ["cat", "dog", "emu"], [0, 1, 2]])
 def test_labels_that_the_model_does_not_have_are_refused(names: list[Any]) -> None:
     smoothed, strange = buckler.Smoothed(fitted(names), sigma=0.3), "gnu" if names[0] == "cat" else 7
-    with pytest.raises(InvalidInput, match=r"label must .*(gnu|7)"):
-        smoothed.certify(CENTRES[0], label=strange)
-    made = smoothed.certify_many(CENTRES[:3], n=200, progress=False)
+    with pytest.raises(InvalidInput, match=r"labels must .*(gnu|7)"):
+        smoothed.certify(CENTRES[:1], labels=[strange])
+    made = smoothed.certify(CENTRES[:3], n=200, progress=False)
     for labels in ([*names[:2], strange], [strange, *names[1:]]):
         with pytest.raises(InvalidInput, match=r"labels must be among the model's classes .*(gnu|7)"):
             made.accuracy(labels)
@@ -64,7 +66,7 @@ def test_labels_that_the_model_does_not_have_are_refused(names: list[Any]) -> No
 
 def test_abstentions_among_texts_are_none() -> None:
     smoothed = buckler.Smoothed(fitted(["a", "b"]), sigma=0.3)
-    made = smoothed.certify_many([[1.0, 0.0], [0.0, 0.0]], n=50, labels=["b", "a"], progress=False)
+    made = smoothed.certify([[1.0, 0.0], [0.0, 0.0]], n=50, labels=["b", "a"], progress=False)
     assert made.predicted.tolist() == [None, "a"]
     assert made.accuracy(["b", "a"]).tolist() == [0.5]
 
@@ -95,7 +97,7 @@ class _Fixed:
 def test_pairwise_decision_values_are_refused() -> None:
     model = fitted([0, 1, 2, 3], SVC(decision_function_shape="ovo"))
     with pytest.raises(ClassifierError, match=r"score for each of 4 classes; got shape .*decision_function_shape"):
-        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[0], n=10)
+        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[:1], n=10)
 
 
 @pytest.mark.parametrize(

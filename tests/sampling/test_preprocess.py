@@ -35,10 +35,10 @@ def test_a_program_and_a_command_mean_the_same_by_bytes(tmp_path: Path, value_ra
     smoothed = buckler.Smoothed(columns, sigma=0.5, num_classes=2, value_range=value_range)
     floats = buckler.Smoothed(columns, sigma=0.5, num_classes=2)
     # The default id is made from the values that the model is given, as in the hashes that a run keeps.
-    assert smoothed.certify(PIXELS[0], n=50) == floats.certify(loaded.load(0, 1)[0], n=50)
+    assert smoothed.certify(PIXELS[:1], n=50) == floats.certify(loaded.load(0, 1), n=50)
 
 
-@pytest.mark.parametrize("x", [PIXELS[0], PIXELS[0].astype(np.int64), [1, 0]])
+@pytest.mark.parametrize("x", [PIXELS[:1], PIXELS[:1].astype(np.int64), [[1, 0]]])
 def test_whole_numbers_need_a_range(x: object) -> None:
     smoothed = buckler.Smoothed(columns, sigma=0.5, num_classes=2)
     with pytest.raises(InvalidInput, match=r"x must hold floats, or value_range = \(low, high\) must be given"):
@@ -47,8 +47,8 @@ def test_whole_numbers_need_a_range(x: object) -> None:
 
 def test_a_range_is_kept_to() -> None:
     smoothed = buckler.Smoothed(columns, sigma=0.5, num_classes=2, value_range=(0, 9))
-    assert smoothed.certify([9, 0], n=50, id="a") == smoothed.certify([9.0, 0.0], n=50, id="a")
-    for x in ([10, 0], [-0.1, 3.0]):
+    assert smoothed.certify([[9, 0]], n=50, ids=["a"]) == smoothed.certify([[9.0, 0.0]], n=50, ids=["a"])
+    for x in ([[10, 0]], [[-0.1, 3.0]]):
         with pytest.raises(InvalidInput, match=r"x must lie in the declared range \[0, 9\]"):
             smoothed.certify(x, n=10)
     for bad in ((1.0, 1.0), (1.0,), "ab", (0.0, np.inf), 3.0):

@@ -1,34 +1,31 @@
-"""Evidence -> certificate.
+"""Votes or scores -> certificates.
 
-The flow: a method turns votes or scores into a lower limit of a margin; a law turns that limit into a radius; ``issue``
-makes the certificate.
+A method turns votes or scores into a lower limit of a margin; the noise turns that limit into a radius;
+``make_certificates`` makes the records.
 
-- ``counts.certify_counts(counts, sigma= | law=, alpha=, label= | selection=)``: Certificate or Certificates.
-- ``scores.certify_scores(scores, sigma= | law=, alpha=, label= | selection=)``: Certificate or Certificates.
-- ``discrete.margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 comes back.
-- ``continuous.margin_lower(scores, label, alpha=, margin=, combine=, limit=, selection=)``: scores ``[n, m]`` or more.
-- ``Method``, ``own_method``, ``register``: a method of one's own; ``registry.find(name)``: from a name to a method.
-- ``vote_limits``, ``continuous.limit_of``: what our methods compute; ``draws``: scores cut into a class and its rivals.
-- ``issue``: the one place where certificates are made.
-- ``tangents``: from a mean of ``X_A - c X_j`` to the second margin; ``margins``: the two margins.
-- ``anytime.AnytimeTest(ladder, labels, num_classes)``: draw until the radii of a ``ladder.Ladder`` are decided;
-  ``decided.Decided``: how one input ended or stands.
-- ``predictions``: the class that the smoothed classifier predicts, or an abstention; fixed n or any-time.
-- ``forecast.expected_draws(top, radii=, sigma=)``: about how many draws that takes. A plan.
+- ``settings``: ``Settings``, what is asked, made once by ``make_settings``; ``Softmax``, ``Sparsemax``.
+- ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``margin_lower(top, runner_up, n, alpha=)``.
+- ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``margin_lower(scores, label, alpha=)``.
+- ``methods``: ``find(name)``, ``Method``, ``own_method``, ``register``: from a name to a limit.
+- ``make_certificates``: limits -> certificates, and the class that each is about.
+- ``ladder``, ``sequential``: draw until rising radii are decided; ``sequential_scores``: the same for scores.
+- ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.
+- ``tangents``: from a mean of ``X_A - c X_j`` to the quantile margin; ``margins``: the two margins.
+- ``forecast.expected_draws(top, radii=, noise=)``: about how many draws that takes. A plan, not a bound.
 - ``budget``: the only place where alpha is divided.
 
-May import: the root modules, ``noise`` and ``bounds``.
+May import: the root records, ``noise`` and ``bounds``.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from buckler.certify.method import Method as Method
-    from buckler.certify.method import own_method as own_method
-    from buckler.certify.registry import register as register
+    from buckler.certify.methods import Method as Method
+    from buckler.certify.methods import own_method as own_method
+    from buckler.certify.methods import register as register
 
-_HOME = {"Method": "method", "own_method": "method", "register": "registry"}
+_HOME = {"Method": "methods", "own_method": "methods", "register": "methods"}
 
 
 def __getattr__(name: str) -> Any:

@@ -58,3 +58,28 @@ def after_drawing(alpha: float, noise: Law) -> float:
     exact = Fraction(level) - DRAWING
     left = float(exact)
     return left if Fraction(left) <= exact else float(np.nextafter(left, 0.0))
+
+
+WINNER_PARTS = 10
+"""One part in this many of alpha pays for the winner's test (T33). Heuristic: affects power, not validity."""
+
+
+def winner_share(alpha: float) -> float:
+    """Return the share of ``alpha`` for the test that the class with the most votes is the smoothed prediction."""
+    return split(alpha, WINNER_PARTS)
+
+
+def rest(alpha: float, share: float) -> float:
+    """Return ``alpha - share``, rounded down.
+
+    **Guarantee.** Two statements at levels ``share`` and ``rest(alpha, share)`` hold together with probability at least
+    ``1 - alpha``.
+
+    >>> rest(0.001, winner_share(0.001)) <= 0.0009
+    True
+    """
+    exact = Fraction(check_alpha(alpha)) - Fraction(share)
+    if exact <= 0:
+        raise InvalidInput(f"share must be below alpha {alpha}; got {share}")
+    level = float(exact)
+    return level if Fraction(level) <= exact else float(np.nextafter(level, 0.0))

@@ -7,8 +7,8 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from buckler.certify import budget
-from buckler.certify.anytime import FIRST_BATCH
 from buckler.certify.ladder import NULLS, SHARES, Ladder, patience
+from buckler.certify.sequential import FIRST_BATCH
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, show
 from buckler.noise import law_of
 from buckler.types import ArrayLike, FloatArray, Law
@@ -35,13 +35,13 @@ def expected_draws(
     *,
     radii: Sequence[float],
     sigma: float | None = None,
-    law: Law | None = None,
+    noise: Law | None = None,
     alpha: float = 1e-3,
     max_n: int = 100_000,
 ) -> FloatArray:
     """Return about how many draws decide rising ``radii`` for inputs of these top-class probabilities.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``.
+    The noise is Gaussian of standard deviation ``sigma``, or ``noise``.
 
     The runner-up is taken to hold all other votes, the hardest case. An input that has a margin takes ``OVER_LIMIT``
     times ``ln(1/alpha)/KL`` to the null; one that lacks it is given up ``patience`` standard errors from the target,
@@ -55,7 +55,7 @@ def expected_draws(
     if ((p < 0.0) | (p > 1.0)).any():
         raise InvalidInput(f"top must hold probabilities; got {show(top)}")
     level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
-    ladder = Ladder(tuple(radii), alpha=alpha, max_n=max_n, law=law_of(sigma, law))
+    ladder = Ladder(tuple(radii), law_of(sigma, noise), alpha=alpha, max_n=max_n)
     null = NULLS[ladder.margin]
     three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
     draws, climbing = np.full(p.shape, float(min(FIRST_BATCH, max_n))), np.ones(p.shape, dtype=np.bool_)

@@ -1,16 +1,16 @@
-"""Radii fixed beforehand, and what votes must show for each: e-values at any time, or an exam at draw ``exam_n``.
+"""Radii fixed beforehand, and what votes must show for each: e-values at any time, or a final test at draw ``final_n``.
 
 A rung is one radius of the ladder; a single target radius is a ladder of one. Rows are inputs, each at its own rung.
-Three quarters of alpha belong to the any-time e-values; the last quarter is kept for the exam, a fixed-n test that sees
-the inputs which no any-time test can tell from the threshold in that many draws (T17).
+Three quarters of alpha belong to the any-time e-values; the last quarter is kept for the final test, a fixed-n test
+that sees the inputs which no any-time test can tell from the threshold in that many draws (T17).
 
-The exam belongs to the ``max_n`` that was fixed before the first draw. Where a larger budget is given later, it stays
-at that draw, taken there or never, and beyond it e-values go on alone: an exam at another size, or at one that depends
-on the draws, has no such level (theory T17).
+The final test belongs to the ``max_n`` that was fixed before the first draw. Where a larger budget is given later, it
+stays at that draw, taken there or never, and beyond it e-values go on alone: a final test at another size, or at one
+that depends on the draws, has no such level (theory T17).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import log
 
@@ -29,7 +29,7 @@ from buckler.bounds.evalues import (
 )
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
-from buckler.noise import default_margin, law_of
+from buckler.noise import check_margin, default_margin
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
@@ -37,7 +37,7 @@ PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
 draws and after 100,000. Early looks are many and cheap, and each of them may give up by chance."""
 
 SHARES = 4
-"""Alpha is cut into this many: one for the exam, the others for the e-values."""
+"""Alpha is cut into this many: one for the final test, the others for the e-values."""
 
 LOG_ROUNDING = 1e-14
 """Allowance, relative and absolute, for a logarithm and a product: what must be reached is rounded up by it."""
@@ -73,50 +73,52 @@ class Ladder:
 
     **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the law's ball, let i
     be the lowest. That ``wealth`` against the rival of the smallest margin ever reaches ``needed`` at rung i (T16), or
-    that ``passes_exam`` holds there (T17), has probability at most alpha. Radii above i are certified only after i has
-    been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by the
-    truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
+    that ``passes_final_test`` holds there (T17), has probability at most alpha. Radii above i are certified only after
+    i has been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by
+    the truth alone (fixed sequence, T18). No alpha is divided over radii, over looks or over classes.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``. ``margin`` is the one that is
-    tested, the law's first unless told: ``quantile`` (radius R2), or ``probability`` (radius R1+). ``exam_n`` is the
-    draw of the exam: ``max_n`` (also written 0) unless a smaller one was fixed before the first draw.
-    ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated one: see
-    ``precise_enough``.
+    ``final_n`` is the draw of the final test: ``max_n`` (also written 0) unless a smaller one was fixed before the
+    first draw. ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated
+    one: see ``precise_enough``. With ``winner`` the class is the one with the most votes, and a tenth of alpha goes to
+    the test that it is the smoothed prediction (T33); else classes are fixed beforehand.
     """
 
     radii: tuple[float, ...]
-    sigma: InitVar[float | None] = None
+    noise: Law
     alpha: float = 1e-3
     max_n: int = 100_000
-    margin: MarginKind = None  # type: ignore[assignment]  # filled in from the law
-    exam_n: int = 0
+    margin: MarginKind = None  # type: ignore[assignment]  # filled in from the noise
+    final_n: int = 0
     precision: float | None = None
-    law: Law = None  # type: ignore[assignment]  # filled in from sigma
+    winner: bool = False
+    winner_alpha: float = field(init=False)
     needed: float = field(init=False)
-    exam_alpha: float = field(init=False)
+    final_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
     thresholds: FloatArray = field(init=False)
     fastest: FloatArray = field(init=False)
     mixtures: tuple[Mixture, ...] = field(init=False)
 
-    def __post_init__(self, sigma: float | None) -> None:
+    def __post_init__(self) -> None:
         """Check what was given, and compute what every look at the votes needs."""
         put = object.__setattr__
         put(self, "radii", check_radii(self.radii))
-        put(self, "law", law_of(sigma, self.law))
-        if self.law.total is not None:
-            raise InvalidInput(f"radii cannot be decided draw by draw under {self.law.describe()}: certify all of them")
+        if self.noise.total is not None:
+            raise InvalidInput(f"radii cannot be decided draw by draw under {self.noise.describe()}: call certify")
         put(self, "alpha", check_alpha(self.alpha))
         put(self, "max_n", check_whole("max_n", self.max_n, 1))
-        put(self, "exam_n", check_whole("exam_n", self.exam_n, 0, self.max_n) or self.max_n)
-        put(self, "margin", check_choice("margin", self.margin or default_margin(self.law), tuple(NULLS)))
-        check_margin(self.law, self.margin)
+        put(self, "final_n", check_whole("final_n", self.final_n, 0, self.max_n) or self.max_n)
+        put(self, "margin", check_choice("margin", self.margin or default_margin(self.noise), tuple(NULLS)))
+        check_margin(self.noise, self.margin)
         null = NULLS[self.margin]
         if self.precision is not None:
             check_precision(self.precision)
-        put(self, "exam_alpha", budget.split(budget.after_drawing(self.alpha, self.law), SHARES))
-        put(self, "needed", -log((SHARES - 1) * self.exam_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
-        put(self, "margins", tuple(self.law.margin(radius, self.margin) for radius in self.radii))
+        level = budget.after_drawing(self.alpha, self.noise)
+        put(self, "winner_alpha", budget.winner_share(level) if self.winner else 0.0)
+        level = budget.rest(level, self.winner_alpha) if self.winner else level
+        put(self, "final_alpha", budget.split(level, SHARES))
+        put(self, "needed", -log((SHARES - 1) * self.final_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
+        put(self, "margins", tuple(self.noise.margin(radius, self.margin) for radius in self.radii))
         margins = np.array(self.margins)
         needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
         put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
@@ -132,25 +134,26 @@ class Ladder:
         found = self._by_rung(rows[:, 0], lambda k, at: self.mixtures[k].log_wealth(*rows[at, 1:].T))
         return np.asarray(found[where], dtype=np.float64)
 
-    def passes_exam(self, rung: IntArray, top: IntArray) -> BoolArray:
-        """Return whether the votes for the label, of exactly ``exam_n`` draws, certify the rung by themselves.
+    def passes_final_test(self, rung: IntArray, top: IntArray) -> BoolArray:
+        """Return whether the votes for the label, of exactly ``final_n`` draws, certify the rung by themselves.
 
         The Clopper-Pearson limit of the label's probability at level ``alpha/4`` must exceed ``Phi(radius / sigma)``:
         for a probability margin L of the radius R1+ that is ``(1 + L)/2``, the same number (T17).
         """
-        return np.asarray(clopper_pearson_lower(top, self.exam_n, self.exam_alpha) > self.thresholds[rung])
+        return np.asarray(clopper_pearson_lower(top, self.final_n, self.final_alpha) > self.thresholds[rung])
 
-    def exam_out_of_reach(self, rung: IntArray, top: IntArray, n: IntArray) -> BoolArray:
-        """Return whether the exam looks lost: draws better than the estimate by ``patience`` errors would fail it.
+    def final_test_out_of_reach(self, rung: IntArray, top: IntArray, n: IntArray) -> BoolArray:
+        """Return whether the final test looks lost: draws better than the estimate by ``patience`` errors would fail
+        it.
 
         Heuristic: a wrong answer costs a certificate, never its validity.
         """
-        total = self.exam_n
+        total = self.final_n
         least, left, p = self.thresholds[rung], np.maximum(total - n, 0), top / n
         # Even if every draw that is left votes for the label.
-        lost = betainc(top + left, n - top + 1.0, least) > self.exam_alpha
+        lost = betainc(top + left, n - top + 1.0, least) > self.final_alpha
         distance = np.copysign(np.sqrt(2.0 * (rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
-        wanted = -float(ndtri(self.exam_alpha)) / np.sqrt(total)
+        wanted = -float(ndtri(self.final_alpha)) / np.sqrt(total)
         return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * patience(n) / np.sqrt(n)))
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
@@ -181,8 +184,8 @@ class Ladder:
             return np.zeros(rung.shape, dtype=np.bool_)
         first, second = (top + 0.5) / (n + 1.0), (rival + 0.5) / (n + 1.0)
         margins = ndtri(first) - ndtri(second) if self.margin == "quantile" else first - second
-        reach = np.array([self.law.radius(margin, self.margin) for margin in margins.tolist()])
-        certified, least = np.concatenate([[0.0], self.radii])[rung], 0.5 * self.law.unit
+        reach = np.array([self.noise.radius(margin, self.margin) for margin in margins.tolist()])
+        certified, least = np.concatenate([[0.0], self.radii])[rung], 0.5 * self.noise.unit
         return np.asarray((rung > 0) & (reach - certified <= self.precision * np.maximum(reach, least)))
 
     @staticmethod
@@ -205,12 +208,6 @@ def patience(n: ArrayLike) -> FloatArray:
     """
     ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
     return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
-
-
-def check_margin(law: Law, margin: MarginKind) -> None:
-    """Refuse a margin that no radius of the law follows from."""
-    if margin not in law.margins:
-        raise InvalidInput(f"margin must be one that {law.describe()} has a radius for; got {margin!r}")
 
 
 def check_precision(precision: float) -> float:

@@ -1,166 +1,106 @@
-"""The one place where certificates are made: limits of margins, and what they are about -> certificates.
+"""Limits of margins -> certificates, and the class that each certificate is about."""
 
-``Terms`` are what all certificates of one call share; ``MarginLimits`` what each input has of its own.
-"""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple, TypeVar, get_args
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 from buckler.certify import budget
-from buckler.certify.method import Method
-from buckler.certify.vote_limits import WITHOUT_CHANCE
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
-from buckler.noise import default_margin, law_of
-from buckler.records import MAPS, Certificate, Claim, MarginBound
-from buckler.soundness import ANYTIME
-from buckler.types import FloatArray, IntArray, Law, MarginKind, SimplexMap
-
-DEFAULT_METHOD = "exact"
+from buckler.certify.settings import Settings
+from buckler.errors import InvalidInput, check_label
+from buckler.records import Certificate, Claim
+from buckler.types import ArrayLike, FloatArray, IntArray
 
 Kind = TypeVar("Kind", bound=Claim)
 
+ABSTAINED = -1
+"""The class of an input that failed the winner's test."""
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """The law of the noise, the level, the method and the margin.
 
-    ``seed`` is the noise's, where the draws are made here.
+class ChosenClass(NamedTuple):
+    """The class to certify for each input, -1 for an abstention, and how it was chosen.
+
+    ``n0`` selection draws chose it, 0 where none were made; the limit holds at level ``alpha``, since ``winner_alpha``
+    was spent on the winner's test.
     """
 
-    law: Law
-    alpha: float
-    method: Method
-    margin: MarginKind
-    map: SimplexMap = "hardmax"
-    temperature: float | None = None
-    seed: int | None = None
-
-    @property
-    def level(self) -> float:
-        """The level of limits: alpha, less what drawing takes; 0 where all copies are run."""
-        return 0.0 if self.law.total is not None else budget.after_drawing(self.alpha, self.law)
-
-    def check_draws(self, n: IntArray) -> None:
-        """Refuse another number of draws than all copies, where the law has so many."""
-        other = n[n != self.law.total]
-        if self.law.total is not None and other.size:
-            raise InvalidInput(
-                f"counts must be of all {self.law.total} copies of {self.law.describe()}; got {other[0]}"
-            )
-
-
-def terms_of(
-    method: Method,
-    *,
-    sigma: float | None = None,
-    law: Law | None = None,
-    alpha: float,
-    margin: MarginKind | None = None,
-    scores: tuple[SimplexMap, float | None] = ("hardmax", None),
-) -> Terms:
-    """Return checked terms; the margin is the law's first unless told. ``scores``: map, temperature.
-
-    For a law whose copies are all there are, alpha is 0 whatever was allowed, and the method is the default.
-    """
-    map_, temperature = scores
-    noise = law_of(sigma, law)
-    margin = check_choice("margin", margin or default_margin(noise), get_args(MarginKind))
-    check_choice("map", map_, MAPS)
-    if temperature is not None:
-        check_positive("temperature", temperature)
-    if margin not in noise.margins:
-        raise InvalidInput(f"margin must be one that {noise.describe()} has a radius for; got {margin!r}")
-    level = check_alpha(alpha)
-    if noise.total is not None:
-        if method.name != DEFAULT_METHOD:
-            raise InvalidInput(f"method must be left open for {noise.describe()}: votes are exact; got {method.name!r}")
-        level, method = 0.0, WITHOUT_CHANCE
-    return Terms(noise, level, method, margin, map_, temperature)
-
-
-class MarginLimits(NamedTuple):
-    """Lower limits ``low`` of the margins of classes ``chosen``, an entry an input, and what they rest on.
-
-    ``n0`` is 0 where the class was given.
-    """
-
-    ids: Sequence[str]
-    chosen: IntArray
-    low: FloatArray
-    n: IntArray
+    classes: IntArray
     n0: IntArray
+    alpha: float
+    winner_alpha: float
 
 
-def issue(terms: Terms, limits: MarginLimits) -> list[Certificate]:
-    """Return what sound limits certify; an abstention where a limit gives no radius.
+def choose_class(
+    alpha: float,
+    inputs: int,
+    num_classes: int,
+    *,
+    labels: ArrayLike | None,
+    selected: tuple[IntArray, IntArray] | None,
+    winner: Callable[[float], IntArray],
+) -> ChosenClass:
+    """Return the class of each input: its label, the class selected on other draws, or the winner of these draws.
 
-    **Guarantee.** Each certificate is wrong with probability at most ``terms.alpha``, as its limit is. The radius is
-    the law's for the limit, rounded down. A method without a guarantee is refused.
+    **Guarantee.** A limit at the level returned, for the class returned, exceeds its margin or is about a class that is
+    not the smoothed prediction with probability at most ``alpha`` (T33). ``winner(level)`` returns the class with the
+    most votes where it passes the winner's test at that level, else -1.
     """
-    return _made(Certificate, terms, limits)
+    none = np.zeros(inputs, dtype=np.int64)
+    if labels is not None and selected is not None:
+        raise InvalidInput("labels and selection cannot both choose the class; got both")
+    if labels is not None:
+        return ChosenClass(np.atleast_1d(check_label(labels, num_classes, inputs, "labels")), none, alpha, 0.0)
+    if selected is not None:
+        return ChosenClass(*selected, alpha, 0.0)
+    share = budget.winner_share(alpha)
+    return ChosenClass(winner(share), none, budget.rest(alpha, share), share)
 
 
-def claim(terms: Terms, limits: MarginLimits) -> list[Claim]:
-    """Return the same for any method, without a promise: for comparisons."""
-    return _made(Claim, terms, limits)
+def make_certificates(
+    settings: Settings,
+    chosen: ChosenClass,
+    low: FloatArray,
+    n: IntArray,
+    ids: Sequence[str],
+    kind: type[Kind] = Certificate,  # type: ignore[assignment]
+) -> list[Kind]:
+    """Return the certificates that the limits ``low`` of the margins give, an abstention where there is no radius.
 
-
-def _made(kind: type[Kind], terms: Terms, limits: MarginLimits) -> list[Kind]:
-    # Python numbers all at once, and one radius for all inputs that share a limit: a million inputs are not rare.
-    lows, name, sound = limits.low.tolist(), terms.method.name, terms.method.sound
-    radii = {}
-    for low in set(lows):
-        bound = MarginBound(kind=terms.margin, low=low, alpha=terms.alpha, method=name, sound=sound)
-        radii[low] = terms.law.radius(bound.low, terms.margin)
-    numbers = (limits.chosen, limits.n, limits.n0)
-    each = zip(limits.ids, lows, *(of.tolist() for of in numbers), strict=True)
+    **Guarantee.** Each certificate is wrong with probability at most ``settings.alpha``, as its limit and the choice of
+    its class are. The radius is the noise's for the limit, rounded down. With ``kind=Claim`` records come back that
+    promise nothing, for a method without a guarantee.
+    """
+    lows = np.where(chosen.classes == ABSTAINED, -inf, low).tolist()
+    # One radius for all inputs that share a limit: a million inputs are not rare.
+    radii = {value: settings.noise.radius(value, settings.margin) for value in set(lows)}
+    rows = zip(ids, lows, chosen.classes.tolist(), n.tolist(), chosen.n0.tolist(), strict=True)
     return [
         kind(
-            id=name_,
-            predicted=chosen if radii[low] > 0.0 else None,
-            radius=radii[low],
-            margin_kind=terms.margin,
-            margin=low,
-            alpha=terms.alpha,
-            n=n,
+            id=name,
+            predicted=label if radii[value] > 0.0 else None,
+            radius=radii[value],
+            margin_kind=settings.margin,
+            margin=value,
+            alpha=settings.alpha,
+            n=draws,
             n0=n0,
-            law=terms.law,
-            map=terms.map,
-            temperature=terms.temperature,
-            method=name,
-            sound=sound,
-            seed=terms.seed,
+            winner_alpha=chosen.winner_alpha,
+            law=settings.noise,
+            map=settings.map,
+            temperature=settings.temperature,
+            method=settings.method.name,
+            sound=settings.method.sound,
+            seed=settings.seed,
         )
-        for name_, low, chosen, n, n0 in each
+        for name, value, label, draws, n0 in rows
     ]
 
 
-def issue_target(
-    law: Law,
-    radius: float,
-    *,
-    id: str,  # noqa: A002  (the record's own name for it)
-    label: int | None,
-    alpha: float,
-    n: int,
-    n0: int,
-    kind: MarginKind = "quantile",
-) -> Certificate:
-    """Return the certificate of a radius fixed beforehand that an any-time test decided; None is an abstention."""
-    certified = label is not None
-    return Certificate(
-        id=id,
-        predicted=label,
-        radius=radius if certified else 0.0,
-        margin_kind=kind,
-        margin=law.margin(radius, kind) if certified else -inf,
-        alpha=alpha,
-        n=n,
-        n0=n0,
-        law=law,
-        map="hardmax",
-        temperature=None,
-        method=ANYTIME,
-    )
+def names_or_numbers(ids: Sequence[str] | None, inputs: int) -> Sequence[str]:
+    """Return the ids, one for each input, or ``input 0``, ``input 1`` and so on."""
+    if ids is None:
+        return [f"input {i}" for i in range(inputs)]
+    if len(ids) != inputs or len(set(ids)) != len(ids):
+        raise InvalidInput(f"ids must be {inputs} different names, one for each input; got {len(ids)}")
+    return ids

@@ -1,6 +1,8 @@
-"""The smoothed classifier in use: which class it predicts at an input, or an abstention, from votes.
+"""Tests of which class the smoothed classifier predicts: the winner's test of a certificate, and ``predict``.
 
-``predicted_class`` is Cohen's PREDICT, from a fixed number of draws; ``PredictionTest`` draws until decided.
+- ``predicted_class(counts, alpha=)``: votes of fixed n -> class or -1; Cohen's PREDICT (T18a).
+- ``PredictionTest``: votes until decided (T18b).
+- ``winner_of_scores(scores, alpha=)``, ``ScoreWinner``: the same from scores, fixed n or until decided (T18b).
 """
 
 from math import log
@@ -8,11 +10,11 @@ from math import log
 import numpy as np
 
 from buckler.bounds.binomial import clopper_pearson_lower, distinct
-from buckler.bounds.sign_test import log_wealth_of_votes
+from buckler.bounds.sign_test import STAKES, log_wealth_of_votes
 from buckler.certify import budget
 from buckler.certify.ladder import LOG_ROUNDING
 from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array
-from buckler.types import ArrayLike, BoolArray, IntArray
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 ABSTAINED = -1
 """The class of an input for which nothing is predicted."""
@@ -102,3 +104,103 @@ class PredictionTest:
         pairs, place = distinct(self._wins[where], self._losses[where])
         enough: BoolArray = np.asarray(log_wealth_of_votes(pairs[:, 0], pairs[:, 1]) >= self._needed)
         self._rejected[where] |= enough[place]
+
+    def state(self, row: int) -> bytes:
+        """Return the bets of one input as bytes, for ``restore``."""
+        return np.stack([self._wins[row], self._losses[row], self._rejected[row]]).astype("<i8").tobytes()
+
+    def restore(self, row: int, votes: IntArray, state: bytes) -> None:
+        """Put an input back to the votes and bets of an earlier test at the same level."""
+        saved = np.frombuffer(state, dtype="<i8")
+        if saved.size != 3 * self._votes.shape[1] or self._votes[row].any():
+            raise InvalidInput(f"state must be of {self._votes.shape[1]} classes and of an input without draws")
+        wins, losses, rejected = saved.reshape(3, -1)
+        if (wins < 0).any() or (losses < 0).any() or (losses > votes).any() or not np.isin(rejected, (0, 1)).all():
+            raise InvalidInput("state must hold votes that bets were made on; got others")
+        self._votes[row], self._wins[row], self._losses[row] = votes, wins, losses
+        self._rejected[row] = rejected.astype(np.bool_)
+
+
+AT_A_TIME = 1 << 22
+"""Numbers that a look at the scores holds at most. Heuristic: affects memory alone."""
+
+LOG_ERROR = 2.0**-50
+"""Relative error, for each draw, that a sum of logarithms is lowered by: an ulp for each of two roundings, doubled."""
+
+
+class ScoreWinner:
+    """Which class has the largest mean score at each of several inputs, decided as scores come in.
+
+    **Guarantee.** For each input, the probability that a class whose mean score is not the largest is *ever* the answer
+    is at most ``alpha``: any-time, for independent draws in the order they were made (T18b).
+
+    Class k is tested for being the winner by bets that the class j that led before the draw has a larger score:
+    products of ``1 + stake (X_j - X_k)``, averaged over fixed stakes. If k wins, each factor has mean at most 1. The
+    first draw only shows who leads.
+    """
+
+    def __init__(self, inputs: int, num_classes: int, *, alpha: float) -> None:
+        self._needed = -log(check_alpha(alpha)) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING
+        self._sums: FloatArray = np.zeros((inputs, num_classes))
+        self._wealth: FloatArray = np.zeros((inputs, STAKES.size, num_classes))
+        self._error: FloatArray = np.zeros(inputs)
+        self._n: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._rejected: BoolArray = np.zeros((inputs, num_classes), dtype=np.bool_)
+
+    @property
+    def answers(self) -> IntArray:
+        """The winner of each input, -1 while there is none."""
+        left = np.logical_not(self._rejected)
+        return np.asarray(np.where(left.sum(axis=1) == 1, left.argmax(axis=1), ABSTAINED), dtype=np.int64)
+
+    @property
+    def leaders(self) -> IntArray:
+        """The class of the largest sum so far of each input."""
+        return np.asarray(self._sums.argmax(axis=1), dtype=np.int64)
+
+    def update(self, row: int, scores: FloatArray) -> None:
+        """Add the scores ``[draws, m]`` of one input's next draws and reject classes."""
+        size = max(2, AT_A_TIME // (STAKES.size * scores.shape[1]))
+        for start in range(0, len(scores), size):
+            self._bet(row, np.asarray(scores[start : start + size], dtype=np.float64))
+
+    def _bet(self, row: int, values: FloatArray) -> None:
+        before = self._sums[row] + np.cumsum(values, axis=0) - values
+        self._sums[row] += values.sum(axis=0)
+        skip = 1 if self._n[row] == 0 else 0
+        self._n[row] += len(values)
+        if len(values) == skip:
+            return
+        order = np.argpartition(-before[skip:], 1, axis=1)[:, :2]
+        ahead = np.take_along_axis(before[skip:], order, axis=1)
+        order = np.where((ahead[:, :1] >= ahead[:, 1:]), order, order[:, ::-1])
+        classes = np.arange(values.shape[1])
+        backed = np.where(classes == order[:, :1], order[:, 1:], order[:, :1])
+        gains = np.clip(np.take_along_axis(values[skip:], backed, axis=1) - values[skip:], -1.0, 1.0)
+        # A difference of two scores is rounded by at most an ulp of 1, which moves a logarithm by 20 times as much.
+        gains -= 2.0**-52
+        peak = np.zeros((STAKES.size, len(gains), values.shape[1]))
+        for s, stake in enumerate(STAKES.tolist()):
+            logs = np.log1p(stake * gains)
+            peak[s] = self._wealth[row, s] + np.cumsum(logs, axis=0)
+            self._wealth[row, s] = peak[s, -1]
+        highest = peak.max(axis=0)
+        mean = highest + np.log(np.exp(peak - highest).mean(axis=0))
+        self._error[row] += np.abs(np.log1p(-STAKES[0])) * len(gains) * LOG_ERROR * self._n[row]
+        enough = (mean - self._error[row] - 1e-12 * (1.0 + np.abs(highest)) >= self._needed).any(axis=0)
+        self._rejected[row] |= enough
+
+
+def winner_of_scores(scores: FloatArray, *, alpha: float) -> IntArray:
+    """Return the class of the largest mean score of each input of ``scores[inputs, n, m]``, or -1 where it abstains.
+
+    **Guarantee.** For each input, another class than that of the largest expected score is returned with probability at
+    most ``alpha`` (T18b).
+
+    >>> winner_of_scores(np.tile([[0.7, 0.2, 0.1]], (1, 60, 1)), alpha=1e-3)
+    array([0])
+    """
+    test = ScoreWinner(len(scores), scores.shape[-1], alpha=alpha)
+    for row, values in enumerate(scores):
+        test.update(row, values)
+    return test.answers

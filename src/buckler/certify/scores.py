@@ -1,119 +1,401 @@
-"""The door from scores to certificates: ``certify_scores``."""
+"""Scores -> certificates.
 
-from collections.abc import Sequence
+Scores are simplex rows in draw order, ``[inputs, n, m]``, or a ``Scores`` record with kept columns. Three ways combine
+the classes, each at total error alpha:
+
+- ``pairwise``: a limit at level alpha for each rival j, and the smallest of them. The smallest is valid without any
+  correction: it errs only if the limit of the one closest rival errs (T2).
+- ``bonferroni``: a limit for each of the m class means at ``alpha/m``, as in the paper.
+- ``margin_variable``: the limit of the mean of ``Z = X_A - max_j X_j``, as in the paper; probability margin alone,
+since
+  ``E Z`` is at most that margin, while no such inequality holds for the quantile margin.
+
+Each limit holds alone. Whoever looks at several methods, temperatures or prefixes of the same draws and keeps the best
+must give each of them ``budget.split(alpha, how_many)``, or choose on a selection sample.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from math import log
+from typing import Literal, get_args
 
 import numpy as np
+from scipy.special import ndtri
 
+from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, earlier_moments, plug_in_bets, wealth_goal
+from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.star import MANY, smallest_lower, star_lower
 from buckler.certificates import Certificates
-from buckler.certify.continuous import Slope, limits_by, options_of
-from buckler.certify.draws import check_scores
-from buckler.certify.make_certificates import MarginLimits, Terms, issue, terms_of
-from buckler.certify.registry import sound_method
-from buckler.errors import InvalidInput, check_label
-from buckler.records import REST, Certificate, Scores
-from buckler.types import ArrayLike, Combine, IntArray, Law, Limit, MarginKind, SimplexMap
+from buckler.certify.budget import split
+from buckler.certify.make_certificates import ABSTAINED, ChosenClass, choose_class, make_certificates, names_or_numbers
+from buckler.certify.methods import Draws, Method, sound_method
+from buckler.certify.predictions import winner_of_scores
+from buckler.certify.settings import Scoring, Settings, Softmax, make_settings, scoring
+from buckler.certify.tangents import (
+    SLOPES,
+    TOP,
+    best_slopes,
+    cells_limit,
+    estimate,
+    margin_from_height,
+    path_limit,
+    predictable_slopes,
+)
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_label, show
+from buckler.records import OTHERS, ROW_SUM_TOLERANCE, Certificate, Scores
+from buckler.types import ArrayLike, Combine, FloatArray, IntArray, Law, Limit, MarginKind
 
+Slope = Literal["adaptive", "selection", "one"]
+"""Slopes of the tangents for the quantile margin: renewed step by step from the draws before, fixed by the selection
+sample, or 1."""
 
-def top_class(selection: ArrayLike | Scores) -> IntArray:
-    """Return the class of the largest mean score of each input of a selection sample, ties to the lowest column.
-
-    The column of the rest names no class and is passed over: any choice made on separate draws is allowed.
-
-    >>> top_class([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]])
-    array([1])
-    """
-    if isinstance(selection, Scores):
-        means = np.where(selection.columns == REST, -1.0, selection.values.mean(axis=1))
-        best = means.argmax(axis=1)
-        return np.asarray(selection.columns[np.arange(len(best)), best], dtype=np.int64)
-    values = check_scores("selection", selection)
-    return np.atleast_1d(np.asarray(values.mean(axis=-2).argmax(axis=-1), dtype=np.int64))
+LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
+    "star": star_lower,
+    "betting": betting_lower,
+    "sequence": sequence_lower,
+    "bernstein": bernstein_lower,
+    "hoeffding": hoeffding_lower,
+}
+BETTING = ("star", "betting")
 
 
 def certify_scores(
     scores: ArrayLike | Scores,
     *,
     sigma: float | None = None,
-    law: Law | None = None,
+    noise: Law | str | None = None,
     alpha: float = 1e-3,
-    label: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
     margin: MarginKind | None = None,
-    combine: Combine | None = None,
-    limit: Limit | None = None,
     method: str | None = None,
     slope: Slope = "adaptive",
-    map: SimplexMap = "softmax",  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
+    scoring: Scoring | None = None,
     ids: Sequence[str] | None = None,
-) -> Certificate | Certificates:
-    """Return the certificate of scores ``[n, m]``, or ``Certificates`` for ``[inputs, n, m]`` or a ``Scores`` record.
+) -> Certificates:
+    """Return the certificates of ``scores[inputs, n, m]``, or of a ``Scores`` record, one for each input.
 
-    **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind ``scores``, when
-    these are independent copies under the given noise and the scores lie in the simplex. The certified class
-    is ``label``, fixed beforehand, or the top class of ``selection``, scores of *separate* draws; it is never read
-    off ``scores``. With both, the label is certified and the selection sample only tunes the bets and slopes.
+    **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind its scores, when
+    these are independent copies under the noise, their number was fixed beforehand, and scores lie in the simplex.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``: give one of both. ``method`` is the name
-    of any method that reads scores, in the place of ``combine`` and ``limit``; ``pairwise/star`` is the default.
-
-    ``map`` and ``temperature`` say how the scores were made and are recorded; a Scores record brings its own. Trying
-    several temperatures, maps, margins or limits on the same draws and keeping the best needs ``budget.split(alpha,
-    how_many)`` for each.
+    The certified class is the one with the largest mean score, if it passes the winner's test at a tenth of alpha
+    (T33); or ``labels``, fixed beforehand; or the top class of ``selection``, scores of *separate* draws. With labels
+    and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or any
+    ``combine/limit``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.8, 0.1, 0.1]], (500, 1))
-    >>> certificate = certify_scores(rows, sigma=0.5, label=0)
-    >>> certificate.predicted, round(certificate.radius, 4)
-    (0, 0.5769)
+    >>> certify_scores([rows], sigma=0.5, labels=[0]).radii.round(4)
+    array([0.5769])
     """
-    if method is not None and (combine is not None or limit is not None):
-        raise InvalidInput(f"method stands for combine and limit; got method {method!r} with one of them")
-    if isinstance(scores, Scores):
-        map, temperature = scores.map, scores.temperature  # noqa: A001
-    rule = sound_method(method or f"{combine or 'pairwise'}/{limit or 'star'}", "scores")
-    terms = terms_of(rule, sigma=sigma, law=law, alpha=alpha, margin=margin, scores=(map, temperature))
-    limits = limits_of_scores(scores, terms, label=label, selection=selection, slope=slope, ids=ids)
-    made = issue(terms, limits)
-    return Certificates(made) if isinstance(scores, Scores) or np.ndim(scores) == 3 else made[0]
+    if isinstance(scores, Scores) and scoring is not None:
+        raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
+    how = _scoring_of(scores) if isinstance(scores, Scores) else Softmax() if scoring is None else scoring
+    settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how)
+    made = scores_to_certificates(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
+    return Certificates(made)
+
+
+def _scoring_of(scores: Scores) -> Scoring | None:
+    return scoring(scores.map, scores.temperature)
+
+
+def scores_to_certificates(
+    scores: ArrayLike | Scores,
+    settings: Settings,
+    *,
+    labels: ArrayLike | None = None,
+    selection: ArrayLike | Scores | None = None,
+    slope: Slope = "adaptive",
+    ids: Sequence[str] | None = None,
+) -> list[Certificate]:
+    """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
+    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, slope=slope)
+    if ids is None and isinstance(scores, Scores):
+        ids = scores.ids
+    return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
 
 
 def limits_of_scores(
     scores: ArrayLike | Scores,
-    terms: Terms,
+    settings: Settings,
     *,
-    label: ArrayLike | None = None,
+    labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
     slope: Slope = "adaptive",
-    ids: Sequence[str] | None = None,
-) -> MarginLimits:
-    """Return the limit of each input's margin by a method that reads scores, and the class it is about.
+) -> tuple[ChosenClass, FloatArray, IntArray]:
+    """Return the class of each input, the lower limit of its margin, and its draws.
 
-    **Guarantee.** Where the method is sound, each limit exceeds the margin of its class with probability at most
-    ``terms.alpha``, the allowance for drawing included.
+    **Guarantee.** For a sound method, the class is not the smoothed prediction or its limit exceeds its margin with
+    probability at most ``settings.alpha``; with labels or selection, the limit alone.
     """
-    if label is None and selection is None:
-        raise InvalidInput("label, or selection (scores of n0 > 0 separate draws), must be given; got neither")
-    record = scores if isinstance(scores, Scores) else None
-    values = record.values if record is not None else check_scores("scores", scores)  # type: ignore[arg-type]
-    single = values.ndim == 2
-    inputs = 1 if single else values.shape[0]
-    if ids is None:
-        ids = record.ids if record is not None else [f"input {i}" if inputs > 1 else "input" for i in range(inputs)]
-    if len(ids) != inputs:
-        raise InvalidInput(f"ids must hold one name for each of the {inputs} inputs; got {len(ids)}")
-    n0 = 0
-    if label is None:
-        chosen = top_class(selection)  # type: ignore[arg-type]
-        n0 = (selection.values if isinstance(selection, Scores) else np.asarray(selection)).shape[-2]
-    else:
-        classes = record.num_classes if record is not None else values.shape[-1]
-        chosen = np.atleast_1d(check_label(label, classes, None if single else inputs))
-    if isinstance(selection, Scores) and (record is None or not np.array_equal(selection.columns, record.columns)):
+    values = scores.values if isinstance(scores, Scores) else check_scores("scores", scores)
+    if values.ndim != 3:
+        raise InvalidInput(f"scores must have shape [inputs, n, m]; got shape {values.shape}")
+    _check_separate(values, selection)
+    chosen = _chosen_class(scores, values, settings, labels, selection)
+    fits = isinstance(scores, Scores) and isinstance(selection, Scores)
+    if isinstance(selection, Scores) and not (fits and np.array_equal(selection.columns, scores.columns)):  # type: ignore[union-attr]
         selection = None  # it chose the class, and cannot tune bets on other columns
-    about = int(chosen[0]) if single else chosen
-    options = options_of(terms.method, slope, selection)
-    draws = np.full(inputs, values.shape[-2], dtype=np.int64)
+    low = np.full(len(values), -np.inf)
+    rows = np.flatnonzero(chosen.classes != ABSTAINED)
+    if rows.size:
+        options = options_of(settings.method, slope, selection)
+        earlier = None if selection is None else _rows(selection, rows)
+        given = draws_of(_rows(scores, rows), chosen.classes[rows], earlier)
+        low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin, **options)) for one in given]
+    return chosen, low, np.full(len(values), values.shape[1], dtype=np.int64)
 
-    terms.check_draws(draws)
-    low = np.atleast_1d(limits_by(terms.method, scores, about, terms.level, terms.margin, selection, options))
-    return MarginLimits(ids, chosen, low, draws, np.full(inputs, n0, dtype=np.int64))
+
+def _rows(scores: ArrayLike | Scores, rows: IntArray) -> ArrayLike | Scores:
+    if not isinstance(scores, Scores):
+        return np.asarray(scores)[rows]
+    ids = tuple(scores.ids[i] for i in rows.tolist())
+    return Scores(ids, scores.values[rows], scores.columns[rows], scores.num_classes, scores.map, scores.temperature)
+
+
+def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) -> None:
+    if selection is None:
+        return
+    other = selection.values if isinstance(selection, Scores) else check_scores("selection", selection)
+    if other.ndim != 3 or len(other) != len(values):
+        raise InvalidInput(f"selection must be [inputs, n0, m] of {len(values)} inputs; got shape {other.shape}")
+    if np.shares_memory(other, values) or np.array_equal(other, values):
+        raise InvalidInput("selection must be scores of separate draws; got the same scores as the evidence")
+
+
+def _chosen_class(
+    scores: ArrayLike | Scores,
+    values: FloatArray,
+    settings: Settings,
+    labels: ArrayLike | None,
+    selection: ArrayLike | Scores | None,
+) -> ChosenClass:
+    """Return the class of each input, and the level that is left for its limit."""
+    record = scores if isinstance(scores, Scores) else None
+    classes = record.num_classes if record is not None else values.shape[-1]
+    selected = None
+    if labels is None and selection is not None:
+        drawn = selection.values.shape[1] if isinstance(selection, Scores) else np.shape(selection)[-2]
+        selected = top_class(selection), np.full(len(values), drawn, dtype=np.int64)
+
+    def winner(level: float) -> IntArray:
+        columns = winner_of_scores(values, alpha=level)
+        if record is None:
+            return columns
+        named = record.columns[np.arange(len(columns)), np.maximum(columns, 0)]
+        return np.asarray(np.where((columns < 0) | (named == OTHERS), ABSTAINED, named), dtype=np.int64)
+
+    return choose_class(settings.level, len(values), classes, labels=labels, selected=selected, winner=winner)
+
+
+def top_class(selection: ArrayLike | Scores) -> IntArray:
+    """Return the class of the largest mean score of each input of a selection sample, ties to the lowest column.
+
+    The column of the other classes names none and is passed over: any choice made on separate draws is allowed.
+
+    >>> top_class([[[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]]])
+    array([1])
+    """
+    if isinstance(selection, Scores):
+        means = np.where(selection.columns == OTHERS, -1.0, selection.values.mean(axis=1))
+        best = means.argmax(axis=1)
+        return np.asarray(selection.columns[np.arange(len(best)), best], dtype=np.int64)
+    values = check_scores("selection", selection)
+    return np.atleast_1d(np.asarray(values.mean(axis=-2).argmax(axis=-1), dtype=np.int64))
+
+
+def check_scores(name: str, scores: ArrayLike) -> FloatArray:
+    """Return scores as float64 ``[n, m]`` or ``[inputs, n, m]``: nonnegative rows that sum to one within 5e-3."""
+    array = check_float_array(name, scores)
+    if array.ndim not in {2, 3} or 0 in array.shape or array.shape[-1] < 2:
+        raise InvalidInput(f"{name} must have shape [n, m] or [inputs, n, m] with m >= 2; got shape {array.shape}")
+    sums = array.sum(axis=-1)
+    if array.min() < 0.0 or np.abs(sums - 1.0).max() > ROW_SUM_TOLERANCE:
+        wrong = (array < 0.0).any(axis=-1) | (np.abs(sums - 1.0) > ROW_SUM_TOLERANCE)
+        where = tuple(int(i) for i in np.argwhere(wrong)[0])
+        at = f"draw {where[-1]}" if len(where) == 1 else f"input {where[0]}, draw {where[1]}"
+        raise InvalidInput(
+            f"{name} must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
+            f"got {show(array[where].tolist())} at {at}"
+        )
+    return np.minimum(array, 1.0) if array.max() > 1.0 else array
+
+
+def _columns(scores: Scores) -> Iterator[tuple[int, list[int]]]:
+    for i, row in enumerate(scores.columns):
+        if OTHERS not in row and row.size < scores.num_classes:
+            raise InvalidInput(
+                f"scores must keep every class or hold a column of the rest ({OTHERS}); "
+                f"got {row.size} of {scores.num_classes} classes at input {i} ({scores.ids[i]})"
+            )
+        yield i, row.tolist()
+
+
+def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[Draws]:
+    """Return the draws of each input split into class A and its rivals, with moments from the selection sample.
+
+    Kept columns may include the maximum of the rest: it is at least each of its members draw by draw, so a limit
+    against it is one against each of them. Which columns are kept must not depend on the estimation draws.
+    """
+    if isinstance(scores, Scores):
+        values, classes = scores.values, scores.num_classes
+        labels = check_label(label, classes, values.shape[0])
+        positions = []
+        for i, row in _columns(scores):
+            if int(labels[i]) not in row:
+                raise InvalidInput(f"label must be a kept column; got {int(labels[i])}, kept {show(row)}, at input {i}")
+            positions.append(row.index(int(labels[i])))
+    else:
+        values = check_scores("scores", scores)
+        classes = values.shape[-1]
+        labels = check_label(label, classes, values.shape[0] if values.ndim == 3 else None)
+        positions = np.atleast_1d(labels).tolist()
+    earlier: FloatArray | None = None
+    if isinstance(selection, Scores):
+        if not isinstance(scores, Scores) or not np.array_equal(selection.columns, scores.columns):
+            raise InvalidInput("selection must keep the same columns as scores, or be left out where label is given")
+        earlier = selection.values
+    elif selection is not None:
+        earlier = check_scores("selection", selection)
+    if earlier is not None and (
+        earlier.ndim != values.ndim
+        or earlier.shape[-1] != values.shape[-1]
+        or (values.ndim == 3 and earlier.shape[0] != values.shape[0])
+    ):
+        raise InvalidInput(
+            f"selection must match scores in inputs and classes; got shapes {earlier.shape} and {values.shape}"
+        )
+    found = []
+    stacked = values.reshape(-1, *values.shape[-2:])
+    for i, position in enumerate(positions):
+        by_class = stacked[i].T
+        others = np.delete(np.arange(by_class.shape[0]), position)
+        rivals = np.empty((others.size, by_class.shape[1]))
+        rivals[:position], rivals[position:] = by_class[:position], by_class[position + 1 :]
+        moments = np.zeros((others.size, NO_EARLIER.size))
+        if earlier is not None:
+            before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
+            moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
+        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, moments, classes))
+    return found
+
+
+def _first(given: Draws, alpha: float, limit: Limit) -> float:
+    a, rivals, earlier = given[:3]
+    means = rivals.mean(axis=1)
+    if limit in BETTING:
+        order = np.argsort(-means, kind="stable")
+        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star")
+        return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
+    return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
+
+
+def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
+    a, rivals, earlier = given[:3]
+    ceilings = estimate(a, rivals)
+    smallest = min(TOP, float(ceilings.min()))
+    if smallest <= 0.0:
+        return -np.inf
+    if limit not in BETTING:
+        chosen = SLOPES[best_slopes(earlier, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
+        for c in np.unique(chosen):
+            draws = np.clip(a - c * rivals[chosen == c], -c, 1.0).T
+            mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
+            smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
+        return smallest
+    n, goal = a.size, wealth_goal(alpha, a.size)
+    if slope == "adaptive":
+        index = predictable_slopes(a, rivals, earlier, alpha)
+    else:
+        fixed = best_slopes(earlier, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
+        index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
+    for j in np.argsort(ceilings, kind="stable"):
+        if limit == "star":
+            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
+        else:
+            path = plug_in_bets(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
+            smallest = path_limit(path, goal, smallest)
+        if smallest == -np.inf:
+            break
+    return smallest
+
+
+def _bonferroni(given: Draws, alpha: float, margin: MarginKind, limit: Limit) -> float:
+    a, rivals = given[:2]
+    part = split(alpha, len(rivals) + 1)
+    low = float(LIMITS[limit](a, part, 0.0, 1.0))
+    # An upper limit of a mean is one minus the lower limit of the mean of one minus the variable.
+    high = 1.0 - float(LIMITS[limit]((1.0 - rivals).T, part, 0.0, 1.0).min()) + SLACK
+    if margin == "probability":
+        return max(-1.0, low - high - SLACK)
+    if low <= 0.0 or high >= 1.0:
+        return -np.inf
+    gap = float(ndtri(low) - ndtri(high))
+    return gap - 1e-13 * (1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))))
+
+
+def limit_of(
+    combine: Combine, limit: Limit, given: Draws, alpha: float, margin: MarginKind, slope: Slope = "adaptive"
+) -> float:
+    """Return the limit of one input's margin by one of our methods; arguments are trusted, see ``margin_lower``."""
+    if limit == "bernstein" and given.a.size < 2:
+        raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
+    if combine == "bonferroni":
+        return _bonferroni(given, alpha, margin, limit)
+    if combine == "margin_variable":
+        strongest = given.rivals.max(axis=0)[None, :]
+        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size)), 2), alpha, limit)
+    if margin == "probability":
+        return _first(given, alpha, limit)
+    return _second(given, alpha, limit, slope)
+
+
+def margin_lower(
+    scores: ArrayLike | Scores,
+    label: ArrayLike,
+    alpha: float = 1e-3,
+    margin: MarginKind = "probability",
+    combine: Combine = "pairwise",
+    limit: Limit = "star",
+    selection: ArrayLike | Scores | None = None,
+    *,
+    slope: Slope = "adaptive",
+) -> FloatArray:
+    """Return a lower limit of the margin of class ``label``: a scalar array, or one number for each input.
+
+    **Guarantee.** For independent, identically distributed rows, and a label, options and selection sample that do
+    not depend on them, ``P(limit > margin) <= alpha`` for each input; one-sided, fixed n, rounded down. May be
+    negative; -inf where nothing is proved.
+
+    First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
+    being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
+    for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
+    selection sample's slope if there is one, else c = 1.
+    The selection sample also gives the bets their first mean and variance.
+
+    >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
+    >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
+    (0.5381, 1.4725)
+    """
+    check_choice("combine", combine, get_args(Combine))
+    check_choice("limit", limit, get_args(Limit))
+    method = sound_method(f"{combine}/{limit}")
+    level = check_alpha(alpha)
+    check_choice("margin", margin, get_args(MarginKind))
+    method.check_margin(margin)
+    options = options_of(method, slope, selection)
+    found = [float(method.limit(given, level, margin, **options)) for given in draws_of(scores, label, selection)]
+    single = not isinstance(scores, Scores) and np.ndim(scores) == 2
+    return np.asarray(found[0] if single else found, dtype=np.float64)
+
+
+def options_of(method: Method, slope: Slope, selection: ArrayLike | Scores | None) -> dict[str, Slope]:
+    """Return the options for a method, refusing a slope that it cannot use or that wants for a selection sample."""
+    check_choice("slope", slope, get_args(Slope))
+    if "slope" not in method.options:
+        if slope != "adaptive":
+            raise InvalidInput(f"slope serves pairwise methods alone; got slope {slope!r} with method {method.name!r}")
+        return {}
+    bets = method.parameters["limit"] in BETTING
+    if slope == "selection" and selection is None:
+        raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
+    return {"slope": "selection" if slope == "adaptive" and selection is not None and not bets else slope}

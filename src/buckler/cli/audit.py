@@ -8,10 +8,8 @@ from typing import Annotated, cast, get_args
 import numpy as np
 import typer
 
-from buckler.certify.counts import votes_of
-from buckler.certify.discrete import limits_by
-from buckler.certify.method import Votes
-from buckler.certify.registry import methods
+from buckler.certify.methods import Votes, methods
+from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
@@ -146,9 +144,10 @@ def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet:
 def pair_bound_of(name: str, margin: MarginKind, alpha: float, num_classes: int | None) -> PairBound:
     """Return the bound of a pair of classes that a name stands for, as a function of counts alone."""
     method = method_named(name, "votes", pairs=True)
+    method.check_margin(margin)
 
     def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return limits_by(method, Votes(top, runner_up, n, num_classes), alpha, margin)
+        return np.asarray(method.limit(Votes(top, runner_up, n, num_classes), alpha, margin), dtype=np.float64)
 
     return bound
 
@@ -156,9 +155,11 @@ def pair_bound_of(name: str, margin: MarginKind, alpha: float, num_classes: int 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
     """Return the bound that a name stands for, as a function of outcomes alone."""
     method = method_named(name, "votes")
+    method.check_margin(margin)
 
     def bound(counts: IntArray) -> FloatArray:
-        return limits_by(method, votes_of(counts, np.zeros(len(counts), dtype=np.int64)), alpha, margin)
+        votes = votes_of(counts, np.zeros(len(counts), dtype=np.int64))
+        return np.asarray(method.limit(votes, alpha, margin), dtype=np.float64)
 
     return bound
 

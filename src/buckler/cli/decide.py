@@ -41,9 +41,7 @@ def decide(
     fresh_seed: options.FreshSeed = False,
     alpha: options.Alpha = 1e-3,
     margin: options.Margin = None,
-    certified_class: Annotated[
-        str, option("Class to certify: selection, or label (the true one).", name="--class", group=options.CERTIFICATE)
-    ] = "selection",
+    certified_class: options.CertifiedClass = None,
     max_n: Annotated[
         int | None, option("Draws for each input at most; n of --spec.", f"{MAX_N:,}", group=options.DRAWS)
     ] = None,
@@ -89,7 +87,8 @@ def decide(
         "batch_size": batch_size, "denoiser": denoiser,
     }  # fmt: skip
     merged = settings_from(spec, given)
-    target = Target(asked, alpha, cast(ClassRule, certified_class), margin_for(merged, margin), precision)
+    rule = certified_class or ("selection" if merged.get("n0") else "winner")
+    target = Target(asked, alpha, cast(ClassRule, rule), margin_for(merged, margin), precision)
     options.check_outputs(out=out, tsv=tsv)
     options.check_given(merged, "model", "data")
     settings = settings_to_decide(merged, target)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import numpy as np
 
-from buckler.certify.registry import sound_methods
+from buckler.certify.methods import sound_methods
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
@@ -34,7 +34,7 @@ def demo(
     quiet: options.Quiet = False,
     sigma: Annotated[float, option("Standard deviation of the noise; pixels go from 0 to 1.")] = 0.4,
     n: Annotated[int, option("Draws for each image.")] = 1000,
-    n0: Annotated[int, option("Separate draws that select the class.")] = 100,
+    n0: Annotated[int, option("Separate draws that select the class; 0: the winner.")] = 0,
     alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
     images: Annotated[int, option("Test images, of 1,797.")] = 500,
     epochs: Annotated[int, option("Training epochs.")] = 40,
@@ -52,7 +52,7 @@ def demo(
     check_alpha(alpha)
     check_positive("sigma", sigma)
     check_whole("n", n, 1)
-    check_whole("n0", n0, 1)
+    check_whole("n0", n0, 0)
     training, test = digits_split(images, seed)
     hidden = quiet or as_json
     with bar("training", quiet=hidden) as advance:

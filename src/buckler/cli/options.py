@@ -58,7 +58,7 @@ Seed = Annotated[int | None, option("Seed of the noise.", "0", group=NOISE)]
 FreshSeed = Annotated[
     bool, option("Take a seed from the operating system, once the model is loaded.", name="--fresh-seed", group=NOISE)
 ]
-SelectionDraws = Annotated[int | None, option("Separate draws that select the class of an input.", "100", group=DRAWS)]
+SelectionDraws = Annotated[int | None, option("Separate draws that select the class; 0: the winner.", "0", group=DRAWS)]
 BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE)]
 Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS)]
 Limit = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS)]
@@ -87,8 +87,8 @@ FirstDraws = Annotated[
 CertifiedClass = Annotated[
     str | None,
     option(
-        "Class to certify: label (the true one) or selection.",
-        "selection, if there are selection draws",
+        "Class to certify: winner, selection or label (the true one).",
+        "selection, if there are selection draws, else winner",
         name="--class",
         group=CERTIFICATE,
     ),

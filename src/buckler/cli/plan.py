@@ -26,7 +26,7 @@ def plan(
     classes: Annotated[int, option("Classes of the model.", group=RUN)],
     n: Annotated[int, option("Draws for each input.", group=RUN)],
     rate: Annotated[float, option("Draws a second of one device, as buckler sample shows them.", group=RUN)],
-    n0: Annotated[int, option("Separate draws that select the class.", group=RUN)] = 100,
+    n0: Annotated[int, option("Separate draws that select the class.", group=RUN)] = 0,
     gpus: Annotated[int, option("Devices that share the work.", group=RUN)] = 1,
     target_radius: options.TargetRadius = None,
     radii: options.Radii = None,

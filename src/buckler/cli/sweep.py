@@ -47,7 +47,8 @@ def sweep(
         str | None, option("For stored logits: temperatures of the softmax.", "1", group=GRID)
     ] = None,
     certified_class: Annotated[
-        str | None, option("label or selection.", "selection, if there are selection draws", name="--class", group=GRID)
+        str | None,
+        option("winner, selection or label.", "selection, if there are such draws", name="--class", group=GRID),
     ] = None,
     radii: Annotated[str | None, option("Radii to show.", "multiples of sigma", group=options.OUTPUT)] = None,
     baseline: Annotated[

@@ -9,7 +9,7 @@ rivals, and the best goes on. The other attack is projected gradient descent at 
 certified radius on (Salman et al. 2019). torch lives here.
 """
 
-from collections.abc import Callable
+from collections.abc import Generator
 from dataclasses import dataclass, fields
 from math import cos, pi
 from typing import Literal, cast, get_args
@@ -121,10 +121,10 @@ class Search:
         self._start = torch.as_tensor(start, dtype=torch.float32, device=model.device).clamp(max=reach)
         self._best = torch.zeros_like(self._x)
 
-    def run(self, tick: Callable[[int], None] = lambda _: None) -> FloatArray:
-        """Search, and return the distance at which each class seems to lose; ``tick`` is told the draws made."""
+    def run(self) -> Generator[int, None, FloatArray]:
+        """Yield the draws of each step, and return the distance at which each class seems to lose."""
         rows = self._aim()
-        tick(FIRST_LOOK * len(self._x))
+        yield FIRST_LOOK * len(self._x)
         plan, draws = self._attack, self._attack.draws
         low, high = self._start.clone(), torch.full_like(self._start, self._reach)
         for step in range(plan.steps):
@@ -135,7 +135,7 @@ class Search:
                 self._bisect(rows, low, high, first=step == 0)
             share = 0.5 + 0.5 * cos(pi * step / plan.steps)
             self._step(rows, 1 + step, draws, share)
-            tick(draws * len(rows.norm))
+            yield draws * len(rows.norm)
         if plan.name == "pgd":
             self._bisect(rows, low, high, first=False)
             return np.asarray(high.cpu().numpy(), dtype=np.float64)

@@ -5,7 +5,7 @@ votes of the attack's own stream show where the class loses; candidates lie beyo
 tested until the first that fails: the last that passed is the refutation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack, Search
 
 Points = npt.NDArray[np.float32]
-Tick = Callable[[int], None]
 
 COARSE, FINE = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
 COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
@@ -41,6 +40,9 @@ FLATTEST = 0.35
 
 SEARCHED = frozenset({"gaussian", "grid"})
 """Laws whose points are searched for."""
+
+BATCHES = 4
+"""Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
 
 REACH = 8.0
 """Distance up to which points are searched for, in sigmas, unless told."""
@@ -64,11 +66,11 @@ class Attacked(Protocol):
         rival's mean score rises over the class's.
         """
 
-    def count(self, points: Points, names: Sequence[str], n: int, tick: Tick) -> IntArray:
-        """Return the votes of so many draws at points, in the stream ``attack``."""
+    def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
+        """Yield the draws made, and return the votes of ``n`` draws at points, in the stream ``attack``."""
 
-    def judge(self, points: Points, ids: Sequence[str], decider: PairTests, tick: Tick) -> None:
-        """Draw at points named by their inputs, in the stream ``refutation``, until all is decided."""
+    def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
+        """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""
 
 
 def check_searched(law: Law) -> None:
@@ -103,6 +105,11 @@ class Refuting:
         line = len(COARSE) * COARSE_ROUNDS * COARSE_DRAWS + len(FINE) * FINE_DRAWS
         return looks + line + JUDGED * self.max_n
 
+    def inputs_at_once(self, rows: int) -> int:
+        """Return how many inputs a step of the search takes together, for batches of so many rows."""
+        looks = 1 if self.attack is None else self.attack.searches * self.attack.draws
+        return max(1, BATCHES * rows // looks)
+
     def placed(self, points: Points) -> Points:
         """Return the points themselves, or the nearest ones of the law's grid."""
         if not isinstance(self.law, GridGaussian):
@@ -117,17 +124,9 @@ class Refuting:
         return distances_between(points, x)
 
     def refute(
-        self,
-        model: Attacked,
-        ids: Sequence[str],
-        x: Points,
-        labels: IntArray,
-        start: FloatArray,
-        tick: Tick = lambda _: None,
-    ) -> list[Refutation]:
-        """Return the refutation of each input, searched from the distance ``start`` on, and judged on fresh draws.
-
-        ``tick`` is told the draws as they are made.
+        self, model: Attacked, ids: Sequence[str], x: Points, labels: IntArray, start: FloatArray
+    ) -> Generator[int, None, list[Refutation]]:
+        """Yield the draws made, and return the refutation of each input, searched from the distance ``start`` on.
 
         **Guarantee.** Each is false with probability at most ``alpha``, whatever the attack did (T22).
         """
@@ -137,11 +136,11 @@ class Refuting:
             model, x, labels, start, sigma=self.law.unit, reach=self.reach,
             value_range=self.value_range, attack=self.attack,
         )  # fmt: skip
-        found = _Line(model, search, ids, labels, self, tick)
-        tie = search.run(tick)
+        found = _Line(model, search, ids, labels, self)
+        tie = yield from search.run()
         for _ in range(COARSE_ROUNDS):
-            tie, _, _ = found.tie(tie, COARSE, COARSE_DRAWS)
-        tie, rivals, steepness = found.tie(tie, FINE, FINE_DRAWS)
+            tie, _, _ = yield from found.tie(tie, COARSE, COARSE_DRAWS)
+        tie, rivals, steepness = yield from found.tie(tie, FINE, FINE_DRAWS)
         level = after_drawing(self.alpha, self.law)
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
@@ -155,7 +154,7 @@ class Refuting:
             if not rows.size:
                 continue
             tests = PairTests(labels[rows], rivals[rows], level, self.max_n)
-            model.judge(points, [ids[i] for i in rows.tolist()], tests, tick)
+            yield from model.judge(points, [ids[i] for i in rows.tolist()], tests)
             for row, i in enumerate(rows.tolist()):
                 votes = (int(tests.n[row]), int(tests.wins[row]), int(tests.losses[row]))
                 tried[i].append(PairTest(float(radii[row]), int(rivals[i]), *votes, bool(tests.passed[row])))
@@ -180,10 +179,12 @@ class _Line:
     ids: Sequence[str]
     labels: IntArray
     how: Refuting
-    tick: Tick
 
-    def tie(self, distances: FloatArray, offsets: FloatArray, n: int) -> tuple[FloatArray, IntArray, FloatArray]:
-        """Return where the class and its strongest rival seem to tie, that rival, and how steeply their margin falls.
+    def tie(
+        self, distances: FloatArray, offsets: FloatArray, n: int
+    ) -> Generator[int, None, tuple[FloatArray, IntArray, FloatArray]]:
+        """Yield the draws made, and return where the class and its strongest rival seem to tie, that rival, and how
+        steeply their margin falls.
 
         By a line through the margins of votes at some offsets, in sigmas, from each distance.
         """
@@ -192,7 +193,8 @@ class _Line:
         places = np.repeat(np.arange(len(ids)), len(offsets))
         names = [f"{ids[i]}/{offset:g}" for i, offset in zip(places.tolist(), np.tile(offsets, len(ids)), strict=True)]
         points = self.how.placed(self.search.points(places, norms.ravel()))
-        votes = self.model.count(points, names, n, self.tick).reshape(len(ids), len(offsets), -1)
+        counted = yield from self.model.count(points, names, n)
+        votes = counted.reshape(len(ids), len(offsets), -1)
         away = votes[:, len(offsets) // 2 :].sum(axis=1)
         away[np.arange(len(ids)), labels] = -1
         rivals = away.argmax(axis=1)

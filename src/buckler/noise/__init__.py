@@ -134,5 +134,11 @@ def law_of(sigma: float | None, law: Law | str | None) -> Law:
     if law is not None and (isinstance(law, type) or not hasattr(law, "describe")):
         raise InvalidInput(f"law must be a law of noise, such as noise.Splitting(2.5), or its name; got {show(law)}")
     if (sigma is None) == (law is None):
-        raise InvalidInput(f"exactly one of sigma and law must be given; got {'neither' if law is None else 'both'}")
+        raise InvalidInput(f"exactly one of sigma and noise must be given; got {'neither' if law is None else 'both'}")
     return Gaussian(sigma) if law is None else law  # type: ignore[arg-type]
+
+
+def check_margin(law: Law, margin: MarginKind) -> None:
+    """Refuse a margin that no radius of the noise follows from."""
+    if margin not in law.margins:
+        raise InvalidInput(f"margin must be one that {law.describe()} has a radius for; got {margin!r}")

@@ -11,11 +11,11 @@ certificate comes of them.
 - ``discrete``: Algorithms 4, 5 and 6; ``published_margin_lower(top, runner_up, n, ...)``.
 - ``curve``: the same infimum as the programme's, along the boundary of its feasible set.
 - ``continuous``: the variable Z and the two printed widths; ``published_scores_margin_lower(draws, ...)``.
-- ``methods``: all of these by name, for the registry, which finds them there.
+- ``methods``: all of these by name, for ``certify.methods``, which finds them there.
 - ``library``: a folder of runs -> the run that can answer a question; ``limits``: a run -> limits by any method.
 - ``tables``, ``figures``: its tables and figures again, sound methods beside its own.
 - ``peers``: logs of other tools -> what each method would certify, on average, on the networks behind them.
 - ``facts``, ``page``: what the page says in words; ``page.reproduce(wanted, library, out)`` writes everything.
 
-May import: every room but ``cli``. Only ``cli`` imports this one; ``certify.registry`` knows it by name.
+May import: every room but ``cli``. Only ``cli`` imports this one; ``certify.methods`` knows it by name.
 """

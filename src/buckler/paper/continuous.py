@@ -14,7 +14,7 @@ import numpy as np
 from buckler.bounds.bounded import check_draws, check_range
 from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
-from buckler.certify.method import Draws
+from buckler.certify.methods import Draws
 from buckler.errors import check_alpha
 from buckler.paper.quantile import published_quantile
 from buckler.types import ArrayLike, FloatArray, MarginKind

@@ -18,8 +18,8 @@ from scipy.special import gammaln, ndtri
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.budget import split
-from buckler.certify.discrete import check_votes
 from buckler.certify.margins import margin_from_limits
+from buckler.certify.votes import check_votes
 from buckler.errors import check_alpha, check_choice, check_positive, check_whole
 from buckler.paper.curve import curve_infimum, upper_region
 from buckler.paper.quantile import odd_series, series

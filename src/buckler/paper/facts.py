@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.discrete import margin_lower
+from buckler.certify.votes import margin_lower
 from buckler.paper.figures import OTHER_NETWORKS
 from buckler.paper.library import Library
 from buckler.paper.peers import peer_summary

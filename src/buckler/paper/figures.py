@@ -6,14 +6,14 @@ from typing import get_args
 
 import numpy as np
 
-from buckler.certify.registry import find
+from buckler.certify.methods import find
 from buckler.evaluate.curves import Curve
 from buckler.paper.library import Library
 from buckler.paper.limits import Recorded
 from buckler.paper.printed import ALPHA, Case, Figure
 from buckler.paper.tables import CLASS, COMPARED, NAMES
 from buckler.report.plots import Column
-from buckler.runs.certify import CertifiedClass, Question
+from buckler.runs.certify import CertifiedClass
 from buckler.types import MarginKind
 
 DRAWN: dict[Case, tuple[str, ...]] = {
@@ -62,7 +62,7 @@ def figure_caption(figure: Figure, title: str) -> str:
 
 def _curves(run: Recorded, at: Figure, margin: MarginKind, certified_class: CertifiedClass) -> Sequence[Curve]:
     made = {
-        method: run.limits(Question(find(method), ALPHA, margin, at.n, certified_class, None, at.temperature))
+        method: run.limits(find(method), ALPHA, margin, at.n, certified_class, at.temperature)
         for method in DRAWN[at.case]
     }
     lows = np.concatenate([limits.low for limits in made.values()])

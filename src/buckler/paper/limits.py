@@ -9,14 +9,16 @@ from functools import cached_property
 
 import numpy as np
 
+from buckler.certify.methods import Method
 from buckler.certify.scores import limits_of_scores, top_class
+from buckler.certify.settings import Softmax, make_settings
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.paper.methods import is_limit
 from buckler.records import Scores
-from buckler.runs.certify import Question, certified_class_of, limits_of_evidence, needed, terms_for
+from buckler.runs.certify import CertifiedClass, certified_class_of, limits_of_evidence, needed
 from buckler.runs.store.evidence import Evidence
-from buckler.types import ArrayLike, FloatArray, IntArray
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,34 +60,51 @@ class Recorded:
             spec.scores == "logits" or (spec.scores == "softmax" and (spec.temperature or 1.0) == temperature)
         )
 
-    def limits(self, question: Question) -> Limits:
-        """Return the limits by one method, from votes, or from softmax scores if there is a temperature.
+    def limits(
+        self,
+        method: Method,
+        alpha: float,
+        margin: MarginKind,
+        n: int | None,
+        certified_class: CertifiedClass,
+        temperature: float | None,
+    ) -> Limits:
+        """Return the limits by one method, from the first n draws: of votes, or of softmax scores at a temperature.
 
         **Guarantee.** Where ``sound``: each is above the margin of its class with probability at most alpha.
         """
-        if question.method.reads == "votes":
-            found = limits_of_evidence(self.evidence, question)[1]
-            low, chosen = found.low, found.chosen
+        if method.reads == "votes":
+            found = limits_of_evidence(
+                self.evidence, [method], alpha=alpha, margin=margin, n=n, certified_class=certified_class
+            ).answers[0][1]
+            low, chosen = found.low, found.chosen.classes
         else:
-            low, chosen = self._from_scores(question)
-        return Limits(
-            low, chosen, self.labels, question.alpha, is_limit(question.method, question.margin or "quantile")
-        )
+            low, chosen = self._from_scores(method, alpha, margin, n, certified_class, temperature)
+        return Limits(low, chosen, self.labels, alpha, is_limit(method, margin))
 
-    def _from_scores(self, question: Question) -> tuple[FloatArray, IntArray]:
-        method, alpha, margin, n, certified_class, _, temperature = question
+    def _from_scores(
+        self,
+        method: Method,
+        alpha: float,
+        margin: MarginKind,
+        n: int | None,
+        certified_class: CertifiedClass,
+        temperature: float | None,
+    ) -> tuple[FloatArray, IntArray]:
         if n is None or temperature is None or not self.answers(n, temperature):
             raise InvalidInput(f"{str(self.evidence.root)!r} does not hold {n} draws of softmax at {temperature}")
         by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
         lows, classes = [], []
-        terms = terms_for(self.evidence, question, "softmax", temperature)
+        settings = make_settings(
+            noise=self.evidence.spec.noise_law, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature)
+        )
         for i, (scores, selection) in enumerate(self._scores(n, temperature)):
             chosen = int(self.labels[i]) if by_label or selection is None else int(top_class(selection)[0])
             # The selected class is the label for most inputs, and tables and figures ask the same questions.
             key = (method, alpha, margin, n, temperature, i, chosen)
             if key not in self._known:
-                found = limits_of_scores(scores, terms, label=[chosen], selection=selection)
-                self._known[key] = float(found.low[0])
+                _, low, _ = limits_of_scores(scores, settings, labels=[chosen], selection=selection)
+                self._known[key] = float(low[0])
             lows.append(self._known[key])
             classes.append(chosen)
         return np.array(lows), np.array(classes, dtype=np.int64)

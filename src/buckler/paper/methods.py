@@ -1,4 +1,4 @@
-"""The paper's estimators as methods of the registry, so that they can be audited and compared: none may certify.
+"""The paper's estimators as methods, so that they can be audited and compared: none may certify.
 
 From scores there are three ways, each with the width of a ``sequence`` or of ``bernstein``: ``published``, the variable
 Z with the width that the paper prints; ``cited``, the same with the width of the theorem it cites; ``baseline``, its
@@ -12,7 +12,7 @@ from typing import get_args
 import numpy as np
 
 from buckler.certify.margins import margin as margin_of
-from buckler.certify.method import Draws, Method, Reads, Votes
+from buckler.certify.methods import Draws, Method, Reads, Votes
 from buckler.paper.continuous import PublishedLimit, published_bonferroni_lower, published_scores_margin_lower
 from buckler.paper.discrete import published_margin_lower
 from buckler.types import FloatArray, MarginKind

@@ -3,15 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from buckler.certify.method import Method
-from buckler.certify.registry import find
+from buckler.certify.methods import Method, find
 from buckler.paper.library import Library
 from buckler.paper.limits import Recorded
 from buckler.paper.methods import ESTIMATES
 from buckler.paper.printed import ALPHA, Case, PrintedTable
 from buckler.report.tables import TextTable, gain
 from buckler.rounding import rounded_down
-from buckler.runs.certify import CertifiedClass, Question
+from buckler.runs.certify import CertifiedClass
 
 PRINTED = "printed in the paper"
 VALID = "valid limit"
@@ -81,7 +80,7 @@ def reproduce_table(table: PrintedTable, library: Library, certified_class: Cert
     found: list[Recorded] = []
 
     def add(run: Recorded, method: Method, n: int, name: str, standing: str | None = None) -> None:
-        limits = run.limits(Question(method, ALPHA, table.margin, n, certified_class, None, table.temperature))
+        limits = run.limits(method, ALPHA, table.margin, n, certified_class, table.temperature)
         what = standing or (VALID if limits.sound else INVALID)
         lines.append(Line(n, method.name, name, what, tuple(limits.curve(table.margins).accuracy.tolist())))
 

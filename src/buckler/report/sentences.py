@@ -6,11 +6,11 @@ from decimal import Decimal
 from itertools import takewhile
 from math import ceil, log10
 
-from buckler.certify.registry import methods
+from buckler.certify.methods import methods
 from buckler.evaluate.curves import false_certificates
 from buckler.records import Certificate
 from buckler.rounding import rounded_down
-from buckler.soundness import ALL_COPIES, ANYTIME
+from buckler.soundness import ANYTIME, ENUMERATED_METHOD
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """The folders of a path, a drive's letter included; what stands before a colon is a kind of model, and stays."""
@@ -79,7 +79,7 @@ def explained(method: str) -> str:
     """Return what a method does, in one sentence."""
     beside = {
         ANYTIME: "draws until radii fixed beforehand are decided; valid whenever one stops",
-        ALL_COPIES: "the votes of every noisy copy that there is: no estimate, and no error probability",
+        ENUMERATED_METHOD: "the votes of every noisy copy that there is: no estimate, and no error probability",
     }
     known = beside | {rule.name: rule.summary for rule in methods()}
     return known.get(method, "a bound of the user's own")
@@ -122,10 +122,12 @@ def described(groups: Sequence[Sequence[Certificate]], model: str, data: str) ->
     count = f"{draws[0]:,} draws" if len(draws) == 1 else f"{draws[0]:,} to {draws[-1]:,} draws"
     noise = " or ".join(dict.fromkeys(certificate.law.describe() for certificate in every))
     other = sorted({certificate.n0 for certificate in every} - {0})
-    ways = ["fixed beforehand (a given label)"] if any(certificate.n0 == 0 for certificate in every) else []
+    given = any(certificate.n0 == 0 and certificate.winner_alpha == 0.0 for certificate in every)
+    ways = ["fixed beforehand (a given label)"] if given else []
+    ways += ["the winner of the same draws"] if any(certificate.winner_alpha for certificate in every) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
     size = f"{total:,} input{'' if total == 1 else 's'}"
-    if all(certificate.method == ALL_COPIES for certificate in every):
+    if all(certificate.method == ENUMERATED_METHOD for certificate in every):
         return (
             f"{model}, smoothed by {noise}, was certified on {size} of {data}, from all {draws[0]:,} copies of each, "
             "which are all there are: they name the class, nothing was left to chance, and there is no band."

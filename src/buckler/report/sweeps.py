@@ -17,7 +17,7 @@ from buckler.report.plots import FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
 from buckler.results import Certified
 from buckler.rounding import rounded_down
-from buckler.soundness import ALL_COPIES
+from buckler.soundness import ENUMERATED_METHOD
 from buckler.types import ArrayLike
 
 Cell = Certified[Claim]
@@ -125,7 +125,9 @@ def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("pn
 
 def _class(cell: Cell) -> str:
     first = cell.certificates[0]
-    return first.class_from if first.method == ALL_COPIES else "label" if first.n0 == 0 else "selection"
+    if first.method == ENUMERATED_METHOD:
+        return first.class_from
+    return "winner" if first.winner_alpha else "selection" if first.n0 else "label"
 
 
 def _sound(cell: Cell) -> bool:

@@ -2,57 +2,51 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from buckler.certify.counts import limits_of_counts
-from buckler.certify.make_certificates import MarginLimits, Terms, claim, issue, terms_of
-from buckler.certify.method import Method
+from buckler.certify.make_certificates import ChosenClass, make_certificates
+from buckler.certify.methods import Method
 from buckler.certify.scores import limits_of_scores
+from buckler.certify.settings import Settings, make_settings, scoring
+from buckler.certify.votes import limits_of_votes
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
-from buckler.records import Certificate, Claim, Counts
+from buckler.records import Certificate, Claim
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard
-from buckler.types import IntArray, MarginKind, SimplexMap
+from buckler.types import FloatArray, IntArray, MarginKind, SimplexMap
 
-CertifiedClass = Literal["label", "selection", "votes"]
-
-
-class Question(NamedTuple):
-    """How evidence is to be certified; ``n`` is a prefix of the draws, None all of them."""
-
-    method: Method
-    alpha: float = 1e-3
-    margin: MarginKind | None = None
-    n: int | None = None
-    certified_class: str | None = None
-    map: SimplexMap | None = None
-    temperature: float | None = None
+CertifiedClass = Literal["winner", "selection", "label"]
+"""How the certified class is fixed: the class with the most votes, tested to be the winner; the top class of the
+selection draws; or the label."""
 
 
-def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
-    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else by the label.
+class Limits(NamedTuple):
+    """The class of each input, how it was chosen, the lower limit of its margin, and the draws behind it."""
 
-    Where the votes are those of all copies, they fix it themselves.
-    """
-    every = spec.noise_law.total is not None
-    chosen = wanted or ("votes" if every else "label" if spec.n0 == 0 else "selection")
-    check_choice("class", chosen, get_args(CertifiedClass))
-    if chosen == "votes" and not every:
-        raise InvalidInput("class 'votes' is for votes of all copies of a law; these are of drawn ones")
-    if chosen == "selection" and spec.n0 == 0:
-        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
-    return cast(CertifiedClass, chosen)
+    ids: tuple[str, ...]
+    chosen: ChosenClass
+    low: FloatArray
+    n: IntArray
 
 
-class CertifiedRun(NamedTuple):
-    """The certificates of all inputs by each method; their labels where known, hashes of their values, and votes.
+class EvidenceLimits(NamedTuple):
+    """Limits of all inputs by each method with their settings; labels where known, hashes of the inputs, and votes.
 
     ``votes`` are a table ``[inputs, m]`` for each shard: of the draws that were certified, or of all where scores were.
     """
+
+    answers: list[tuple[Settings, Limits]]
+    labels: IntArray | None
+    contents: tuple[str, ...]
+    votes: list[IntArray]
+
+
+class CertifiedRun(NamedTuple):
+    """The certificates of all inputs by each method, and the rest of ``EvidenceLimits``."""
 
     certificates: list[list[Certificate]]
     labels: IntArray | None
@@ -60,11 +54,19 @@ class CertifiedRun(NamedTuple):
     votes: list[IntArray]
 
 
+def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
+    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else the winner."""
+    chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
+    if chosen == "selection" and spec.n0 == 0:
+        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+    return cast(CertifiedClass, chosen)
+
+
 def certify_evidence(
     evidence: Evidence,
     *,
     alpha: float = 1e-3,
-    method: str = "exact",
+    method: str | Method = "exact",
     margin: MarginKind | None = None,
     n: int | None = None,
     certified_class: str | None = None,
@@ -73,126 +75,150 @@ def certify_evidence(
 ) -> tuple[list[Certificate], IntArray | None]:
     """Return the certificates of a run, and the labels where they are known.
 
-    **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, prefix ``n``, map
-    and temperature chosen without looking at the estimation draws.
+    **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
+    first draws, map and temperature chosen without looking at the estimation draws.
 
     The method reads votes (``exact``) or scores (``pairwise/star``), as its name says. ``certified_class`` is
-    ``"selection"`` (the default where selection draws are there) or ``"label"``.
+    ``"selection"`` (the default where selection draws are there), ``"winner"`` or ``"label"``.
     """
-    rule = _sound(method)
-    question = Question(rule, alpha, margin, n, certified_class, map, temperature)
-    terms, limits, labels = limits_of_evidence(evidence, question)
-    return issue(terms, limits), labels
+    made = certify_by_each(
+        evidence, [method], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,
+        temperature=temperature,
+    )  # fmt: skip
+    return made.certificates[0], made.labels
 
 
-def certify_by_each(evidence: Evidence, methods: Sequence[str], **how: Any) -> CertifiedRun:
+def certify_by_each(
+    evidence: Evidence,
+    methods: Sequence[str | Method],
+    *,
+    alpha: float = 1e-3,
+    margin: MarginKind | None = None,
+    n: int | None = None,
+    certified_class: str | None = None,
+    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
+    temperature: float | None = None,
+) -> CertifiedRun:
     """Return the certificates of a run by each of several methods; its files are read, and checked, once.
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
-    Keywords are those of ``certify_evidence``.
     """
-    found = _limits_by_each(evidence, [Question(_sound(method), **how) for method in methods])
-    return CertifiedRun([issue(*pair) for pair in found.limits], *found[1:])
+    found = limits_of_evidence(
+        evidence, [_sound(method) for method in methods], alpha=alpha, margin=margin, n=n,
+        certified_class=certified_class, map=map, temperature=temperature,
+    )  # fmt: skip
+    made: list[list[Certificate]] = []
+    for settings, one in found.answers:
+        made.append(make_certificates(settings, one.chosen, one.low, one.n, one.ids))
+    return CertifiedRun(made, *found[1:])
 
 
-def claim_evidence(evidence: Evidence, *, method: str, **how: Any) -> tuple[list[Claim], IntArray | None]:
-    """Return what any method would say, without a promise, and the labels; keywords as in ``certify_evidence``."""
-    terms, limits, labels = limits_of_evidence(evidence, Question(method_named(method), **how))
-    return claim(terms, limits), labels
+def claim_evidence(
+    evidence: Evidence,
+    *,
+    method: str | Method,
+    alpha: float = 1e-3,
+    margin: MarginKind | None = None,
+    n: int | None = None,
+    certified_class: str | None = None,
+    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
+    temperature: float | None = None,
+) -> tuple[list[Claim], IntArray | None]:
+    """Return the claims of any method, which promise nothing, and the labels; arguments as in ``certify_evidence``."""
+    rule = method_named(method) if isinstance(method, str) else method
+    found = limits_of_evidence(
+        evidence, [rule], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,
+        temperature=temperature,
+    )  # fmt: skip
+    settings, one = found.answers[0]
+    return make_certificates(settings, one.chosen, one.low, one.n, one.ids, Claim), found.labels
 
 
-def limits_of_evidence(evidence: Evidence, question: Question) -> tuple[Terms, MarginLimits, IntArray | None]:
-    """Return the limit of each input's margin with the terms it holds on, and the labels where they are known."""
-    found = _limits_by_each(evidence, [question])
-    return *found.limits[0], found.labels
-
-
-class _Found(NamedTuple):
-    limits: list[tuple[Terms, MarginLimits]]
-    labels: IntArray | None
-    contents: tuple[str, ...]
-    votes: list[IntArray]
-
-
-def _limits_by_each(evidence: Evidence, questions: Sequence[Question]) -> _Found:
-    """Return the answers to questions that differ in their method alone, in one pass over the shards."""
-    first = questions[0]
-    by_label = certified_class_of(evidence.spec, first.certified_class) == "label"
-    scored = [question for question in questions if question.method.reads == "scores"]
-    names = ", ".join(question.method.name for question in questions)
-    if (first.map is not None or first.temperature is not None) and not scored:
+def limits_of_evidence(
+    evidence: Evidence,
+    methods: Sequence[Method],
+    *,
+    alpha: float,
+    margin: MarginKind | None = None,
+    n: int | None = None,
+    certified_class: str | None = None,
+    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
+    temperature: float | None = None,
+) -> EvidenceLimits:
+    """Return the limits of every input by each method, in one pass over the shards."""
+    spec, rule = evidence.spec, certified_class_of(evidence.spec, certified_class)
+    scored = [method for method in methods if method.reads == "scores"]
+    names = ", ".join(method.name for method in methods)
+    if (map is not None or temperature is not None) and not scored:
         raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
-    if scored and evidence.spec.scores == "none":
+    if scored and spec.scores == "none":
         raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
-    point = evidence.checkpoint(first.n if len(scored) < len(questions) else None)
-    of_scores: dict[str, list[MarginLimits]] = {question.method.name: [] for question in scored}
-    kind: tuple[SimplexMap, float | None] = ("softmax", None)
+    asked = {"noise": spec.noise_law, "alpha": alpha, "margin": margin}
+    point = evidence.checkpoint(n if len(scored) < len(methods) else None)
+    of_scores: dict[str, list[tuple[Settings, Limits]]] = {method.name: [] for method in scored}
     held: list[Shard] = []
     for place, content in zip(evidence.shards, evidence.read_shards(), strict=True):
-        if by_label:
+        if rule == "label":
             needed(content.labels)
         # Of the votes only those of one checkpoint are held; the others of a million inputs would be too many.
         held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
         if not scored:
             continue
-        for scores, selection, label in evidence.scores_of(place, content, first.n, first.map, first.temperature):
-            kind = scores.map, scores.temperature
-            about = [cast(int, label)] if by_label else None
-            for question in scored:
-                terms = terms_for(evidence, question, *kind)
-                made_of = limits_of_scores(scores, terms, label=about, selection=selection)
-                of_scores[question.method.name].append(made_of)
+        for scores, selection, label in evidence.scores_of(place, content, n, map, temperature):
+            how = scoring(scores.map, scores.temperature)
+            labels = [cast(int, label)] if rule == "label" else None
+            for method in scored:
+                settings = make_settings(**asked, method=method, scores=how)  # type: ignore[arg-type]
+                chosen = None if rule == "winner" else selection
+                answer = Limits(scores.ids, *limits_of_scores(scores, settings, labels=labels, selection=chosen))
+                of_scores[method.name].append((settings, answer))
     if not held:
         raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
-    labels = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
-    made = []
-    for question in questions:
-        if question in scored:
-            made.append((terms_for(evidence, question, *kind), _joined(of_scores[question.method.name])))
+    truth = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
+    answers = []
+    for method in methods:
+        if method in scored:
+            parts = of_scores[method.name]
+            answers.append((parts[0][0], _joined([part for _, part in parts])))
         else:
-            terms = terms_for(evidence, question)
-            made.append((terms, _of_votes(held, terms, labels if by_label else None)))
+            settings = make_settings(**asked, method=_unless_enumerated(spec, method))  # type: ignore[arg-type]
+            answers.append((settings, _from_votes(held, settings, rule, truth)))
     contents = tuple(name for one in held for name in one.input_hashes)
-    return _Found(made, labels, contents, [one.counts[:, 0] for one in held])
+    return EvidenceLimits(answers, truth, contents, [one.counts[:, 0] for one in held])
 
 
-def _of_votes(held: Sequence[Shard], terms: Terms, labels: IntArray | None) -> MarginLimits:
-    ids = tuple(name for one in held for name in one.ids)
-    drawn = None
-    if labels is None and terms.law.total is None:
-        drawn = np.concatenate([cast(IntArray, one.selection) for one in held])
-    return limits_of_counts(
-        Counts(ids, np.concatenate([one.counts[:, 0] for one in held])),
-        terms,
-        label=labels,
-        selection=None if drawn is None else Counts(ids, drawn),
+def _unless_enumerated(spec: RunSpec, method: Method) -> Method | str:
+    return method.name if spec.noise_law.total is not None else method
+
+
+def _from_votes(held: Sequence[Shard], settings: Settings, rule: CertifiedClass, labels: IntArray | None) -> Limits:
+    selection = np.concatenate([cast(IntArray, one.selection) for one in held]) if rule == "selection" else None
+    found = limits_of_votes(
+        np.concatenate([one.counts[:, 0] for one in held]),
+        settings,
+        labels=labels if rule == "label" else None,
+        selection=selection,
     )
+    return Limits(tuple(name for one in held for name in one.ids), *found)
 
 
-def _joined(made: Sequence[MarginLimits]) -> MarginLimits:
-    parts = ("chosen", "low", "n", "n0")
-    chosen, low, n, n0 = (np.concatenate([getattr(one, part) for one in made]) for part in parts)
-    return MarginLimits([name for one in made for name in one.ids], chosen, low, n, n0)
+def _joined(parts: Sequence[Limits]) -> Limits:
+    first = parts[0].chosen
+    chosen = ChosenClass(
+        np.concatenate([one.chosen.classes for one in parts]),
+        np.concatenate([one.chosen.n0 for one in parts]),
+        first.alpha,
+        first.winner_alpha,
+    )
+    ids = tuple(name for one in parts for name in one.ids)
+    return Limits(ids, chosen, np.concatenate([one.low for one in parts]), np.concatenate([one.n for one in parts]))
 
 
-def _sound(name: str) -> Method:
-    rule = method_named(name)
+def _sound(method: str | Method) -> Method:
+    rule = method_named(method) if isinstance(method, str) else method
     if not rule.sound:
-        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+        raise UnsoundMethod(f"method {rule.name!r} has no guarantee and cannot issue a certificate")
     return rule
-
-
-def terms_for(
-    evidence: Evidence,
-    question: Question,
-    map: SimplexMap = "hardmax",  # noqa: A002
-    temperature: float | None = None,
-) -> Terms:
-    """Return the terms on which a question about evidence is answered: the law is that of its draws."""
-    spec = evidence.spec
-    return terms_of(
-        question.method, law=spec.noise_law, alpha=question.alpha, margin=question.margin, scores=(map, temperature),
-    )  # fmt: skip
 
 
 def needed(labels: IntArray | None) -> IntArray:

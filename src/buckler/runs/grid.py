@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, get_args
 
-from buckler.certify.method import Method
+from buckler.certify.methods import Method
 from buckler.errors import InvalidInput, UnsoundMethod, check_alpha, check_choice, check_positive, check_whole
 from buckler.noise import default_margin
 from buckler.runs.certify import CertifiedClass, certified_class_of

@@ -49,7 +49,7 @@ def plan(
     num_classes: int,
     n: int,
     rate: float,
-    n0: int = 100,
+    n0: int = 0,
     law: Law = Gaussian(0.5),  # noqa: B008  (a frozen record)
     radii: Sequence[float] = (0.5,),
     alpha: float = 1e-3,
@@ -63,14 +63,14 @@ def plan(
     inputs = check_whole("inputs", inputs, 1)
     rate = check_positive("rate", rate)
     probabilities = typical_top() if top is None else top
-    draws = expected_draws(probabilities, radii=radii, law=law, alpha=alpha, max_n=n)
-    needed = Ladder(tuple(radii), alpha=alpha, max_n=n, law=law).thresholds
+    draws = expected_draws(probabilities, radii=radii, noise=law, alpha=alpha, max_n=n)
+    needed = Ladder(tuple(radii), law, alpha=alpha, max_n=n).thresholds
     spec = RunSpec(
         model="plan", data="plan", law=law.name, law_parameters=law.parameters, num_classes=num_classes, n=n, n0=n0
     )
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
-    # A run at n certifies a radius where the top probability exceeds what the exam asks, give or take the noise.
+    # A run at n certifies a radius where the top probability exceeds what the final test asks, give or take the noise.
     return Plan(
         inputs,
         samples,

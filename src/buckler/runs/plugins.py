@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from buckler.certify.method import Method, Reads, own_method
-from buckler.certify.registry import find, register
+from buckler.certify.methods import Method, Reads, find, own_method, register
 from buckler.errors import InvalidInput
 from buckler.noise import LAWS, named, parse
 from buckler.sampling.models import find_function, modules_here, told_in_a_line

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.discrete import margin_lower
+from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
 from buckler.noise import Gaussian, GridGaussian
 from buckler.runs.identity import Identity

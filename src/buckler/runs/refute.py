@@ -25,6 +25,7 @@ from buckler.runs.sample import make_engine
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
+from buckler.session import Inputs, Session
 from buckler.types import Float32Array, FloatArray, IntArray
 
 BATCHES = 4
@@ -71,18 +72,17 @@ class RefuteInputs:
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that attacks a block; each refutation is sent."""
-        from buckler.sampling.gradients import Attacked
-
         self.expected.check(classifier, threads)
         engine = make_engine(self.spec, classifier, threads)
+        session = Session(engine)
 
         def step(block: ToRefute, context: StepContext) -> None:
-            model = Attacked(engine, block.ids)
-            with model.session():
-                for made in self.how.refute(model, block.ids, block.x, block.labels, block.start, context.tick):
-                    context.send_result(made)
+            inputs = Inputs(block.x, block.ids, block.labels)
+            for made in session.refute(inputs, self.how, block.start, context.send_result):
+                context.tick(made.drawn)
 
-        yield step
+        with engine.session():
+            yield step
 
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.decision import Decided
-from buckler.certify.registry import sound_methods
+from buckler.certify.methods import sound_methods
+from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput
 from buckler.records import Certificate
 from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes, top_votes
@@ -151,7 +151,7 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
     for c in certificates:
         if methods and c.method not in methods:
             continue
-        kind = (c.method, c.margin_kind, c.alpha, str(c.law), c.map, c.temperature, c.n0 == 0)
+        kind = (c.method, c.margin_kind, c.alpha, str(c.law), c.map, c.temperature, c.class_from)
         if c.id in apart.setdefault(kind, {}):
             raise InvalidInput(f"{str(path)!r} holds more than one certificate of {c.id!r} by method {c.method!r}")
         apart[kind][c.id] = c

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.decision import Decided
+from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, show
 from buckler.runs.executor import Executor, Job, Step
 from buckler.runs.identity import NOT_REPEATABLE, Identity, Lookup, admit, is_same, records_in, replayed_in
@@ -155,19 +155,19 @@ class DecidedFile:
             self._go_on(self._found, allow_other_model)
 
     @property
-    def exam_n(self) -> int:
-        """The draw of the exam: the budget that was fixed before the first draw."""
-        return int(self._asked["exam_n"])
+    def final_n(self) -> int:
+        """The draw of the final test: the budget that was fixed before the first draw."""
+        return int(self._asked["final_n"])
 
     def _go_on(self, found: Mapping[str, Any], allow_other_model: bool) -> None:
-        asked = {key: value for key, value in self._asked.items() if key != "exam_n"}
+        asked = {key: value for key, value in self._asked.items() if key != "final_n"}
         changed = [key for key, value in asked.items() if _unnamed(found.get(key)) != _unnamed(value)]
-        first, before, now = found.get("exam_n"), _budget(found.get("spec")), _budget(asked["spec"])
+        first, before, now = found.get("final_n"), _budget(found.get("spec")), _budget(asked["spec"])
         if changed or type(first) is not int or not 1 <= first <= before or now < before:
             old, alone = found.get("spec"), changed in ([], ["spec"])
             what = difference(old, asked["spec"]) if alone and isinstance(old, dict) else ", ".join(changed)
             raise InvalidInput(f"{str(self._path)!r} holds certificates of another run (another {what})")
-        self._asked["exam_n"], self._grown = first, now > before
+        self._asked["final_n"], self._grown = first, now > before
         owner = found.get("owner")
         if not isinstance(owner, dict) or owner.get("data") != self._data:
             raise StoreError(
@@ -180,7 +180,7 @@ class DecidedFile:
     def read(self, radii: Sequence[float], dataset: Dataset) -> dict[str, Decided]:
         """Return the decisions of earlier calls by id, after comparing their inputs with those of the data.
 
-        Where the budget has grown, what was hopeless within the old one is undecided again. An undecided input with
+        Where the budget has grown, what was given up within the old one is undecided again. An undecided input with
         votes of another model is left out, and begun anew: a test needs the votes of one model.
         """
         if dataset.labels is not None:
@@ -192,14 +192,17 @@ class DecidedFile:
         known = set(dataset.ids)
         for name, decided in kept.items():
             steps = len(decided.certified_at)
-            radius = radii[steps - 1] if 0 < steps <= len(radii) else 0.0
-            if name not in known or decided.certificate.radius != radius:
+            allowed = {radii[steps - 1] if 0 < steps <= len(radii) else 0.0}
+            if decided.certificate.winner_alpha:  # a radius is passed, and the class is not known to be the winner yet
+                allowed.add(0.0)
+            if name not in known or decided.certificate.radius not in allowed:
                 raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
+            kept[name] = replace(decided, radii=tuple(radii))
         for _ in Lookup(dataset, self._path).inputs(list(kept), [drawing.input for drawing in found.drawings]):
             pass
         self._drawings = dict(zip(kept, found.drawings, strict=True))
         for name, decided in list(kept.items()):
-            if self._grown and decided.decision == "hopeless":
+            if self._grown and decided.decision == "given up":
                 kept[name] = replace(decided, decision="undecided")
             if kept[name].decision == "undecided" and not is_same(self._drawer(name), self._record):
                 del kept[name]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.records import REST
+from buckler.records import OTHERS
 from buckler.runs.blocks import Block, Blocks
 from buckler.runs.executor import Executor, Job, Step, StepContext
 from buckler.runs.identity import Expected, identify
@@ -29,7 +29,7 @@ from buckler.sampling.backend import KeptScores
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, exhaust, score_map
 from buckler.sampling.streams import Stream, content_id
 from buckler.types import FloatArray, IntArray
 
@@ -206,15 +206,15 @@ def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext
         votes = np.zeros((len(block.ids), len(checkpoints), spec.num_classes), dtype=np.int64)
         for group in groups:
             rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
-            chosen = columns[rows] if columns is not None and REST in columns else None
+            chosen = columns[rows] if columns is not None and OTHERS in columns else None
             keep = None if make is None else KeptScores(make, chosen)
             for start, stop, what in ((0, kept, keep), (kept, n, None)):
                 if start < stop:
                     requests = [Request(i, start, stop) for i in range(len(group.ids))]
-                    votes[rows] += engine.draw(
-                        group.x, group.ids, stream, requests,
-                        checkpoints=checkpoints, keep=what, sink=sink, progress=context.tick,
-                    ).counts  # fmt: skip
+                    steps = engine.steps(
+                        group.x, group.ids, stream, requests, checkpoints=checkpoints, keep=what, sink=sink
+                    )
+                    votes[rows] += exhaust(steps, context.tick).counts
         return votes.cumsum(axis=1)
 
     selection = draw("selection", spec.n0, 0 if scores is None else spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
@@ -253,7 +253,7 @@ def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -
     for i in range(inputs):
         order = [] if labels is None else [int(labels[i])]
         order += [int(k) for k in ranked[i] if int(k) not in order]
-        rows.append([*order[:width], REST])
+        rows.append([*order[:width], OTHERS])
     return np.asarray(rows, dtype=np.int64)
 
 

@@ -62,7 +62,7 @@ class RunSpec:
     sigma: float | None = None
     num_classes: int
     n: int
-    n0: int = 100
+    n0: int = 0
     seed: int = 0
     scores: ScoreKind = "none"
     temperature: float | None = None
@@ -186,7 +186,7 @@ class RunSpec:
         if self.runner_ups is not None and self.scores not in {"softmax", "sparsemax"}:
             raise InvalidInput(f"runner_ups is for softmax or sparsemax scores; got scores {self.scores!r}")
         if self.runner_ups is not None and self.n0 == 0:
-            raise InvalidInput("runner_ups are chosen on the selection stream, so n0 must be above 0; got 0")
+            raise InvalidInput("n0 must be above 0 with runner_ups, which are chosen on the selection draws; got 0")
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields that are set, in order, with lists for tuples; ``fresh_seed`` where it is asked for."""

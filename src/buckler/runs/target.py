@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
-from buckler.certify.ladder import Ladder, check_precision, radii_for
-from buckler.errors import InvalidInput, check_choice
+from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
+from buckler.errors import InvalidInput, check_alpha, check_choice
 from buckler.noise import LAWS, default_margin, parse, settled
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.types import Law, MarginKind
 
-ClassRule = Literal["selection", "label"]
+ClassRule = Literal["winner", "selection", "label"]
 
 MAX_N = 100_000
 """Draws for each input at most, unless told: what the field's usual tool always draws."""
@@ -24,32 +24,32 @@ class Target:
     """What is asked about every input, fixed before the first draw: rising radii or a precision, and one alpha.
 
     With a ``precision`` in place of radii, as much is certified as there is: the radii are those of a fine ladder, and
-    drawing ends where the certified one is that close to the estimated one. The class is the top one of ``n0`` separate
-    selection draws, or the true label.
+    drawing ends where the certified one is that close to the estimated one. The class is the one with the most votes,
+    tested to be the winner; or the top one of ``n0`` separate selection draws; or the true label.
     """
 
     radii: tuple[float, ...] = ()
     alpha: float = 1e-3
-    certified_class: ClassRule = "selection"
+    certified_class: ClassRule = "winner"
     margin: MarginKind = "quantile"
     precision: float | None = None
 
     def __post_init__(self) -> None:
         """Check what does not need a specification."""
         check_choice("class", self.certified_class, get_args(ClassRule))
+        check_alpha(self.alpha)
         if self.precision is None:
-            object.__setattr__(self, "radii", Ladder(self.radii, 1.0, self.alpha, margin=self.margin).radii)
+            object.__setattr__(self, "radii", check_radii(self.radii))
         elif self.radii:
             raise InvalidInput("radii do not go with a precision, which has a ladder of its own")
         else:
             check_precision(self.precision)
 
-    def ladder(self, spec: RunSpec, exam_n: int = 0) -> Ladder:
-        """Return the ladder that the law and the number of draws of a specification make of it."""
-        law = spec.noise_law
-        radii = self.radii if self.precision is None else radii_for(law, self.precision, self.margin)
-        how: dict[str, Any] = {"law": law, "precision": self.precision}
-        return Ladder(radii, None, self.alpha, spec.n, self.margin, exam_n, **how)
+    def ladder(self, spec: RunSpec, final_n: int = 0) -> Ladder:
+        """Return the ladder of radii under the noise of a specification, with at most its ``n`` draws."""
+        noise, winner = spec.noise_law, self.certified_class == "winner"
+        radii = self.radii if self.precision is None else radii_for(noise, self.precision, self.margin)
+        return Ladder(radii, noise, self.alpha, spec.n, self.margin, final_n, self.precision, winner)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fields as JSON, under the names of the command's options."""
@@ -62,7 +62,7 @@ class Target:
 def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str, Any]:
     """Return the settings of a run that decides ``target``: what does not apply is refused, what is missing filled in.
 
-    ``n`` is the number of draws for each input at most; ``n0`` is 0 where the class is the label.
+    ``n`` is the number of draws for each input at most; ``n0`` is 0 unless the class is selected.
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
     if "law" in fit and settled(fit.get("sigma"), fit["law"], fit.get("law_parameters")).total is not None:
@@ -73,9 +73,9 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
     if unfit:
         raise InvalidInput(f"{unfit[0]} is for evidence that is kept; drawing until decided does not take it")
-    if target.certified_class == "label" and settings.get("n0", 0) != 0:
-        raise InvalidInput(f"n0 is for a class that is selected, and the class is the label; got {settings['n0']}")
-    return {"n": MAX_N, **({"n0": 0} if target.certified_class == "label" else {}), **fit}
+    if target.certified_class != "selection" and settings.get("n0", 0) != 0:
+        raise InvalidInput(f"n0 must be 0 for class {target.certified_class!r}; got {settings['n0']}")
+    return {"n": MAX_N, **fit}
 
 
 def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:

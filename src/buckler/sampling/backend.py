@@ -14,7 +14,7 @@ import numpy as np
 
 from buckler.errors import ClassifierError
 from buckler.noise.words import WordLaw
-from buckler.records import REST
+from buckler.records import OTHERS
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.determinism import Replay
@@ -34,7 +34,7 @@ class KeptScores:
     @property
     def has_rest(self) -> bool:
         """Whether the last column is the maximum over the classes not kept."""
-        return self.columns is not None and bool((self.columns[:, -1] == REST).all())
+        return self.columns is not None and bool((self.columns[:, -1] == OTHERS).all())
 
 
 class Backend(Protocol):

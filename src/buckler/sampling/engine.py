@@ -8,11 +8,11 @@ differently for another batch shape, so ``Engine.rows`` tells what was used and 
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -44,6 +44,7 @@ GROUP = 16
 
 Sink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class Engine:
         """
         return self._backend.replayed()
 
-    def draw(
+    def steps(
         self,
         x: ArrayLike,
         ids: Sequence[str],
@@ -143,13 +144,12 @@ class Engine:
         checkpoints: Sequence[int] = (2**62,),
         keep: KeptScores | None = None,
         sink: Sink | None = None,
-        progress: Callable[[int], None] | None = None,
-    ) -> Tally:
-        """Return the votes of the requested draws, segment by segment between the checkpoints.
+    ) -> Generator[int, None, Tally]:
+        """Draw what is requested; yield the draws of each group of batches, and return the votes.
 
-        Scores go to ``sink`` in the order of the requests, a group of batches at a time, so memory does not grow with
-        the number of draws. ``progress`` is called with the number of draws made since it was last called; whatever it
-        raises ends the drawing. Call inside ``session()``.
+        Votes are counted segment by segment between the checkpoints. Scores go to ``sink`` in the order of the
+        requests, a group of batches at a time, so memory does not grow with the number of draws. Call inside
+        ``session()``.
         """
         inputs = check_inputs(x, ids)
         for name, one in zip(ids, inputs, strict=True):
@@ -169,18 +169,23 @@ class Engine:
             pending += 1
             if pending == GROUP:
                 self._settle(ids, sink)
-                if progress is not None:
-                    progress(done)
+                yield done
                 pending = done = 0
         self._settle(ids, sink)
-        if progress is not None and done:
-            progress(done)
+        if done:
+            yield done
         if self.law.total is not None:
             compared, differed = self._backend.replayed()
             if differed:
                 raise ClassifierError(self._not_one_function(compared, differed) + "; alpha = 0 needs one function")
         votes, sums = self._backend.tally()
         return Tally(votes.reshape(len(inputs), segments, m), sums)
+
+    def draw(
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, requests: Iterable[Request], **options: Any
+    ) -> Tally:
+        """Return the votes of the requested draws; options are those of ``steps``."""
+        return exhaust(self.steps(x, ids, stream, requests, **options))
 
     def votes(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, **options: Any
@@ -197,16 +202,28 @@ class Engine:
         >>> engine.votes([[0.5, 0.5]], ["a"], "estimation", 1000)
         array([[257, 743]])
         """
+        return exhaust(self.vote_steps(x, ids, stream, n, start, **options))
+
+    def vote_steps(
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, start: int = 0, **options: Any
+    ) -> Generator[int, None, IntArray]:
+        """Yield the draws made, and return what ``votes`` returns."""
         n, start = check_whole("n", n, 1), check_whole("start", start, 0)
         requests = [Request(i, start, start + n) for i in range(len(ids))]
-        return self.draw(x, ids, stream, requests, **options).counts[:, 0]
+        return (yield from self.steps(x, ids, stream, requests, **options)).counts[:, 0]
 
     def scores(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0, **options: Any
     ) -> FloatArray:
         """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of the same draws as in ``votes``."""
+        return exhaust(self.score_steps(x, ids, stream, n, make, start, **options))
+
+    def score_steps(
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0, **options: Any
+    ) -> Generator[int, None, FloatArray]:
+        """Yield the draws made, and return what ``scores`` returns."""
         rows: list[Float32Array] = []
-        self.votes(x, ids, stream, n, start, keep=KeptScores(make), sink=rows.append, **options)
+        yield from self.vote_steps(x, ids, stream, n, start, keep=KeptScores(make), sink=rows.append, **options)
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
@@ -251,6 +268,15 @@ class Engine:
                 return ClassifierError(f"the classifier failed on input {ids[position]!r}: {show_problem(alone)}")
         names = ", ".join(dict.fromkeys(ids[piece.input] for piece in part))
         return ClassifierError(f"the classifier failed on a batch of inputs {show(names)}: {show_problem(problem)}")
+
+
+def exhaust(steps: Generator[int, None, Result], tick: Callable[[int], None] = lambda _: None) -> Result:
+    """Return what a generator returns, after all its steps; ``tick`` is called with the draws of each."""
+    while True:
+        try:
+            tick(next(steps))
+        except StopIteration as end:
+            return cast(Result, end.value)
 
 
 def show_problem(problem: Exception) -> str:

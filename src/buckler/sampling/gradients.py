@@ -4,7 +4,7 @@ The noise is addressed, in the stream ``attack``: all points of one input share 
 here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
@@ -45,14 +45,14 @@ class Attacked:
         self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None
         self.rows = engine.rows
 
-    def count(self, points: Float32Array, names: Sequence[str], n: int, tick: Callable[[int], None]) -> IntArray:
-        """Return the votes ``[points, m]`` of so many draws for the search, in the stream ``attack``."""
-        return self._engine.votes(points, names, "attack", n, progress=tick)
+    def count(self, points: Float32Array, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
+        """Yield the draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
+        return (yield from self._engine.vote_steps(points, names, "attack", n))
 
-    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider, tick: Callable[[int], None]) -> None:
-        """Draw at points that are fixed now, in the stream ``refutation``, until the decider wants no more."""
+    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider) -> Iterator[int]:
+        """Draw at points fixed now, in the stream ``refutation``, until the decider wants no more; yield the draws."""
         for made in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
-            tick(made.drawn)
+            yield made.drawn
 
     def session(self) -> AbstractContextManager[None]:
         """Return the context in which to look and to draw; the module is given back as it was."""

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from buckler.certify.decision import Decided
+from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, show
 from buckler.runs.identity import records_in
 from buckler.runs.store.certificates import certificates_in, read_rows, write_certificates
@@ -19,7 +19,7 @@ TESTED = "tested"
 BESIDE = schema(
     {
         TESTED: "int64", "decision": "string", "votes": pa.map_(pa.int64(), pa.int64()),
-        "certified_at": pa.list_(pa.int64()), "by_exam": "int64", "overcome": "binary",
+        "certified_at": pa.list_(pa.int64()), "by_final_test": "int64", "overcome": "binary", "bets": "binary",
         "input": "string", "drawn_by": "int64",
     }
 )  # fmt: skip
@@ -69,8 +69,9 @@ def read_decisions(path: Path) -> Decisions:
         decided, drawings = [], []
         for certificate, row in zip(certificates, beside.to_pylist(), strict=True):
             votes, steps = tuple((k, count) for k, count in row["votes"]), tuple(row["certified_at"])
+            state = {"overcome": row["overcome"], "bets": row["bets"]}
             decided.append(
-                Decided(certificate, row[TESTED], row["decision"], votes, steps, row["by_exam"], row["overcome"])
+                Decided(certificate, row[TESTED], row["decision"], votes, steps, row["by_final_test"], **state)
             )
             if not 0 <= row["drawn_by"] < models:
                 raise ValueError(f"drawn_by must be below {models}; got {row['drawn_by']}")

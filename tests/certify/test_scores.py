@@ -10,13 +10,13 @@ from scipy.special import ndtri
 from buckler.bounds.betting import betting_lower, earlier_moments
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.star import star_lower
-from buckler.certify import continuous
-from buckler.certify.budget import split
-from buckler.certify.continuous import Slope, margin_lower
-from buckler.certify.scores import certify_scores, top_class
+from buckler.certify import scores as continuous
+from buckler.certify.budget import rest, split, winner_share
+from buckler.certify.scores import Slope, certify_scores, margin_lower, top_class
+from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.records import REST, Certificate, Scores
+from buckler.records import OTHERS, Scores
 from buckler.types import Combine, FloatArray, Limit, MarginKind
 from tests.balls import normal_quantile
 
@@ -204,7 +204,7 @@ def test_closed_forms_take_the_slope_of_the_selection(limit: Limit) -> None:
 def kept(rows: FloatArray, keep: list[int]) -> Scores:
     rest = np.delete(rows, keep, axis=2).max(axis=2, keepdims=True)
     values = np.concatenate([rows[:, :, keep], rest], axis=2)
-    columns = np.tile([*keep, REST], (len(rows), 1))
+    columns = np.tile([*keep, OTHERS], (len(rows), 1))
     ids = tuple(f"image {i}" for i in range(len(rows)))
     return Scores(ids, values, columns, rows.shape[2], "softmax", 0.5)
 
@@ -232,45 +232,61 @@ def test_kept_columns_are_checked() -> None:
 
 
 def test_certificates() -> None:
-    found = certify_scores(ROWS, sigma=0.5, label=0, temperature=1.0)
-    assert isinstance(found, Certificate)
+    found = certify_scores([ROWS], sigma=0.5, labels=[0])[0]
     low = float(margin_lower(ROWS, 0, 1e-3, "quantile"))
     assert found.predicted == 0
     assert found.margin == low
     assert found.radius == pytest.approx(0.25 * low, rel=1e-12)
     assert found.radius <= 0.25 * low
     assert (found.n, found.n0, found.method, found.map, found.temperature) == (300, 0, "pairwise/star", "softmax", 1.0)
-    first = certify_scores(ROWS, sigma=0.5, label=0, margin="probability")
-    assert isinstance(first, Certificate)
-    assert first.margin_kind == "probability"
-    nothing = certify_scores(ROWS, sigma=0.5, label=3)
-    assert isinstance(nothing, Certificate)
+    first = certify_scores([ROWS], sigma=0.5, labels=[0], margin="probability", scoring=Sparsemax())[0]
+    assert (first.margin_kind, first.map, first.temperature) == ("probability", "sparsemax", None)
+    nothing = certify_scores([ROWS], sigma=0.5, labels=[3])[0]
     assert nothing.abstained
     assert nothing.radius == 0.0
+
+
+def test_the_class_is_the_winner_of_the_same_scores() -> None:
+    """Its limit is the one of the class at what the test leaves of alpha; without a clear lead it abstains."""
+    even = np.tile([[0.5, 0.5], [0.45, 0.55], [0.55, 0.45]], (100, 1))
+    swapped = ROWS[:, [2, 1, 0, 3, 4]]
+    found = certify_scores([swapped], sigma=0.5, alpha=0.01)[0]
+    share = winner_share(0.01)
+    fixed = certify_scores([swapped], sigma=0.5, alpha=rest(0.01, share), labels=[2])[0]
+    assert (found.predicted, found.margin, found.radius) == (2, fixed.margin, fixed.radius)
+    assert (found.alpha, found.winner_alpha, found.n0) == (0.01, share, 0)
+    undecided = certify_scores([even], sigma=0.5)[0]
+    assert (undecided.predicted, undecided.margin) == (None, -np.inf)
 
 
 def test_the_class_comes_from_the_selection() -> None:
     before = softmax_rows(9, 64, 5)[:, [2, 1, 0, 3, 4]]
     assert top_class(before).tolist() == [2]
-    found = certify_scores(ROWS[:, [2, 1, 0, 3, 4]], sigma=0.5, selection=before)
-    assert isinstance(found, Certificate)
-    assert (found.predicted, found.n0) == (2, 64)
+    swapped = ROWS[:, [2, 1, 0, 3, 4]]
+    found = certify_scores([swapped], sigma=0.5, selection=[before])[0]
+    assert (found.predicted, found.n0, found.winner_alpha) == (2, 64, 0.0)
     batch = certify_scores(np.stack([ROWS, ROWS]), sigma=0.5, selection=np.stack([before, softmax_rows(1, 64, 5)]))
-    assert isinstance(batch, list)
     assert [c.predicted for c in batch] == [None, 0]
+    given = certify_scores([swapped], sigma=0.5, labels=[2], selection=[before])[0]
+    assert (given.predicted, given.n0) == (2, 0)
 
 
 def test_a_record_brings_its_names_and_map() -> None:
     rows = np.stack([softmax_rows(seed, 200, 20) for seed in range(2)])
     record, before = kept(rows, [0, 3, 7]), kept(rows[:, :50], [0, 3, 7])
     found = certify_scores(record, sigma=0.5, selection=before)
-    assert isinstance(found, list)
     assert [(c.id, c.predicted, c.n0, c.temperature) for c in found] == [
         ("image 0", 0, 50, 0.5),
         ("image 1", 0, 50, 0.5),
     ]
     other = kept(rows[:, :50], [0, 1])
-    assert isinstance(certify_scores(record, sigma=0.5, selection=other), list)
+    assert certify_scores(record, sigma=0.5, selection=other).predicted.tolist() == [0, 0]
+    winners = certify_scores(record, sigma=0.5)
+    assert [(c.id, c.predicted, c.n0) for c in winners] == [("image 0", 0, 0), ("image 1", 0, 0)]
+    # Where the largest of the classes that were not kept leads, no class is known to win.
+    assert certify_scores(kept(rows, [3, 7]), sigma=0.5).abstained.all()
+    with pytest.raises(InvalidInput, match="scoring must be left out"):
+        certify_scores(record, sigma=0.5, scoring=Sparsemax())
 
 
 @pytest.mark.parametrize(
@@ -313,29 +329,34 @@ def test_unsound_is_refused() -> None:
     with pytest.raises(UnsoundMethod):
         margin_lower(ROWS, 0, combine="published")
     with pytest.raises(UnsoundMethod):
-        certify_scores(ROWS, sigma=0.5, label=0, combine="published")
+        certify_scores([ROWS], sigma=0.5, labels=[0], method="published/sequence")
 
 
 @pytest.mark.parametrize(
     ("change", "word"),
     [
-        ({"label": None}, "neither"),
         ({"sigma": 0.0}, "sigma"),
-        ({"temperature": 0.0}, "temperature"),
-        ({"map": "argmax"}, "map"),
+        ({"method": "exact"}, "COMBINE/LIMIT"),
+        ({"labels": [0, 0]}, "labels"),
+        ({"labels": [9]}, "labels"),
         ({"ids": ["a", "b"]}, "ids"),
-        ({"scores": ROWS * 0.9}, "draw 0"),
+        ({"scores": [ROWS * 0.9]}, "draw 0"),
+        ({"scores": ROWS}, r"shape \[inputs, n, m\]"),
+        ({"labels": None, "selection": [ROWS]}, "selection must be scores of separate draws"),
+        ({"labels": None, "selection": ROWS}, r"selection must be \[inputs, n0, m\]"),
+        ({"labels": None, "selection": [ROWS[:9], ROWS[:9]]}, r"selection must be \[inputs, n0, m\]"),
+        ({"labels": None, "selection": [ROWS[:9, :2] / ROWS[:9, :2].sum(1)[:, None]]}, "selection must match scores"),
+        ({"slope": "steep"}, "slope"),
+        ({"slope": "one", "method": "bonferroni/star"}, "slope"),
     ],
 )
 def test_bad_certificates_are_refused(change: dict[str, Any], word: str) -> None:
+    good: dict[str, Any] = {"scores": [ROWS], "labels": [0], "sigma": 0.5}
     with pytest.raises(InvalidInput, match=word):
-        certify_scores(**(PLAIN | {"sigma": 0.5} | change))
+        certify_scores(**good | change)
 
 
-def test_inputs_without_names_are_numbered_where_there_are_several() -> None:
-    options: Any = {"sigma": 0.5, "limit": "hoeffding", "margin": "probability"}
-    alone: Any = certify_scores(ROWS, label=0, **options)
-    one: Any = certify_scores(ROWS[None], label=[0], **options)
-    several: Any = certify_scores(np.stack([ROWS, ROWS]), label=[0, 0], **options)
-    names = [alone.id, one[0].id, *(certificate.id for certificate in several)]
-    assert names == ["input", "input", "input 0", "input 1"]
+def test_inputs_without_names_are_numbered() -> None:
+    options: Any = {"sigma": 0.5, "method": "pairwise/hoeffding", "margin": "probability"}
+    made = certify_scores(np.stack([ROWS, ROWS]), labels=[0, 0], **options)
+    assert made.ids == ("input 0", "input 1")

@@ -1,18 +1,20 @@
 """Certificates without error probability: for all copies of a law, and for nothing else."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import buckler
-from buckler.certify.counts import certify_counts
 from buckler.certify.ladder import Ladder
 from buckler.certify.scores import certify_scores
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting
 from buckler.records import Certificate
+from buckler.soundness import ENUMERATED_METHOD
 from buckler.types import Law
 
 LAW = DerandomizedSplitting(0.5)
@@ -21,9 +23,7 @@ COUNTS[4, 1] -= 1  # 129 + 126
 
 
 def certificates(counts: np.ndarray = COUNTS[:4], law: Law = LAW) -> list[Certificate]:
-    made = certify_counts(counts, law=law)
-    assert isinstance(made, list)
-    return made
+    return certify_votes(counts, noise=law)
 
 
 def test_votes_are_the_margin_and_choose_the_class() -> None:
@@ -32,10 +32,16 @@ def test_votes_are_the_margin_and_choose_the_class() -> None:
     assert [c.alpha for c in (first, second, tied, close)] == [0.0] * 4
     # 200 - 55 = 145 votes: 2 k < 145 for k = 72.
     assert first.radius == second.radius == 72 / 255
-    assert (first.margin, first.n, first.n0, first.method) == (145 / 255, 255, 0, "all_copies")
+    assert (first.margin, first.n, first.n0, first.method, first.winner_alpha) == (
+        145 / 255,
+        255,
+        0,
+        ENUMERATED_METHOD,
+        0.0,
+    )
     assert close.radius == 1 / 255  # three votes
-    assert certify_counts([128, 127, 0], law=LAW).abstained  # one vote certifies the input itself, no step
-    assert certify_counts([200, 55, 0], law=LAW, label=1).abstained
+    assert certify_votes([[128, 127, 0]], noise=LAW)[0].abstained  # one vote certifies the input itself, no step
+    assert certify_votes([[200, 55, 0]], noise=LAW, labels=[1])[0].abstained
 
 
 def test_the_sentence_says_exact() -> None:
@@ -56,14 +62,14 @@ def test_no_wrong_certificate_is_allowed_for() -> None:
 
 
 def test_norms_do_not_mix() -> None:
-    other = certify_counts([90, 5, 5], law=Ablation(2, 64), label=0, ids=["other"])
+    other = certify_votes([[90, 5, 5]], noise=Ablation(2, 64), labels=[0], ids=["other"])[0]
     with pytest.raises(InvalidInput, match="one norm"):
         certified_accuracy([certificates()[0], other], [0, 0], [0.0])
 
 
 def test_alpha_zero_is_for_all_copies_alone() -> None:
     with pytest.raises(InvalidInput, match="alpha must be at least 1e-200"):
-        certify_counts([90, 5, 5], sigma=0.5, label=0, alpha=0.0)
+        certify_votes([[90, 5, 5]], sigma=0.5, labels=[0], alpha=0.0)[0]
     first = certificates()[0]
     for change, message in (
         ({"alpha": 0.001}, "alpha must be 0"),
@@ -82,22 +88,22 @@ def test_alpha_zero_is_for_all_copies_alone() -> None:
     ("counts", "options", "message"),
     [
         ([200, 54, 0], {}, "counts must be of all 255 copies"),
-        ([200, 55, 0], {"method": "bonferroni"}, "method must be left open"),
-        ([200, 55, 0], {"margin": "quantile"}, "margin must be one that"),
-        ([200, 55, 0], {"selection": [9, 1, 0]}, "selection|exactly one"),
+        ([200, 55, 0], {"method": "bonferroni"}, "method and scores must be left out"),
+        ([200, 55, 0], {"margin": "quantile"}, "margin must be"),
+        ([200, 55, 0], {"selection": [[9, 1, 0]]}, "selection must be left out"),
         ([200, 55, 0], {"alpha": 2.0}, "alpha"),
     ],
 )
-def test_what_does_not_apply_is_refused(counts: list[int], options: dict[str, object], message: str) -> None:
+def test_what_does_not_apply_is_refused(counts: list[int], options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        certify_counts(counts, law=LAW, **options)  # type: ignore[call-overload]
+        certify_votes([counts], noise=LAW, **options)
 
 
 def test_scores_and_ladders_are_refused() -> None:
-    with pytest.raises(InvalidInput, match="method must be left open"):
-        certify_scores(np.full((255, 2), 0.5), law=LAW, label=0)
+    with pytest.raises(InvalidInput, match="method and scores must be left out"):
+        certify_scores(np.full((1, 255, 2), 0.5), noise=LAW, labels=[0])
     with pytest.raises(InvalidInput, match="cannot be decided draw by draw"):
-        Ladder((0.1,), law=LAW)
+        Ladder((0.1,), LAW)
 
 
 def bright(batch: np.ndarray) -> np.ndarray:
@@ -113,19 +119,18 @@ def test_smoothed_runs_every_copy_once() -> None:
         seen.extend(row.tobytes() for row in batch)
         return bright(batch)
 
-    smoothed = buckler.Smoothed(model, law=LAW, num_classes=3)
-    certificate = smoothed.certify(x)
+    smoothed = buckler.Smoothed(model, noise=LAW, num_classes=3)
+    certificate = smoothed.certify(x[None])[0]
     copies = LAW.numbered(x, np.arange(255))
     assert sorted(seen[:255]) == sorted(row.tobytes() for row in copies)
     votes = np.bincount(bright(copies).argmax(axis=1), minlength=3)
     top = np.sort(votes)
     assert certificate.margin == (top[-1] - top[-2]) / 255
-    assert certificate == smoothed.certify(x, n=255, alpha=0.5, seed=7)  # nothing is drawn
+    assert certificate == smoothed.certify(x[None], n=255, alpha=0.5, seed=7)[0]  # nothing is drawn
     for options, message in (
         ({"n": 100}, "n must be 255"),
         ({"n0": 10}, "n0 must be 0"),
-        ({"map": "softmax"}, "method must be left open"),
-        ({"target_radius": 0.1}, "draw by draw"),
+        ({"method": "bonferroni"}, "method and scores must be left out"),
     ):
         with pytest.raises(InvalidInput, match=message):
-            smoothed.certify(x, **options)
+            smoothed.certify(x[None], **options)

@@ -1,4 +1,4 @@
-"""Methods are objects: one registry, one parser of names, and a user's own beside ours."""
+"""Methods: from a name to a limit, ours and a user's own."""
 
 import subprocess
 import sys
@@ -9,9 +9,9 @@ import pytest
 
 import buckler
 from buckler import soundness
-from buckler.certify import Method, register, registry
-from buckler.certify.method import Draws, Votes, own_method
-from buckler.certify.registry import find, methods, sound_method, sound_methods
+from buckler.certify import Method, register
+from buckler.certify import methods as registry
+from buckler.certify.methods import Draws, Votes, find, methods, own_method, sound_method, sound_methods
 from buckler.errors import InvalidInput, UnsoundMethod
 from buckler.soundness import SCORES, VOTES, tie_of
 from buckler.types import FloatArray, MarginKind
@@ -66,8 +66,8 @@ def test_a_name_that_cannot_certify(name: str, reads: object, error: type[Except
 
 def test_a_method_declared_sound_by_name_issues_certificates_under_that_name() -> None:
     register(Method("own:half", "votes", half, sound=True))
-    certificate = buckler.certify_counts([90, 10], sigma=0.5, label=0, method="own:half")
-    whole = buckler.certify_counts([90, 10], sigma=0.5, label=0, method="top_class")
+    certificate = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0], method="own:half")[0]
+    whole = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0], method="top_class")[0]
     assert (certificate.method, certificate.margin) == ("own:half", 0.5 * whole.margin)
     assert register(Method("own:half", "votes", half, sound=True)).sound  # the same again is no harm
     with pytest.raises(InvalidInput, match="already a method"):
@@ -80,21 +80,19 @@ def test_a_method_of_ones_own_reads_scores_too() -> None:
 
     register(Method("own:scores", "scores", limit, sound=True, margins=("probability",)))
     rows = np.tile([[0.9, 0.08, 0.02], [0.8, 0.1, 0.1]], (500, 1))
-    certificate = buckler.certify_scores(rows, sigma=0.5, label=0, margin="probability", method="own:scores")
-    whole = buckler.certify_scores(rows, sigma=0.5, label=0, margin="probability", method="pairwise/hoeffding")
-    assert isinstance(certificate, buckler.Certificate)
-    assert isinstance(whole, buckler.Certificate)
+    certificate, whole = (
+        buckler.certify_scores([rows], sigma=0.5, labels=[0], margin="probability", method=method)[0]
+        for method in ("own:scores", "pairwise/hoeffding")
+    )
     assert certificate.margin == 0.5 * whole.margin
-    with pytest.raises(InvalidInput, match="bounds the probability margin alone"):
-        buckler.certify_scores(rows, sigma=0.5, label=0, method="own:scores")
-    with pytest.raises(InvalidInput, match="method stands for combine and limit"):
-        buckler.certify_scores(rows, sigma=0.5, label=0, method="pairwise/star", limit="star")
+    with pytest.raises(InvalidInput, match="margin must be 'probability'"):
+        buckler.certify_scores([rows], sigma=0.5, labels=[0], method="own:scores")
 
 
 def test_nothing_is_sound_unless_it_says_so_under_a_name_of_its_own() -> None:
     register(Method("mine:half", "votes", half))
     with pytest.raises(UnsoundMethod):
-        buckler.certify_counts([90, 10], sigma=0.5, label=0, method="mine:half")
+        buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0], method="mine:half")[0]
     with pytest.raises(InvalidInput, match="must begin with 'own:'"):
         register(Method("half", "votes", half, sound=True))
     with pytest.raises(InvalidInput, match="already a method"):

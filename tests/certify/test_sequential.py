@@ -16,10 +16,10 @@ from scipy.special import ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, tangent_mixture
-from buckler.certify.anytime import AnytimeTest
-from buckler.certify.decision import Decided
 from buckler.certify.ladder import Ladder
+from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.errors import InvalidInput
+from buckler.noise import Gaussian
 from buckler.records import Certificate
 from buckler.types import ArrayLike, IntArray
 from tests.interrupting import interrupted
@@ -37,7 +37,7 @@ class One:
         target: float | tuple[float, ...] = 0.5,
     ) -> None:
         radii = target if isinstance(target, tuple) else (target,)
-        self.test = AnytimeTest(Ladder(radii, 0.5, alpha, max_n), [label], m)
+        self.test = AnytimeTest(Ladder(radii, Gaussian(0.5), alpha, max_n), [label], m)
 
     @property
     def n(self) -> int:
@@ -70,7 +70,7 @@ def test_clear_success_and_clear_failure_take_few_draws() -> None:
     assert all(test.decision == "certified" for test in good)
     assert max(test.n for test in good) <= 300  # for any seed: the largest of 1,000 runs is 155
     bad = [play(One(), [0.2, 0.5, 0.3], seed) for seed in range(20)]
-    assert all(test.decision == "hopeless" for test in bad)
+    assert all(test.decision == "given up" for test in bad)
     assert max(test.n for test in bad) <= 64
 
 
@@ -126,7 +126,7 @@ def test_a_spent_budget_is_hopeless_unless_the_exam_is_passed() -> None:
         test.update(np.array([1, 0, 0]))
         passed = float(clopper_pearson_lower(top, 520, 0.05 / 4)) > threshold
         wealth = float(tangent_mixture(np.nextafter(2.0, 3.0)).log_wealth(top, 520 - top, 520))
-        assert test.decision == ("certified" if passed or wealth >= -math.log(0.75 * 0.05) else "hopeless")
+        assert test.decision == ("certified" if passed or wealth >= -math.log(0.75 * 0.05) else "given up")
 
 
 def test_the_exam_is_not_taken_early() -> None:
@@ -169,7 +169,7 @@ def test_rivals_may_be_overcome_at_different_times() -> None:
 def test_an_impossible_target_is_known_at_once(target: float) -> None:
     test = One(max_n=100, target=target)
     assert test.batch_size() == 16
-    assert test.update(np.array([16, 0, 0])) == "hopeless"
+    assert test.update(np.array([16, 0, 0])) == "given up"
 
 
 def test_a_tiny_target_can_be_certified() -> None:
@@ -206,7 +206,7 @@ TRUTHS = np.random.default_rng(3).dirichlet([6.0, 1.0, 0.5, 0.2], 60)
 def run_ladder(radii: tuple[float, ...], seed: int, max_n: int = 2000) -> AnytimeTest:
     rng = np.random.default_rng(seed)
     streams = [rng.choice(4, size=max_n, p=truth) for truth in TRUTHS]
-    test = AnytimeTest(Ladder(radii, 0.5, 1e-2, max_n), np.zeros(len(TRUTHS)), 4)
+    test = AnytimeTest(Ladder(radii, Gaussian(0.5), 1e-2, max_n), np.zeros(len(TRUTHS)), 4)
 
     def votes(row: int, size: int) -> IntArray:
         n = int(test.n[row])
@@ -226,10 +226,10 @@ def test_a_ladder_certifies_one_radius_after_the_other() -> None:
     for decided, count in zip(found, steps, strict=True):
         assert list(decided.certified_at) == sorted(decided.certified_at)
         assert decided.certificate.radius == (RADII[count - 1] if count else 0.0)
-        assert decided.decision == ("certified" if count == 4 else "hopeless")
+        assert decided.decision == ("certified" if count == 4 else "given up")
         assert sum(dict(decided.votes).values()) == decided.certificate.n <= 2000
-    assert any(decided.by_exam for decided in found)
-    assert any(decided.certified_at and not decided.by_exam for decided in found)
+    assert any(decided.by_final_test for decided in found)
+    assert any(decided.certified_at and not decided.by_final_test for decided in found)
 
 
 def test_inputs_of_a_group_do_not_meet() -> None:
@@ -324,7 +324,7 @@ def test_an_interrupt_anywhere_in_an_update_certifies_nothing_more_in_what_goes_
         ({"certified_at": (4, 2)}, "certified_at"),
         ({"decision": "perhaps"}, "decision"),
         ({"label": 1}, "label"),
-        ({"by_exam": 2}, "by_exam"),
+        ({"by_final_test": 2}, "by_final_test"),
     ],
 )
 def test_a_decision_that_contradicts_itself_is_refused(change: dict[str, Any], named: str) -> None:
@@ -332,7 +332,7 @@ def test_a_decision_that_contradicts_itself_is_refused(change: dict[str, Any], n
     test.update([5, 0, 0])
     good: dict[str, Any] = {
         "certificate": test.certificate("x"), "label": 0, "decision": "certified", "votes": ((0, 5),),
-        "certified_at": (5,), "by_exam": 0,
+        "certified_at": (5,), "by_final_test": 0,
     }  # fmt: skip
     assert Decided(**good) == test.test.decided(0, "x")
     with pytest.raises(InvalidInput, match=named):

@@ -1,0 +1,227 @@
+"""Methods: from a name to a function that turns votes or scores into a lower limit of a margin.
+
+Buckler's methods are registered here; ``register`` adds a user's own and the paper's estimators. Only sound methods can
+issue a certificate.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+
+from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
+from buckler.soundness import SCORES, VOTES, declare_sound
+from buckler.types import FloatArray, IntArray, Limit, MarginKind
+
+Reads = Literal["votes", "scores"]
+
+
+class Votes(NamedTuple):
+    """Votes that a method reads, one entry an input: those of the certified class, the largest other count, the draws.
+
+    ``counts[input, class]`` are the votes of all classes, the certified class first; None where only these are known.
+    """
+
+    top: IntArray
+    runner_up: IntArray
+    n: IntArray
+    num_classes: int | None = None
+    counts: IntArray | None = None
+
+
+class Draws(NamedTuple):
+    """Scores of one input that a method reads, in draw order.
+
+    ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
+    maximum over several of them, ``earlier[rival]`` moments of each pair from the selection sample, zeros without one.
+    ``num_classes`` counts all classes.
+    """
+
+    a: FloatArray
+    rivals: FloatArray
+    earlier: FloatArray
+    num_classes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A named function from evidence to a lower limit of a margin.
+
+    ``limit(votes, alpha, margin)`` returns one limit an input from ``Votes``; ``limit(draws, alpha, margin)`` returns
+    one number from the ``Draws`` of one input.
+
+    ``sound`` says that there is a proof: for a class fixed beforehand and independent draws, the limit exceeds the
+    margin with probability at most alpha; one-sided, fixed n, rounding included. ``margins`` are the margins it bounds,
+    ``parameters`` what its name stands for, ``options`` the keywords that ``limit`` takes.
+    """
+
+    name: str
+    reads: Reads
+    limit: Callable[..., Any] = field(repr=False)
+    summary: str = ""
+    sound: bool = False
+    margins: tuple[MarginKind, ...] = get_args(MarginKind)
+    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
+    options: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_choice("reads", self.reads, get_args(Reads))
+        if not isinstance(self.name, str) or not self.name or any(c.isspace() or c == "," for c in self.name):
+            raise InvalidInput(f"the name of a method must be one word without commas; got {show(self.name)}")
+        if not callable(self.limit):
+            raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
+
+    def __call__(self, *evidence: Any, **options: Any) -> Any:
+        """Return what ``limit`` returns."""
+        return self.limit(*evidence, **options)
+
+    @property
+    def own(self) -> bool:
+        """Whether the method is a user's: ``own:name`` if registered, ``package.module:function`` if named by path."""
+        return ":" in self.name
+
+    def check_margin(self, margin: MarginKind) -> None:
+        """Raise InvalidInput for a margin that the method does not bound."""
+        if margin not in self.margins:
+            raise InvalidInput(f"margin must be {self.margins[0]!r} for method {self.name!r}; got {margin!r}")
+
+
+def own_method(
+    name: str,
+    function: Callable[..., Any],
+    *,
+    margins: tuple[MarginKind, ...] = get_args(MarginKind),
+    sound: bool = False,
+    pairs: bool = False,
+) -> Method:
+    """Return a user's bound ``(counts, alpha) -> lows`` as a method, unsound unless declared sound.
+
+    ``counts[k, m]`` are k outcomes, the certified class first; ``lows`` are k lower limits of its margin over the best
+    other class. With ``pairs`` the function is ``(top, runner_up, n, alpha) -> lows``. An exception or a wrong result
+    of the function becomes an InvalidInput that names the method.
+    """
+
+    def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
+        if votes.counts is None and not pairs:
+            raise InvalidInput(f"method {name} reads the counts of all classes; only two of them are known here")
+        given = votes[:3] if pairs or votes.counts is None else (votes.counts,)
+        try:
+            lows = np.asarray(function(*(each.copy() for each in given), alpha), dtype=np.float64)
+        except Exception as problem:
+            text = show(" ".join(str(problem).split()), 160)
+            raise InvalidInput(f"method {name} failed: {type(problem).__name__}: {text}") from problem
+        k = len(votes.top)
+        if lows.shape != (k,) or np.isnan(lows).any():
+            came = "NaN among them" if lows.shape == (k,) else f"shape {lows.shape}"
+            raise InvalidInput(f"method {name} must return {k} limits, one an outcome, no NaN; got {came}")
+        return lows
+
+    return Method(name, "votes", limit, "a bound of the user's own", sound, margins)
+
+
+EXTENSIONS = ("buckler.paper.methods",)
+"""Modules whose ``METHODS`` are registered before a name is called unknown; imported by name, since the room above."""
+
+COMBINES = {
+    "pairwise": "a limit at level alpha against each other class, and the smallest of them",
+    "bonferroni": "a limit at level alpha/m for the mean of each class",
+    "margin_variable": "a limit of the mean of X_A - max_j X_j",
+}
+
+
+def _scores_method(name: str) -> Method:
+    combine, _, kind = name.partition("/")
+
+    def limit(draws: Draws, alpha: float, margin: MarginKind, **options: object) -> float:
+        from buckler.certify.scores import limit_of  # compiled code, loaded only where it is used
+
+        return limit_of(combine, kind, draws, alpha, margin, **options)  # type: ignore[arg-type]
+
+    return Method(
+        name=name,
+        reads="scores",
+        limit=limit,
+        summary=f"{COMBINES[combine]}; limit {kind}",
+        sound=True,
+        margins=("probability",) if combine == "margin_variable" else get_args(MarginKind),
+        parameters={"combine": combine, "limit": kind},
+        options=("slope",) if combine == "pairwise" else (),
+    )
+
+
+_METHODS: dict[str, Method] = {}
+
+
+def _load() -> None:
+    """Register the built-in methods and those of the extensions, once."""
+    if "exact" not in _METHODS:
+        from buckler.certify.votes import METHODS
+
+        for method in (*METHODS, *(_scores_method(name) for name in SCORES)):
+            _METHODS.setdefault(method.name, method)
+
+
+def register(method: Method) -> Method:
+    """Add a method and return it; a name can be registered once.
+
+    Without ``sound=True`` a method can be audited, compared and swept, but issues no certificate. Whoever registers a
+    sound one vouches for its proof: its name begins with ``own:``, and certificates carry that name.
+    """
+    _load()
+    known = _METHODS.get(method.name)
+    if known is not None and known != method:
+        raise InvalidInput(f"there is already a method {method.name!r}")
+    if method.sound and method.name not in {*VOTES, *SCORES}:
+        declare_sound(method.name)
+    _METHODS[method.name] = method
+    return method
+
+
+def methods(reads: Reads | None = None) -> tuple[Method, ...]:
+    """Return every method, or those that read votes or scores, in the order of registration."""
+    for module in EXTENSIONS:
+        for method in import_module(module).METHODS:
+            register(method)
+    return tuple(method for method in _METHODS.values() if reads in {None, method.reads})
+
+
+def find(name: str, reads: Reads | None = None) -> Method:
+    """Return the method of a name, or raise InvalidInput with the names there are.
+
+    >>> find("exact").reads, find("pairwise/star").parameters["limit"]
+    ('votes', 'star')
+    """
+    if not isinstance(name, str):
+        raise InvalidInput(f"method must be a name; got {show(name)}")
+    _load()
+    if name not in _METHODS:
+        methods()
+    method = _METHODS.get(name)
+    if method is not None and reads in {None, method.reads}:
+        return method
+    votes = ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == "votes" and known.sound)
+    scores = f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}"
+    allowed = {"votes": f"one of {votes}", "scores": scores, None: f"one of {votes}, or for scores {scores}"}
+    raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
+
+
+def sound_method(name: str, reads: Reads | None = None) -> Method:
+    """Return the sound method of a name; raise UnsoundMethod for one without a guarantee."""
+    refused = UnsoundMethod(f"method {show(name)} has no guarantee and cannot issue a certificate")
+    try:
+        method = find(name, reads)
+    except InvalidInput:
+        family = str(name).partition("/")[0]
+        if any(not known.sound and known.name.partition("/")[0] == family for known in _METHODS.values()):
+            raise refused from None
+        raise
+    if not method.sound:
+        raise refused
+    return method
+
+
+def sound_methods(reads: Reads = "votes") -> tuple[Method, ...]:
+    """Return Buckler's own methods that can issue certificates; a user's are asked for by name."""
+    return tuple(method for method in methods(reads) if method.sound and not method.own)

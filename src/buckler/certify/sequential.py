@@ -1,0 +1,304 @@
+"""Sequential tests of votes: which radii of a ladder each input reaches, decided as draws come in.
+
+A scheduler asks ``batch_sizes``, draws that many noisy copies of each input, hands their votes to ``update`` and goes
+on while inputs are undecided. Drawing may stop at any time (T16), and a ladder costs no more alpha than one radius
+(T18).
+"""
+
+from dataclasses import dataclass, field
+from math import inf
+from threading import Lock
+from typing import get_args
+
+import numpy as np
+
+from buckler.certify.ladder import Ladder
+from buckler.certify.predictions import ABSTAINED, PredictionTest
+from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
+from buckler.records import Certificate
+from buckler.soundness import ANYTIME
+from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
+
+FIRST_BATCH = 16
+"""Clear failures, the commonest, are known after these."""
+
+SMALLEST_BATCH = 4
+FINEST = 16
+COARSEST = 4
+"""Later batches lie between a sixteenth and a fourth of the draws so far, near to what certifying still takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """State of the sequential test of one input: its certificate, and the votes and looks behind it.
+
+    ``decision`` is ``certified`` (every radius is), ``given up`` (the next radius looks out of reach), ``precise`` (the
+    certified radius is as close to the estimate as was asked) or ``undecided`` (drawing was stopped from outside; the
+    certificate holds all the same). ``votes`` are pairs (class, votes) of every class that got any. ``certified_at``
+    holds, for each radius passed, lowest first, the number of draws at which it was; the last ``by_final_test`` of them
+    passed by the final test, the others by e-values. ``radii`` is the ladder. ``overcome`` marks the classes overcome
+    at the next radius, one bit a class; ``bets`` is the state of the winner's test. Both serve to resume.
+    """
+
+    certificate: Certificate
+    label: Label
+    decision: Decision
+    votes: tuple[tuple[int, int], ...]
+    certified_at: tuple[int, ...]
+    by_final_test: int = 0
+    radii: tuple[float, ...] = field(default=(), compare=False)
+    overcome: bytes = b""
+    bets: bytes = b""
+
+    def __post_init__(self) -> None:
+        check_choice("decision", self.decision, get_args(Decision))
+        n, looks = self.certificate.n, (0, *self.certified_at, self.certificate.n)
+        if not isinstance(self.label, str):
+            check_whole("label", self.label, 0)
+        if self.certificate.predicted not in {None, self.label}:
+            raise InvalidInput(f"label must be the class predicted; got {self.label}")
+        counts = [check_whole("votes", count, 1) for _, count in self.votes]
+        if sum(counts) != n or len({check_whole("votes", k, 0) for k, _ in self.votes}) != len(counts):
+            raise InvalidInput(f"votes must be of different classes and those of {n} draws; got {show(self.votes)}")
+        if list(looks) != sorted(looks) or 0 in self.certified_at:
+            raise InvalidInput(f"certified_at must rise within 1 and {n}; got {show(self.certified_at)}")
+        if not self.certified_at and not self.certificate.abstained:
+            raise InvalidInput("certified_at must hold a look where a radius is certified")
+        check_whole("by_final_test", self.by_final_test, 0, len(self.certified_at))
+
+
+class AnytimeTest:
+    """Sequential test of several inputs: how far up a ladder of radii each gets, decided as draws come in.
+
+    **Guarantee.** For each input, the probability that a radius is *ever* certified on whose ball, in the noise's norm,
+    the smoothed prediction is not constantly the label is at most ``ladder.alpha``: any-time, for independent draws in
+    the order they were made, with the ladder, and the labels if there are any, fixed beforehand. Batches of any size
+    keep it, as does giving up at any moment for any reason.
+
+    A radius is passed once all those below it are, and every other class has been overcome at it: the e-value of each
+    class reached the level at some look, not all at the same one, or the final test was passed at draw ``final_n``. The
+    class of the smallest margin is fixed and unknown; if its margin is at most the radius', its own e-value or the
+    final test must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
+
+    Without labels the class is the leader in votes, and it certifies only once the winner's test has rejected every
+    other class (T33). If the leader changes before, the votes of all draws are looked at again for the new one.
+
+    One thread may ask how inputs stand while another hands over votes: an answer is of before or after them.
+
+    >>> from buckler.noise import Gaussian
+    >>> test = AnytimeTest(Ladder((0.25, 0.5), Gaussian(0.5)), [0], num_classes=10)
+    >>> while test.undecided.size:
+    ...     votes = np.zeros((1, 10), dtype=np.int64)
+    ...     votes[0, 0] = test.batch_sizes(test.undecided)[0]
+    ...     test.update(test.undecided, votes)
+    >>> decided = test.decided(0, "image 7")
+    >>> decided.decision, decided.certificate.radius, decided.certified_at
+    ('certified', 0.5, (24, 55))
+    """
+
+    def __init__(self, ladder: Ladder, labels: ArrayLike | int, num_classes: int) -> None:
+        """Start without draws; ``labels`` is one class for each input, or the number of inputs for
+        ``ladder.winner``."""
+        self.ladder = ladder
+        self._classes = check_whole("num_classes", num_classes, 2)
+        if ladder.winner:
+            inputs = check_whole("labels", labels, 1)
+            self._labels: IntArray = np.zeros(inputs, dtype=np.int64)
+            self._winner = PredictionTest(inputs, num_classes, alpha=ladder.winner_alpha, max_n=ladder.max_n)
+        else:
+            given = check_whole_array("labels", labels, low=-(2**62))
+            self._labels = check_label(given, self._classes, given.size, "labels")
+            inputs = len(self._labels)
+        self._votes: IntArray = np.zeros((inputs, self._classes), dtype=np.int64)
+        self._n: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._rung: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._overcome: BoolArray = np.zeros((inputs, self._classes), dtype=np.bool_)
+        self._overcome[np.arange(inputs), self._labels] = True
+        self._lacking: FloatArray = np.full(inputs, ladder.needed)
+        self._certified_at: IntArray = np.zeros((inputs, len(ladder)), dtype=np.int64)
+        self._by_final: IntArray = np.zeros(inputs, dtype=np.int64)
+        self._given_up: BoolArray = np.zeros(inputs, dtype=np.bool_)
+        self._precise: BoolArray = np.zeros(inputs, dtype=np.bool_)
+        self._whole = Lock()
+
+    @property
+    def n(self) -> IntArray:
+        """Draws used so far, for each input."""
+        return self._n.copy()
+
+    @property
+    def undecided(self) -> IntArray:
+        """The inputs for which more draws are wanted."""
+        wanted = ~self._given_up & ~self._precise & (self._rung < len(self.ladder))
+        if self.ladder.winner:  # a radius is passed, and the class is not known to be the winner yet
+            wanted |= (self._rung > 0) & (self._winner.answers == ABSTAINED) & (self._n < self.ladder.max_n)
+        return np.flatnonzero(wanted)
+
+    def batch_sizes(self, rows: IntArray) -> IntArray:
+        """Return how many draws to make next for each of these inputs: 0 once decided, never beyond ``max_n``.
+
+        The draws end at ``final_n`` before they go on beyond it.
+        """
+        n, open_ = self._n[rows], np.isin(rows, self.undecided)
+        rung = np.minimum(self._rung[rows], len(self.ladder) - 1)
+        # No run of votes for the label can certify with fewer draws than this; it may be beyond any whole number.
+        least = np.ceil(np.minimum(self._lacking[rows] / self.ladder.fastest[rung], 2.0**62)).astype(np.int64)
+        low = np.maximum(SMALLEST_BATCH, -(-n // FINEST))
+        high = np.maximum(FIRST_BATCH, n // COARSEST)
+        end = np.where(n < self.ladder.final_n, self.ladder.final_n, self.ladder.max_n)
+        wanted = np.minimum(np.maximum(low, np.minimum(least, high)), end - n)
+        return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
+
+    def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
+        """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
+        with self._whole:
+            where, votes = self._checked(rows, counts)
+            if self.ladder.winner:
+                betting = np.isin(where, self._winner.undecided)
+                self._winner.update(where[betting], votes[betting])
+            self._votes[where] += votes
+            self._n[where] += votes.sum(axis=1)
+            if self.ladder.winner:
+                self._follow(where)
+            self._climb(where[self._rung[where] < len(self.ladder)])
+
+    def _follow(self, where: IntArray) -> None:
+        """Make the winner, or the leader while there is none, the class of each input; a new class starts at rung 0."""
+        answers = self._winner.answers[where]
+        leaders = np.where(answers == ABSTAINED, self._votes[where].argmax(axis=1), answers)
+        changed = where[leaders != self._labels[where]]
+        self._labels[where] = leaders
+        self._rung[changed], self._by_final[changed], self._certified_at[changed] = 0, 0, 0
+        self._overcome[changed] = False
+        self._overcome[changed, self._labels[changed]] = True
+        self._given_up[changed] = False
+
+    def restore(self, row: int, before: Decided) -> None:
+        """Put an input where an earlier test with the same ladder left it, perhaps with fewer draws in ``max_n``.
+
+        **Guarantee.** That of the whole, over all tests together, if all have the same radii, alpha and ``final_n``.
+        The votes are looked at again, as they were: the final test is not taken again at another draw (T17).
+        """
+        made, ladder, rung = before.certificate, self.ladder, len(before.certified_at)
+        if self._n[row] or made.n > ladder.max_n or max(k for k, _ in before.votes) >= self._classes:
+            raise InvalidInput(f"before must be of this input, of at most {ladder.max_n} draws; got {show(before)}")
+        if not ladder.winner and before.label != self._labels[row]:
+            raise InvalidInput(f"before must be of class {self._labels[row]}; got class {before.label}")
+        same = (before.radii, made.alpha, made.law, made.margin_kind, made.winner_alpha) == (
+            ladder.radii, ladder.alpha, ladder.noise, ladder.margin, ladder.winner_alpha,
+        )  # fmt: skip
+        if not same or (before.by_final_test and ladder.final_n not in before.certified_at):
+            raise InvalidInput(f"before must be of the same radii, alpha, noise, margin and test; got {show(before)}")
+        votes = np.zeros(self._classes, dtype=np.int64)
+        for k, count in before.votes:
+            votes[k] = count
+        if ladder.winner:
+            self._winner.restore(row, votes, before.bets)
+            self._labels[row] = before.label
+            self._overcome[row] = False
+            self._overcome[row, self._labels[row]] = True
+        self._votes[row], self._n[row], self._rung[row] = votes, votes.sum(), rung
+        self._certified_at[row, :rung], self._by_final[row] = before.certified_at, before.by_final_test
+        bits = np.unpackbits(np.frombuffer(before.overcome, dtype=np.uint8), count=self._classes).astype(np.bool_)
+        self._overcome[row] |= bits
+        self._precise[row] = before.decision == "precise"
+        if rung < len(self.ladder) and not self._precise[row]:
+            self._climb(np.array([row]))
+
+    def _climb(self, where: IntArray) -> None:
+        """Look at these inputs, and again at those that pass a rung; mark those that are to be drawn no more."""
+        while where.size:
+            passed, by_final = self._look(where)
+            self._stop(where[~passed])
+            up = where[passed]
+            self._certified_at[up, self._rung[up]] = self._n[up]
+            self._by_final[up] += by_final[passed]
+            # Before the rung: wherever an interrupt comes, no class stands as overcome at a rung that it was not.
+            self._overcome[up] = False
+            self._overcome[up, self._labels[up]] = True
+            self._rung[up] += 1
+            # What certified one radius may certify the next one too.
+            where = up[self._rung[up] < len(self.ladder)]
+
+    def _checked(self, rows: ArrayLike, counts: ArrayLike) -> tuple[IntArray, IntArray]:
+        where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
+        if votes.shape != (where.size, self._classes) or (votes.sum(axis=-1) == 0).any():
+            raise InvalidInput(
+                f"counts must be a vote count for each of {where.size} inputs and {self._classes} classes, with at "
+                f"least one draw each; got shape {votes.shape}"
+            )
+        if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
+            raise InvalidInput("counts must be of different inputs that are undecided; got others")
+        if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:
+            raise InvalidInput(f"counts must stay within max_n = {self.ladder.max_n} draws; got {most}")
+        return where, votes
+
+    def _look(self, rows: IntArray) -> tuple[BoolArray, BoolArray]:
+        """Return which inputs pass their rung, and which of those by the final test alone."""
+        n, rung, votes = self._n[rows], self._rung[rows], self._votes[rows]
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        open_ = ~self._overcome[rows]
+        wealth = np.where(open_, self.ladder.wealth(rung, top, np.zeros_like(top), n)[:, None], inf)
+        row, rival = np.nonzero(open_ & (votes > 0))
+        wealth[row, rival] = self.ladder.wealth(rung[row], top[row], votes[row, rival], n[row])
+        self._lacking[rows] = self.ladder.needed - wealth.min(axis=1)
+        self._overcome[rows] |= wealth >= self.ladder.needed
+        by_wealth = self._overcome[rows].all(axis=1)
+        by_final = ~by_wealth & (n == self.ladder.final_n)
+        by_final[by_final] = self.ladder.passes_final_test(rung[by_final], top[by_final])
+        return by_wealth | by_final, by_final
+
+    def _stop(self, rows: IntArray) -> None:
+        """Mark those of these inputs, just looked at, whose rung looks out of reach or that are precise enough."""
+        n, rung, votes, ladder = self._n[rows], self._rung[rows], self._votes[rows], self.ladder
+        top = votes[np.arange(len(rows)), self._labels[rows]]
+        hardest = np.where(self._overcome[rows], -1, votes).max(axis=1)
+        lost = n == ladder.max_n
+        maybe = np.flatnonzero(~lost)
+        maybe = maybe[ladder.final_test_out_of_reach(rung[maybe], top[maybe], n[maybe])]
+        three = np.stack([top, hardest, n - top - hardest], axis=1)[maybe]
+        lost[maybe] = ladder.out_of_reach(rung[maybe], three, self._lacking[rows[maybe]])
+        self._given_up[rows] = lost
+        self._precise[rows] = ~lost & ladder.precise_enough(rung, top, hardest, n)
+
+    def decided(self, row: int, id: str, n0: int = 0, seed: int | None = None) -> Decided:  # noqa: A002
+        """Return the state of one input: the certificate of the largest radius certified so far, or an abstention.
+
+        ``n0`` is the size of the separate selection sample that chose the label; 0 without one.
+        """
+        with self._whole:
+            return self._standing(row, id, n0, seed)
+
+    def _standing(self, row: int, name: str, n0: int, seed: int | None) -> Decided:
+        label, rung, ladder = int(self._labels[row]), int(self._rung[row]), self.ladder
+        won = not ladder.winner or int(self._winner.answers[row]) == label
+        radius = ladder.radii[rung - 1] if rung and won else 0.0
+        certificate = Certificate(
+            id=name,
+            predicted=label if radius else None,
+            radius=radius,
+            margin_kind=ladder.margin,
+            margin=ladder.noise.margin(radius, ladder.margin) if radius else -inf,
+            alpha=ladder.alpha,
+            n=check_whole("the number of draws", int(self._n[row]), 1),
+            n0=check_whole("n0", n0, 0),
+            winner_alpha=ladder.winner_alpha,
+            law=ladder.noise,
+            map="hardmax",
+            temperature=None,
+            method=ANYTIME,
+            seed=seed,
+        )
+        under_way = bool(np.isin(row, self.undecided))
+        decision: Decision = "undecided" if under_way else "precise" if self._precise[row] else "given up"
+        return Decided(
+            certificate,
+            label,
+            "certified" if rung == len(ladder) and won else decision,
+            tuple((int(k), int(self._votes[row, k])) for k in np.flatnonzero(self._votes[row])),
+            tuple(self._certified_at[row, :rung].tolist()),
+            int(self._by_final[row]),
+            ladder.radii,
+            b"" if rung == len(ladder) else np.packbits(self._overcome[row]).tobytes(),
+            self._winner.state(row) if ladder.winner else b"",
+        )

@@ -1,0 +1,116 @@
+"""Settings of a certificate: what is asked, checked once at a door and carried unchanged.
+
+Every door makes one ``Settings``; limits are computed from it, and the certificate and the manifest repeat it.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from buckler.certify import budget
+from buckler.certify.methods import Method, Reads, find, sound_method
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
+from buckler.noise import check_margin, default_margin, law_of
+from buckler.types import Law, MarginKind, SimplexMap
+
+DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
+
+
+@dataclass(frozen=True, slots=True)
+class Softmax:
+    """Smooth the softmax scores of the logits at a temperature, in the place of votes."""
+
+    temperature: float = 1.0
+    map: Literal["softmax"] = "softmax"
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class Sparsemax:
+    """Smooth the sparsemax scores of the logits, in the place of votes (Martins and Astudillo 2016)."""
+
+    temperature: float | None = None
+    map: Literal["sparsemax"] = "sparsemax"
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None:
+            check_positive("temperature", self.temperature)
+
+
+Scoring = Softmax | Sparsemax
+
+
+def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # noqa: A002  (the record's name for it)
+    """Return the scores that a record's ``map`` and ``temperature`` name; None for votes."""
+    if check_choice("map", map, get_args(SimplexMap)) == "hardmax":
+        if temperature is not None:
+            raise InvalidInput(f"temperature is for softmax or sparsemax scores; got map 'hardmax' and {temperature}")
+        return None
+    return Sparsemax(temperature) if map == "sparsemax" else Softmax(1.0 if temperature is None else temperature)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The noise, the total error probability ``alpha``, the method, the margin it bounds, and the scores or votes.
+
+    ``seed`` is the seed of the noise where the draws are made here; certificates repeat it.
+    """
+
+    noise: Law
+    alpha: float
+    method: Method
+    margin: MarginKind
+    scores: Scoring | None = None
+    seed: int | None = None
+
+    @property
+    def level(self) -> float:
+        """The level of limits: alpha, less what drawing takes; 0 where all copies are run."""
+        return 0.0 if self.noise.total is not None else budget.after_drawing(self.alpha, self.noise)
+
+    @property
+    def map(self) -> SimplexMap:
+        """The map from logits to votes (``hardmax``) or scores."""
+        return "hardmax" if self.scores is None else self.scores.map
+
+    @property
+    def temperature(self) -> float | None:
+        """The temperature of the scores, None for votes."""
+        return None if self.scores is None else self.scores.temperature
+
+
+def make_settings(
+    *,
+    sigma: float | None = None,
+    noise: Law | str | None = None,
+    alpha: float = 1e-3,
+    method: str | Method | None = None,
+    margin: MarginKind | None = None,
+    scores: Scoring | None = None,
+    seed: int | None = None,
+    sound: bool = True,
+) -> Settings:
+    """Return checked settings; method and margin have the noise's defaults where they are None.
+
+    ``sound=False`` admits a method without a guarantee, for comparisons. For noise whose copies are enumerated alpha
+    is 0 and the votes are exact, so no method can be named.
+    """
+    from buckler.certify.votes import ENUMERATED
+
+    law = law_of(sigma, noise)
+    reads: Reads = "votes" if scores is None else "scores"
+    level = check_alpha(alpha)
+    if law.total is not None:
+        if method not in {None, DEFAULT_METHODS["votes"]} or scores is not None:
+            raise InvalidInput(f"method and scores must be left out for {law.describe()}, whose votes are exact")
+        check_margin(law, margin or "probability")
+        return Settings(law, 0.0, ENUMERATED, "probability", None, None)
+    if isinstance(method, Method):
+        rule = method
+    else:
+        rule = (sound_method if sound else find)(method or DEFAULT_METHODS[reads], reads)
+    kind = check_choice("margin", margin or default_margin(law), get_args(MarginKind))
+    check_margin(law, kind)
+    rule.check_margin(kind)
+    return Settings(law, level, rule, kind, scores, seed)

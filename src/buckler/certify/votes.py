@@ -1,0 +1,225 @@
+"""Votes -> certificates.
+
+Votes of n noisy copies are multinomial. The smallest of limits that each hold at level alpha holds at level alpha (T2),
+and every limit here falls as the other count rises, so only ``(top, runner_up, n)`` matter: the votes of the certified
+class A and the largest count among the others. Each limit is one-sided, for fixed n, rounded down; it may be negative,
+and is -inf where nothing is proved.
+
+- ``certify_votes(counts, sigma=, alpha=)``: counts ``[inputs, m]`` -> ``Certificates``.
+- ``margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 limits come back.
+- ``exact``, ``bonferroni``, ``bonferroni_all``, ``top_class``: the limits themselves.
+"""
+
+from collections.abc import Sequence
+from typing import get_args
+
+import numpy as np
+
+from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
+from buckler.certificates import Certificates
+from buckler.certify import budget
+from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
+from buckler.certify.margins import margin_from_limits
+from buckler.certify.methods import Method, Votes, find
+from buckler.certify.predictions import predicted_class
+from buckler.certify.settings import Settings, make_settings
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole, check_whole_array
+from buckler.records import Certificate
+from buckler.soundness import ENUMERATED_METHOD
+from buckler.types import ArrayLike, FloatArray, IntArray, Law, MarginKind
+
+
+def certify_votes(
+    counts: ArrayLike,
+    *,
+    sigma: float | None = None,
+    noise: Law | str | None = None,
+    alpha: float = 1e-3,
+    labels: ArrayLike | None = None,
+    selection: ArrayLike | None = None,
+    margin: MarginKind | None = None,
+    method: str | None = None,
+    ids: Sequence[str] | None = None,
+) -> Certificates:
+    """Return the certificates of votes ``counts[inputs, m]``, one for each input.
+
+    **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind its counts, whose
+    number was fixed beforehand.
+
+    The certified class is the one with the most votes, if it passes the winner's test at a tenth of alpha (T33); or
+    ``labels``, fixed beforehand; or the top class of ``selection``, counts of *separate* draws. The noise is Gaussian
+    of standard deviation ``sigma``, or ``noise``. ``margin`` is ``"quantile"`` or ``"probability"``.
+
+    >>> certify_votes([[970, 20, 10], [480, 470, 50]], sigma=0.25)
+    Certificates(2 inputs, 1 abstained, median radius 0.2151)
+    >>> certify_votes([[100, 0, 0]], sigma=0.25, labels=[0], method="top_class").radii.round(4)
+    array([0.3751])
+    """
+    settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin)
+    return Certificates(votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids))
+
+
+def votes_to_certificates(
+    counts: ArrayLike,
+    settings: Settings,
+    *,
+    labels: ArrayLike | None = None,
+    selection: ArrayLike | None = None,
+    ids: Sequence[str] | None = None,
+) -> list[Certificate]:
+    """Return the certificates of votes under checked settings; arguments are those of ``certify_votes``."""
+    chosen, low, n = limits_of_votes(counts, settings, labels=labels, selection=selection)
+    return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
+
+
+def limits_of_votes(
+    counts: ArrayLike, settings: Settings, *, labels: ArrayLike | None = None, selection: ArrayLike | None = None
+) -> tuple[ChosenClass, FloatArray, IntArray]:
+    """Return the class of each input, the lower limit of its margin, and its draws.
+
+    **Guarantee.** For a sound method, the class is not the smoothed prediction or its limit exceeds its margin with
+    probability at most ``settings.alpha``; with labels or selection, the limit alone.
+    """
+    values, noise = check_counts("counts", counts), settings.noise
+    if values.ndim != 2:
+        raise InvalidInput(f"counts must have shape [inputs, m]; got shape {values.shape}")
+    n = np.asarray(values.sum(axis=1), dtype=np.int64)
+    if noise.total is not None and (n != noise.total).any():
+        raise InvalidInput(
+            f"counts must be of all {noise.total} copies of {noise.describe()}; got {n[n != noise.total][0]}"
+        )
+    chosen = chosen_class(values, settings, labels, selection)
+    low = settings.method.limit(votes_of(values, chosen.classes), chosen.alpha, settings.margin)
+    return chosen, np.asarray(low, dtype=np.float64), n
+
+
+def chosen_class(
+    counts: IntArray, settings: Settings, labels: ArrayLike | None, selection: ArrayLike | None
+) -> ChosenClass:
+    """Return the class of each input, and the level that is left for its limit."""
+    given = None if selection is None else check_counts("selection", selection)
+    if given is not None:
+        if given.shape != counts.shape:
+            raise InvalidInput(f"selection must have the shape of counts, {counts.shape}; got {given.shape}")
+        if np.shares_memory(given, counts) or np.array_equal(given, counts):
+            raise InvalidInput("selection must be counts of separate draws; got the same counts as the evidence")
+    if settings.noise.total is not None:
+        if given is not None:
+            raise InvalidInput(f"selection must be left out for {settings.noise.describe()}: its votes are exact")
+        if labels is None:  # votes that are probabilities choose the class themselves
+            return ChosenClass(counts.argmax(axis=1), np.zeros(len(counts), dtype=np.int64), 0.0, 0.0)
+    return choose_class(
+        settings.level,
+        len(counts),
+        counts.shape[1],
+        labels=labels,
+        selected=None if given is None else (given.argmax(axis=1), given.sum(axis=1)),
+        winner=lambda level: predicted_class(counts, alpha=level),
+    )
+
+
+def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
+    """Return the votes that a method reads, given the class of each input; an abstention (-1) reads as class 0."""
+    rows, classes = np.arange(len(counts)), np.maximum(chosen, 0)
+    ordered = counts.copy()
+    ordered[rows, classes] = counts[:, 0]
+    ordered[:, 0] = counts[rows, classes]
+    return Votes(ordered[:, 0], ordered[:, 1:].max(axis=1), counts.sum(axis=1), counts.shape[1], ordered)
+
+
+def margin_lower(
+    top: ArrayLike,
+    runner_up: ArrayLike,
+    n: ArrayLike,
+    *,
+    alpha: float = 1e-3,
+    margin: MarginKind = "quantile",
+    method: str = "exact",
+    num_classes: int | None = None,
+) -> FloatArray:
+    """Return lower limits of the margin of a class fixed beforehand; arrays broadcast, a limit may be negative or -inf.
+
+    **Guarantee.** For X multinomial with fixed n: ``P(margin_lower(X_A, max_j X_j, n) > margin) <= alpha``, one-sided,
+    rounded down. ``"published"`` alone, the paper's Algorithms 4 and 6 as printed, has **no guarantee**.
+
+    >>> margin_lower([100, 90], [0, 5], 100).round(4)
+    array([3.0009, 1.8669])
+    >>> margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
+    array([2.9048, 1.7061])
+    """
+    x1, x2, draws = check_votes(top, runner_up, n)
+    rule = find(method, "votes")
+    kind = check_choice("margin", margin, get_args(MarginKind))
+    rule.check_margin(kind)
+    return np.asarray(rule.limit(Votes(x1, x2, draws, num_classes), check_alpha(alpha), kind), dtype=np.float64)
+
+
+def check_votes(top: ArrayLike, runner_up: ArrayLike, n: ArrayLike) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the three arrays, broadcast; votes must be whole, not negative, and together at most n."""
+    try:
+        x1, x2, draws = np.broadcast_arrays(
+            check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
+        )
+    except ValueError as mismatch:
+        if isinstance(mismatch, InvalidInput):
+            raise
+        raise InvalidInput(f"top, runner_up and n must broadcast together; got {mismatch}") from None
+    over = x1 + x2 > draws
+    if over.any():
+        raise InvalidInput(
+            f"top + runner_up must be at most n; got {x1[over].flat[0]} + {x2[over].flat[0]} > {draws[over].flat[0]}"
+        )
+    return x1, x2, draws
+
+
+def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return Buehler's limit under the likelihood-ratio ordering: the tightest here."""
+    from buckler.bounds.buehler import exact_margin_lower  # compiled code, loaded only where it is used
+
+    if votes.num_classes == 2:
+        # With two classes the truth lies on the binary edge, where Clopper-Pearson at alpha is the best limit there is.
+        return top_class(votes, alpha, margin)
+    return exact_margin_lower(votes.top, votes.runner_up, votes.n, alpha, margin)
+
+
+def bonferroni(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the limit from Clopper-Pearson at alpha/2 below for the class, and at alpha/2 above for the runner-up."""
+    return _from_shares(votes, budget.split(alpha, 2), margin)
+
+
+def bonferroni_all(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the limit from Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper)."""
+    if votes.num_classes is None:
+        raise InvalidInput("num_classes must be given for method 'bonferroni_all'; got None")
+    return _from_shares(votes, budget.split(alpha, check_whole("num_classes", votes.num_classes, 2)), margin)
+
+
+def top_class(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the limit from Clopper-Pearson at alpha for the class, and ``p_j <= 1 - p_A`` (Cohen et al. 2019)."""
+    low = clopper_pearson_lower(votes.top, votes.n, alpha)
+    return margin_from_limits(margin, low, np.nextafter(1.0 - low, 1.0))
+
+
+def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the probability margin itself, from the votes of all copies that the noise has (T29); alpha is 0."""
+    del alpha, margin
+    return np.asarray((votes.top - votes.runner_up) / votes.n)
+
+
+def _from_shares(votes: Votes, share: float, margin: MarginKind) -> FloatArray:
+    low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
+    return margin_from_limits(margin, low, high)
+
+
+_SUMMARIES = {
+    exact: "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest here",
+    bonferroni: "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up",
+    bonferroni_all: "Clopper-Pearson at alpha/m for each of the m classes",
+    top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
+}
+METHODS = tuple(Method(limit.__name__, "votes", limit, text, sound=True) for limit, text in _SUMMARIES.items())
+
+ENUMERATED = Method(
+    ENUMERATED_METHOD, "votes", enumerated, "the margin itself, from all copies", sound=True, margins=("probability",)
+)
+"""The one method for noise whose copies are enumerated; no user names it."""

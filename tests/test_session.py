@@ -1,0 +1,206 @@
+"""Sessions: groups of inputs, full batches, interrupts, deadlines, progress and calls that overlap."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+import buckler
+from buckler import Smoothed, Softmax, session
+from buckler.types import AnyArray
+
+POINTS = np.linspace(-1.0, 1.0, 41)[:, None]
+LABELS = (POINTS[:, 0] < 0).astype(int)
+
+
+class Counting:
+    """A half-space, which counts its calls and the rows of each; it can interrupt at a call, or end a clock's time."""
+
+    def __init__(self, interrupt_at: int = 0, time_up_at: int = 0) -> None:
+        self.rows: list[int] = []
+        self.interrupt_at, self.time_up_at = interrupt_at, time_up_at
+
+    def __call__(self, batch: AnyArray) -> AnyArray:
+        self.rows.append(len(batch))
+        if len(self.rows) == self.interrupt_at:
+            raise KeyboardInterrupt
+        return np.stack([batch[:, 0], -batch[:, 0]], axis=1)
+
+    def monotonic(self) -> float:
+        return 1e9 if self.time_up_at and len(self.rows) >= self.time_up_at else 0.0
+
+
+def smoothed(model: Any = None, **options: Any) -> Smoothed:
+    return Smoothed(model or Counting(), 0.5, 2, **options)
+
+
+@pytest.mark.parametrize("scores", [None, Softmax(0.5)])
+@pytest.mark.parametrize("how", [{}, {"labels": LABELS}, {"n0": 30}])
+def test_each_group_has_its_own_labels_and_draws(scores: Any, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of 16 rows make a group of every two inputs; one group takes all of them otherwise."""
+    monkeypatch.setattr(session, "MOST_SCORES", 300)
+    in_groups = smoothed(scores=scores).certify(POINTS, n=50, batch_size=16, alpha=0.1, **how)
+    monkeypatch.undo()
+    together = smoothed(scores=scores).certify(POINTS, n=50, alpha=0.1, **how)
+    assert in_groups == together
+    if "labels" in how:
+        wrong = smoothed(scores=scores).certify(POINTS, n=50, batch_size=16, alpha=0.1, labels=1 - LABELS)
+        assert in_groups.accuracy(LABELS)[0] > 0.5
+        assert wrong.accuracy(1 - LABELS)[0] < 0.1
+
+
+@pytest.mark.parametrize("how", [{}, {"labels": LABELS}, {"n0": 30}])
+def test_each_group_of_scores_until_decided_has_its_own(how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options: Any = {"radii": [0.1], "max_n": 400, "alpha": 0.1, **how}
+    together = smoothed(scores=Softmax(0.1)).certify_until(POINTS, **options)
+    monkeypatch.setattr(session, "MOST_SCORES", 2 * 400 * 3)
+    assert smoothed(scores=Softmax(0.1)).certify_until(POINTS, **options) == together
+    assert together.accuracy(LABELS)[0] > 0.5
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"n": 300}, {"n": 200, "margin": "probability", "method": "bonferroni", "alpha": 0.05}, {"n": 50, "n0": 9}],
+)
+def test_many_are_what_each_is_alone(options: Any) -> None:
+    points = POINTS[::5]
+    made = smoothed().certify(points, seed=3, **options)
+    assert made == [smoothed().certify(point[None], seed=3, **options)[0] for point in points]
+    named = smoothed().certify(points, seed=3, ids=[str(i) for i in range(len(points))], **options)
+    assert named[2] == smoothed().certify(points[2:3], seed=3, ids=["2"], **options)[0]
+
+
+@pytest.mark.parametrize("options", [{"radii": [0.25, 0.5]}, {"precision": 0.3}, {"radii": [0.25], "n0": 20}])
+@pytest.mark.parametrize("scores", [None, Softmax(0.5)])
+def test_many_until_decided_are_what_each_is_alone(options: Any, scores: Any) -> None:
+    points = POINTS[::5]
+    made = smoothed(scores=scores).certify_until(points, seed=3, max_n=500, **options)
+    assert made == [
+        smoothed(scores=scores).certify_until(point[None], seed=3, max_n=500, **options)[0] for point in points
+    ]
+
+
+def test_batches_are_full_across_inputs() -> None:
+    model = Counting()
+    smoothed(model).certify(POINTS, n=90, n0=10, batch_size=64)
+    draws, groups = len(POINTS) * 100, -(-len(POINTS) // (session.BATCHES * 64 // 100))
+    assert sum(model.rows) == draws
+    assert max(model.rows) == 64
+    assert len(model.rows) <= draws / 64 + 2 * groups
+    until, each = Counting(), Counting()
+    smoothed(until).certify_until(POINTS, radii=[0.25], max_n=1000, batch_size=64)
+    for point in POINTS:
+        smoothed(each).certify_until(point[None], radii=[0.25], max_n=1000)
+    assert sum(until.rows) == sum(each.rows)
+    assert len(until.rows) < len(each.rows) / 2
+
+
+def calls() -> dict[str, Any]:
+    return {
+        "certify": lambda s, **o: s.certify(POINTS, n=1000, batch_size=100, **o),
+        "until": lambda s, **o: s.certify_until(POINTS, radii=[0.25], max_n=1000, batch_size=100, **o),
+        "predict": lambda s, **o: s.predict(POINTS, n=1000, batch_size=100, **o),
+        "predict until": lambda s, **o: s.predict(POINTS, max_n=1000, batch_size=100, **o),
+    }
+
+
+@pytest.mark.parametrize("call", ["certify", "until", "predict", "predict until"])
+def test_progress_is_told_and_ends_at_all(call: str) -> None:
+    seen: list[tuple[float, int]] = []
+    calls()[call](smoothed(), progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (41, 41)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    assert all(0 <= done <= 41 for done, _ in seen)
+    assert len(seen) > 5
+
+
+def test_an_interrupt_leaves_the_certificates_of_the_first_inputs() -> None:
+    whole = smoothed().certify(POINTS, n=1000, batch_size=16)
+    part = smoothed(Counting(interrupt_at=650)).certify(POINTS, n=1000, batch_size=16)
+    assert 0 < len(part) < len(whole) == part.asked
+    assert part == whole[: len(part)]
+    assert "of 41, interrupted" in repr(part)
+    with pytest.raises(KeyboardInterrupt):
+        smoothed(Counting(interrupt_at=1)).certify(POINTS, n=1000)
+
+
+@pytest.mark.parametrize("call", ["predict", "predict until"])
+def test_an_interrupted_prediction_has_no_answer(call: str) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        calls()[call](smoothed(Counting(interrupt_at=3)))
+
+
+@pytest.mark.parametrize("asked", [{"precision": 0.05}, {"radii": [0.25, 0.84]}])
+def test_an_interrupt_leaves_the_answer_so_far_without_a_final_test(asked: Any) -> None:
+    x = [[0.85]]
+    interrupted = smoothed(Counting(interrupt_at=10)).certify_until(x, **asked)
+    assert interrupted.decided is not None
+    assert [(d.decision, d.by_final_test) for d in interrupted.decided] == [("undecided", 0)]
+    assert 0.0 < interrupted[0].radius < 0.85
+    assert interrupted[0].n < 100_000
+    for n0 in (0, 10):
+        with pytest.raises(KeyboardInterrupt):  # before the first draws are made there is no answer
+            smoothed(Counting(interrupt_at=1)).certify_until(x, n0=n0, **asked)
+
+
+@pytest.mark.parametrize(
+    ("scores", "at"), [*((None, at) for at in range(10, 60, 9)), *((Softmax(0.1), at) for at in (170, 200, 230))]
+)
+def test_an_interrupt_of_many_leaves_the_first_ones(scores: Any, at: int) -> None:
+    options: Any = {"radii": [0.1, 0.4], "max_n": 2000, "batch_size": 16}
+    made = smoothed(Counting(interrupt_at=at), scores=scores).certify_until(POINTS, **options)
+    whole = smoothed(scores=scores).certify_until(POINTS, **options)
+    assert 0 < len(made) <= made.asked == 41
+    assert made.ids == whole.ids[: len(made)]
+    assert all(one.n <= full.n for one, full in zip(made, whole, strict=False))
+
+
+@pytest.mark.parametrize("scores", [None, Softmax(0.1)])
+def test_after_max_seconds_the_answer_so_far_is_a_certificate(scores: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Counting(time_up_at=12)
+    monkeypatch.setattr(session, "time", model)
+    stopped = smoothed(model, scores=scores).certify_until([[0.85]], radii=[0.05, 0.84], max_seconds=5.0)
+    assert 0.05 <= stopped[0].radius < 0.84
+    assert stopped[0].n < 100_000
+    if stopped.decided is not None:
+        assert (stopped.decided[0].decision, stopped.decided[0].by_final_test) == ("undecided", 0)
+
+
+def test_time_that_is_up_at_once_leaves_nothing_or_abstentions(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Counting(time_up_at=1)
+    monkeypatch.setattr(session, "time", model)
+    stopped = smoothed(model).certify_until(POINTS, radii=[0.5], max_seconds=5.0)
+    assert stopped.asked == 41
+    assert all(c.n <= 16 for c in stopped)
+
+
+def test_two_calls_that_overlap_have_the_answers_of_each_alone() -> None:
+    one = smoothed()
+    alone = [one.certify(POINTS, n=200, seed=seed) for seed in range(4)]
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda seed: one.certify(POINTS, n=200, seed=seed, progress=False), range(4)))
+    assert found == alone
+
+    class Nested(Counting):
+        """Certifies by another object while it is asked itself."""
+
+        inner: Any = None
+
+        def __call__(self, batch: AnyArray) -> AnyArray:
+            if self.inner is None:
+                self.inner = ()
+                self.inner = one.certify(POINTS, n=200, seed=1, progress=False)
+            return super().__call__(batch)
+
+    model = Nested()
+    assert smoothed(model).certify(POINTS, n=200, seed=2) == alone[2]
+    assert model.inner == alone[1]
+
+
+def test_values_outside_of_the_range_are_refused_and_bytes_spread_over_it() -> None:
+    ranged = smoothed(value_range=(-1.0, 1.0))
+    with pytest.raises(buckler.InvalidInput, match="x must"):
+        ranged.certify([[1.5]], n=10)
+    ends = ranged.certify(np.array([[0], [255]], dtype=np.uint8), n=100)
+    assert ends == smoothed().certify([[-1.0], [1.0]], n=100)
