@@ -197,7 +197,7 @@ def test_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert command(["compact", str(copy), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"before": 3, "after": 1}
     assert command(["compact", str(copy)]) == 0
-    assert "1 shards before, 1 now" in capsys.readouterr().out
+    assert "1 files before, 1 now" in capsys.readouterr().out
     assert command(["compact", str(copy), "--quiet"]) == 0
     assert capsys.readouterr().out == ""
     assert command(["compact", str(copy / "shards")]) == 2

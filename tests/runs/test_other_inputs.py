@@ -26,7 +26,7 @@ def constant(batch: AnyArray) -> AnyArray:
 
 def call(door: str, out: Path, x: AnyArray = X, **changes: Any) -> None:
     noise: dict[str, Any] = {} if "law" in changes else {"sigma": 0.25}
-    spec = RunSpec(model="m", data="d", num_classes=3, n=10, n0=5, **noise | changes)
+    spec = RunSpec(model="m", data="d", num_classes=3, n=10, **noise | changes)
     data, model = from_arrays(x, np.zeros(len(x), dtype=np.int64)), as_classifier(constant, num_classes=3)
     if door == "sample":
         sample(spec, model, data, out)
