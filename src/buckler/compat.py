@@ -50,7 +50,7 @@ class Smooth:
         """Return the class, certified with error at most ``alpha``, and its l2 radius; (-1, 0.0) for an abstention.
 
         **Guarantee.** With probability at least ``1 - alpha`` the class is -1, or the smoothed classifier predicts it
-        everywhere within the radius of ``x``. All ``n0 + n`` draws go into the limit (T33).
+        everywhere within the radius of ``x``. All ``n0 + n`` draws go into the limit (T18d).
         """
         made = self._smoothed.certify(
             np.asarray(on_host(x))[None],

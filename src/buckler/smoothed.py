@@ -143,7 +143,7 @@ class Smoothed:
         abstention, or its class is predicted everywhere within its ``radius`` of the input. Inputs have noise of their
         own, so their errors are independent.
 
-        The class is the one with the most votes, tested to be the winner at a tenth of alpha (T33); or ``labels``,
+        The class is the one with the most votes, tested to be the winner at a tenth of alpha (T18d); or ``labels``,
         fixed beforehand; or the top class of ``n0`` separate draws. ``method`` is ``exact`` for votes and
         ``pairwise/star`` for scores if None. Noise depends on the seed and on ``ids``, by default made from the values
         of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there. ``seed=None``

@@ -61,7 +61,7 @@ def after_drawing(alpha: float, noise: Law) -> float:
 
 
 WINNER_PARTS = 10
-"""One part in this many of alpha pays for the winner's test (T33). Heuristic: affects power, not validity."""
+"""One part in this many of alpha pays for the winner's test (T18d). Heuristic: affects power, not validity."""
 
 
 def winner_share(alpha: float) -> float:

@@ -80,7 +80,7 @@ class Ladder:
     ``final_n`` is the draw of the final test: ``max_n`` (also written 0) unless a smaller one was fixed before the
     first draw. ``precision``, if given, ends drawing for an input once its certified radius is close to the estimated
     one: see ``precise_enough``. With ``winner`` the class is the one with the most votes, and a tenth of alpha goes to
-    the test that it is the smoothed prediction (T33); else classes are fixed beforehand.
+    the test that it is the smoothed prediction (T18d); else classes are fixed beforehand.
     """
 
     radii: tuple[float, ...]

@@ -43,7 +43,7 @@ def choose_class(
     """Return the class of each input: its label, the class selected on other draws, or the winner of these draws.
 
     **Guarantee.** A limit at the level returned, for the class returned, exceeds its margin or is about a class that is
-    not the smoothed prediction with probability at most ``alpha`` (T33). ``winner(level)`` returns the class with the
+    not the smoothed prediction with probability at most ``alpha`` (T18d). ``winner(level)`` returns the class with the
     most votes where it passes the winner's test at that level, else -1.
     """
     none = np.zeros(inputs, dtype=np.int64)

@@ -78,7 +78,7 @@ def certify_scores(
     these are independent copies under the noise, their number was fixed beforehand, and scores lie in the simplex.
 
     The certified class is the one with the largest mean score, if it passes the winner's test at a tenth of alpha
-    (T33); or ``labels``, fixed beforehand; or the top class of ``selection``, scores of *separate* draws. With labels
+    (T18d); or ``labels``, fixed beforehand; or the top class of ``selection``, scores of *separate* draws. With labels
     and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or any
     ``combine/limit``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
 

@@ -81,7 +81,7 @@ class AnytimeTest:
     final test must err (see ``Ladder``; theory T16 to T18). There is no division over classes.
 
     Without labels the class is the leader in votes, and it certifies only once the winner's test has rejected every
-    other class (T33). If the leader changes before, the votes of all draws are looked at again for the new one.
+    other class (T18d). If the leader changes before, the votes of all draws are looked at again for the new one.
 
     One thread may ask how inputs stand while another hands over votes: an answer is of before or after them.
 

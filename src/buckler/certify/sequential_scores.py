@@ -32,7 +32,7 @@ class ScoreTest:
     **Guarantee.** For each input, the probability that the limit *ever* exceeds the margin of its class is at most
     ``settings.alpha``: any-time, for independent draws in the order they were made, with labels, if any, and settings
     fixed beforehand. Any stopping keeps it (T18c). Without labels the class is the leader in mean score, and it
-    certifies only once the winner's test has rejected every other class (T33).
+    certifies only once the winner's test has rejected every other class (T18d).
 
     Drawing ends for an input at the largest of ``radii``, at a ``precision`` relative to the radius that the mean
     scores give, or at ``max_n``. Slopes for the quantile margin come from the ``earlier`` scores ``[inputs, n0, m]`` of

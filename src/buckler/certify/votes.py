@@ -46,7 +46,7 @@ def certify_votes(
     **Guarantee.** Each certificate is wrong with probability at most ``alpha`` over the draws behind its counts, whose
     number was fixed beforehand.
 
-    The certified class is the one with the most votes, if it passes the winner's test at a tenth of alpha (T33); or
+    The certified class is the one with the most votes, if it passes the winner's test at a tenth of alpha (T18d); or
     ``labels``, fixed beforehand; or the top class of ``selection``, counts of *separate* draws. The noise is Gaussian
     of standard deviation ``sigma``, or ``noise``. ``margin`` is ``"quantile"`` or ``"probability"``.
 
