@@ -1,4 +1,4 @@
-"""The class is chosen on the draws that certify it: exact error probabilities over every outcome (T33)."""
+"""The class is chosen on the draws that certify it: exact error probabilities over every outcome (T18d)."""
 
 from collections.abc import Callable
 from itertools import permutations
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from buckler.bounds.sign import tail_of_votes
+from buckler.bounds.sign_test import tail_of_votes
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.margins import margin
