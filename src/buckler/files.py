@@ -1,6 +1,6 @@
-"""Files that are whole or absent: written beside their place, flushed to the disk, then renamed into it.
+"""Writes files whole or not at all: under a temporary name, flushed to the disk, then renamed.
 
-Nothing but plain files is written or read: a device or a FIFO may have no end, and must not be replaced.
+Only plain files are written or read: a device or a FIFO may have no end, and must not be replaced.
 """
 
 import hashlib
@@ -20,10 +20,9 @@ from buckler.errors import StoreError, first_repeated, show
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside ``path`` that takes its place when the block ends without an error.
+    """Yield a temporary path beside ``path``, which replaces ``path`` when the block ends without an error.
 
-    Where ``path`` is a link, what it leads to is replaced and the link stays. What killed processes left of earlier
-    attempts at the same path is removed.
+    If ``path`` is a link, its target is replaced. Temporary files that killed processes left for ``path`` are removed.
     """
     place = Path(os.path.realpath(path))
     temporary = place.with_name(f".{place.name}.{os.getpid()}-{_host()}.part")
@@ -41,7 +40,7 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def check_plain(path: Path) -> None:
-    """Raise OSError if there is something at ``path`` that is not a plain file: a folder, a device, a FIFO."""
+    """Raise OSError if ``path`` exists and is not a plain file (a folder, a device, a FIFO)."""
     with suppress(FileNotFoundError):
         _check_mode(path.stat().st_mode)
 
@@ -54,7 +53,7 @@ def _check_mode(mode: int) -> None:
 
 def read_text(path: Path, largest: int) -> str:
     """Return the text of a plain file of at most ``largest`` bytes; OSError or ValueError for anything else."""
-    # Without waiting, since opening a FIFO would wait for someone who writes to it.
+    # Non-blocking, since opening a FIFO would wait for a writer.
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     try:
         _check_mode(os.fstat(handle).st_mode)
@@ -68,7 +67,7 @@ def read_text(path: Path, largest: int) -> str:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Flush a file to the disk, give it its name, and flush the name: it is there whole or not at all."""
+    """Flush a file to the disk, rename it to ``path``, and flush the folder."""
     with temporary.open("rb+") as file:
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -76,7 +75,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush a folder's list of names to the disk; Windows cannot open a folder, and flushes names by itself."""
+    """Flush a folder's list of names to the disk; nothing on Windows, which cannot open a folder."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -94,7 +93,7 @@ def checksum(path: Path) -> str:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return what a JSON text says; ValueError where it is not plain: a key given twice, NaN, a number without end."""
+    """Return the value of a JSON text; ValueError for a repeated key, NaN or infinity, or deep nesting."""
     try:
         return json.loads(text, object_pairs_hook=_without_repeats, parse_float=_finite, parse_constant=_finite)
     except RecursionError:
@@ -114,12 +113,12 @@ def _finite(text: str) -> float:
 
 
 def _host() -> str:
-    """Return this machine's name, in letters that a file's name may have."""
+    """Return the name of this machine, with characters that file names allow."""
     return re.sub(r"\W", "_", platform.node())
 
 
 def _remove_leftovers(path: Path) -> None:
-    """Remove the temporary files of ``path`` whose process, on this machine, is no more."""
+    """Remove temporary files of ``path`` by processes of this machine that have ended."""
     ours = re.compile(rf"\.{re.escape(path.name)}\.(\d+)-{_host()}\.part")
     for found in path.parent.iterdir():
         match = ours.fullmatch(found.name)
@@ -129,7 +128,7 @@ def _remove_leftovers(path: Path) -> None:
 
 
 def _is_running(process: int) -> bool:
-    """Return whether a process may be running; on Windows there is no harmless way to ask, so it may."""
+    """Return whether a process may be running; always true on Windows, where asking is not harmless."""
     if os.name != "posix":
         return True
     try:

@@ -1,4 +1,4 @@
-"""A run folder or a file of certificates -> one result: certificates by every method asked for, with what made them."""
+"""Reads a run folder or a file of certificates as one result: certificates by each method, and how they were made."""
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from buckler.types import Float32Array, MarginKind, SimplexMap
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CertifyOptions:
-    """How evidence is certified; what is left open is decided by the run, or at alpha 0.001 by every sound method."""
+    """Settings for certifying evidence; None means the run's own, alpha 0.001, and every sound method."""
 
     alpha: float | None = None
     methods: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class CertifyOptions:
 
 
 def read_result(path: Path, options: CertifyOptions) -> Result:
-    """Return the result at a path: evidence is certified as asked, certificates are read as they are."""
+    """Return the result at a path: evidence is certified with these settings, certificates are read."""
     if path.is_dir():
         return _from_evidence(path, options)
     if not path.is_file():
@@ -116,19 +116,19 @@ def _votes_of(decisions: Sequence[Decided]) -> TopVotes:
 
 
 def _again(spec: RunSpec) -> str:
-    """Return a specification with which a command makes the same draws: a fresh seed is a number by now."""
+    """Return a specification that repeats the draws: a fresh seed becomes a given one."""
     return replace(spec, fresh_seed=False).to_toml()
 
 
 def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the radii that decisions were about; a file that says otherwise than in rising numbers has none."""
+    """Return the radii that were decided, none unless they are rising numbers."""
     radii = origin.get("radii")
     fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
     return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
 
 
 def _commands(path: Path, origin: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the commands behind a file of certificates that says where it comes from."""
+    """Return the commands that make a file of certificates again, from its origin."""
     chosen = {f"--{key}": origin[key] for key in ("alpha", "class") if origin.get(key) is not None}
     if isinstance(radii := origin.get("radii"), list):
         asked = {"--radii": ",".join(map(str, radii))} if radii else {"--precision": origin.get("precision")}
@@ -146,7 +146,7 @@ def _command(name: str, options: Mapping[str, object]) -> str:
 
 
 def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[str]) -> list[tuple[Certificate, ...]]:
-    """Return the certificates of each method and level apart, all in the order of the first."""
+    """Return the certificates grouped by method and level, each group in the order of the first."""
     apart: dict[tuple[object, ...], dict[str, Certificate]] = {}
     for c in certificates:
         if methods and c.method not in methods:
@@ -165,9 +165,9 @@ def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[
 
 
 def with_data(result: Result, data: str) -> Result:
-    """Return a result with pictures of its inputs, and labels where it had none, from the data that were certified.
+    """Return a result with pictures of its inputs, and labels if it had none, from the data that were certified.
 
-    Where the result says what was drawn, other inputs are refused when the pictures are looked at.
+    Inputs with other values than those certified are refused when the pictures are loaded.
     """
     spec = result.spec or {}
     dataset = open_dataset(
@@ -196,10 +196,7 @@ def with_refutations(result: Result, path: Path) -> Result:
 
 
 def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
-    """Yield the inputs of a result one by one, in its order, compared with what was certified where that is known.
-
-    A picture of something else beside a certificate, or its label, would be worse than none.
-    """
+    """Yield the inputs of a result in its order, compared with the hashes of what was certified if those are known."""
     seen = []
     for x in Lookup(dataset, result.path).inputs(result.ids, result.contents):
         seen.append(content_id(x) if result.contents_hash is not None else "")

@@ -1,7 +1,7 @@
-"""What a run is: a frozen specification, in TOML and back, with a hash of its content.
+"""The specification of a run: a frozen record, in TOML and back, with a hash of its content.
 
-Two runs with the same specification, classifier and data, on the same kind of hardware, give the same bytes; so
-everything that the bytes depend on is here, down to the batch size and the kind of noise generator.
+Two runs with the same specification, model and data, on the same kind of hardware, give the same bytes: every setting
+that the bytes depend on is a field, down to the batch size and the noise generator.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
 
 FULL_BATCHES = {"philox": 2, "cuda": 32}
-"""Batches that the inputs drawn together fill, about: few, since a shard holds at least that much work and a batch can
-take seconds on a processor; more on a device, where a batch that is not full costs as much as one that is."""
+"""Batches that a group of inputs drawn together fills, about. Few on a processor, where a batch can take seconds and a
+shard holds at least one group; more on a device, where a part of a batch costs as much as a full one."""
 
 MOST_TOGETHER = 1000
-"""Inputs drawn together, at most: they are held in memory."""
+"""Inputs of a group, at most: they are held in memory."""
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields that are names: what they stand for is compared itself (``runs.identity``)."""
 
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28
-"""Votes of inputs that are drawn together, and so lie in one shard, which is read at once: 2 GiB of them."""
+"""Votes of a group at all checkpoints, at most: a shard holds whole groups and is read at once."""
 
 
 def geometric(n: int) -> tuple[int, ...]:
@@ -49,12 +49,11 @@ def geometric(n: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSpec:
-    """Everything that the evidence of a run is a function of, beside the classifier and the data themselves.
+    """All settings that the evidence of a run depends on, beside the model and the data themselves.
 
-    The noise is Gaussian of standard deviation ``sigma``, or follows ``law``, ``NAME`` or ``NAME:key=value,...``, with
-    further ``law_parameters``; sigma is one of them, where the law has one, and stands by itself.
-    ``fresh_seed`` says that the seed was drawn from the operating system once the model was there, which so cannot have
-    been fitted to it.
+    The noise is Gaussian of standard deviation ``sigma``, or ``law``: ``NAME`` or ``NAME:key=value,...``, with further
+    ``law_parameters`` (sigma is a field of its own). ``fresh_seed`` says that the operating system drew the seed after
+    the model was loaded, so that no model can have been fitted to it.
     """
 
     model: str
@@ -92,12 +91,11 @@ class RunSpec:
     fresh_seed: bool = False
 
     def __post_init__(self) -> None:
-        """Check every field, and fill in the checkpoints where they are left open."""
-        for name in ("model", "data", "device"):
-            if not isinstance(getattr(self, name), str) or not getattr(self, name):
-                raise InvalidInput(f"{name} must be a text of at least one character; got {show(getattr(self, name))}")
-        if self.denoiser is not None and (not isinstance(self.denoiser, str) or not self.denoiser):
-            raise InvalidInput(f"denoiser must be a text of at least one character; got {show(self.denoiser)}")
+        """Check every field, and fill in the checkpoints if there are none."""
+        for name in ("model", "data", "device", "denoiser"):
+            text = getattr(self, name)
+            if (name != "denoiser" or text is not None) and not (isinstance(text, str) and text):
+                raise InvalidInput(f"{name} must be a text of at least one character; got {show(text)}")
         put = object.__setattr__
         self._settle_law()
         put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
@@ -142,7 +140,7 @@ class RunSpec:
             put(self, "checkpoints", (law.total,))
 
     def _check_draws(self, law: Law) -> None:
-        """Refuse settings that ask for draws of a law whose copies are all there are."""
+        """Refuse settings for random draws under noise whose values are enumerated."""
         fixed = {"n": law.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (law.total,)}
         for name, value in fixed.items() if law.total is not None else ():
             given = getattr(self, name)
@@ -153,15 +151,15 @@ class RunSpec:
 
     @property
     def noise_law(self) -> Law:
-        """The law that noise follows."""
+        """The noise."""
         return settled(self.sigma, self.law, self.law_parameters)
 
     @property
     def drawn_together(self) -> int:
-        """How many inputs share batches; a shard holds a whole number of such groups.
+        """The number of inputs in a group that shares batches; a shard holds whole groups.
 
-        It follows from the specification alone, so that what is drawn for an input does not depend on where shards
-        end: kernels may round differently for another batch.
+        It depends on the specification alone, so that the draws of an input do not depend on where shards end: kernels
+        may round differently for another batch.
         """
         on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws != "gaussian")
         fitting = FULL_BATCHES["cuda" if on_device else "philox"] * self.batch_size // (self.n + self.n0)
@@ -169,7 +167,7 @@ class RunSpec:
 
     @property
     def kept_draws(self) -> int:
-        """How many of the n estimation draws have their scores kept: the first ``score_draws``, or all."""
+        """The number of estimation draws whose scores are kept: the first ``score_draws``, or all n."""
         return 0 if self.scores == "none" else self.n if self.score_draws is None else self.score_draws
 
     def _check_scores(self) -> None:
@@ -189,12 +187,12 @@ class RunSpec:
             raise InvalidInput("n0 must be above 0 with runner_ups, which are chosen on the selection draws; got 0")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are set, in order, with lists for tuples; ``fresh_seed`` where it is asked for."""
+        """Return the fields that are not None, in order, with lists for tuples, and ``fresh_seed`` if true."""
         said = {k: v for k, v in asdict(self).items() if v is not None and (k != "fresh_seed" or v)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def hash(self) -> str:
-        """Return the hash of the content: the same for equal specifications, whatever file they came from."""
+        """Return the hash of the content."""
         return hash_of(self.as_dict())
 
     def to_toml(self) -> str:
@@ -206,13 +204,13 @@ FIELDS = frozenset(field.name for field in fields(RunSpec))
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
-    """Return the hash of a specification as it was written, by this version or another with more or fewer fields."""
+    """Return the hash of a specification as a file holds it."""
     text = json.dumps(values, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-spec-1").hexdigest()
 
 
 def from_dict(values: Mapping[str, Any]) -> RunSpec:
-    """Return the specification with these fields; unknown and missing ones are named."""
+    """Return the specification with these fields; an unknown or missing one raises InvalidInput."""
     if not isinstance(values, Mapping):
         raise InvalidInput(f"the specification must be a table of fields; got {show(values)}")
     unknown = sorted(str(k) for k in values.keys() - FIELDS)
@@ -227,7 +225,7 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
 
 
 def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings with the numbers of draws that their law fixes, where they are left open."""
+    """Return settings with n and n0 filled in if the noise enumerates its values."""
     if "law" not in settings:
         return dict(settings)
     total = settled(settings.get("sigma"), settings["law"], settings.get("law_parameters")).total
@@ -243,7 +241,7 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
-    """Return the values of a setting: from ``a,b,c``, from a list of a TOML file, or from one value.
+    """Return the values of a setting, given as ``a,b,c``, as a list or as one value.
 
     >>> values("n", "100, 200", int), values("alpha", [0.1, 1], float), values("n", None, int)
     ((100, 200), (0.1, 1.0), ())
@@ -259,7 +257,7 @@ def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
 
 
 def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
-    """Return the values of a setting that may have each of them once."""
+    """Return the values of a setting; a repeated value raises InvalidInput."""
     found = values(name, given, kind)
     if len(set(found)) != len(found):
         raise InvalidInput(f"{name} must not hold a value twice; got {show(given)}")
@@ -269,7 +267,7 @@ def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
 def difference(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], where: tuple[str, str] = ("in the folder", "asked for")
 ) -> str:
-    """Return the fields in which two specifications differ, for people: ``n: 1000 in the folder, 2000 asked for``."""
+    """Return in words how two mappings differ: ``n: 1000 in the folder, 2000 asked for``."""
     keys = [k for k in dict.fromkeys([*ours, *theirs]) if ours.get(k) != theirs.get(k)]
     return "; ".join(f"{k}: {show(ours.get(k))} {where[0]}, {show(theirs.get(k))} {where[1]}" for k in keys)
 

@@ -154,7 +154,7 @@ def largest_margin(kind: str, alpha: float, n: int) -> float:
     may be votes, so the same holds for them.
 
     >>> round(largest_margin("probability", 0.001, 100), 4), round(largest_margin("quantile", 0.001, 100), 4)
-    (0.8665, 3.0016)
+    (0.8665, 3.001)
     """
     rest = -expm1(log(alpha) / n)  # 1 - alpha^(1/n)
     most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)

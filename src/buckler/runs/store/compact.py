@@ -24,19 +24,19 @@ from buckler.runs.store.writer import Writer, check_shards
 from buckler.types import IntArray
 
 LARGEST = 1 << 30
-"""Bytes of a merged shard, at most: its votes in memory, where they are held at once, and its scores on disk."""
+"""Bytes of a merged shard, at most: of its votes in memory and its scores on disk."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many shards there were, and are."""
+    """Numbers of shards before and after merging."""
 
     before: int
     after: int
 
 
 def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
-    """Merge the shards of a run, finished or not, where they lie side by side; every file is checked before."""
+    """Merge neighbouring shards of a run, finished or not, after checking every file; return their numbers."""
     root = Path(root)
     folder.check_run(root)
     with locked(root):

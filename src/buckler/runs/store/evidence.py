@@ -23,7 +23,7 @@ from buckler.sampling.simplex import to_simplex
 from buckler.types import AnyArray, FloatArray, IntArray, SimplexMap
 
 AHEAD = 4
-"""Shards that are read while the one before them is used."""
+"""Shards that are read ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Evidence:
         return read_shard(self.root, place, self.spec, self.manifest["owner"])
 
     def digest(self) -> str:
-        """Return a hash of all that was drawn, input by input: it does not depend on where shards begin and end."""
+        """Return a hash of all draws, input by input: it does not depend on where shards begin and end."""
         total = hashlib.blake2b(digest_size=20, person=b"buckler-drawn-1")
         for place, shard in zip(self.shards, self.read_shards(), strict=True):
             scores = None if shard.columns is None else self._scores(place)
@@ -96,7 +96,7 @@ class Evidence:
         return ScoreFile(place.path(self.root, "scores"), self.spec, place.count)
 
     def checkpoint(self, n: int | None) -> int:
-        """Return the place of the first ``n`` draws, all by default, among the checkpoints of the votes."""
+        """Return the index of the checkpoint at ``n`` draws, by default the last."""
         points = self.spec.checkpoints
         wanted = self.spec.n if n is None else check_whole("n", n, 1)
         if wanted not in points:
@@ -109,7 +109,7 @@ class Evidence:
         names: list[str] = []
         votes, chosen, labels = [], [], []
         for shard in self.read_shards():
-            # Copies of what is asked for, so that the other checkpoints of a million inputs are not held.
+            # Copies, so that the other checkpoints are freed.
             names += shard.ids
             votes.append(shard.counts[:, place].copy())
             if shard.selection is not None:
@@ -131,9 +131,9 @@ class Evidence:
         map: SimplexMap | None = None,  # noqa: A002
         temperature: float | None = None,
     ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
-        """Yield for each input its scores, those of its selection stream, and its label: one input in memory at a time.
+        """Yield for each input its scores, those of its selection draws, and its label; one input is in memory.
 
-        Where logits were stored, ``map`` and ``temperature`` are chosen here; otherwise they are those of the run.
+        ``map`` and ``temperature`` are for stored logits; other scores have those of the run.
         """
         for place, content in zip(self.shards, self.read_shards(), strict=True):
             yield from self.scores_of(place, content, n, map, temperature)
@@ -146,7 +146,7 @@ class Evidence:
         map: SimplexMap | None = None,  # noqa: A002
         temperature: float | None = None,
     ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
-        """Yield what ``scores`` does for the inputs of one shard, which has been read and checked already."""
+        """Yield the same for the inputs of one shard that has been read."""
         kind = self.spec.scores
         if kind == "none":
             raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
@@ -173,7 +173,7 @@ class Evidence:
 
 
 def _as_double(rows: AnyArray) -> FloatArray:
-    with np.errstate(invalid="ignore"):  # what is no number is refused, and named, where it is used
+    with np.errstate(invalid="ignore"):  # NaN is refused where scores are used
         return np.asarray(rows, dtype=np.float64)
 
 

@@ -1,4 +1,4 @@
-"""One writer at a time: a lock on a run's folder, and a note beside it that says who holds it."""
+"""Locks the folder of a run for one writer, with a note that says who holds it."""
 
 import os
 import platform
@@ -19,9 +19,9 @@ LONGEST_NOTE = 200
 
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
-    """Hold the folder for one writer; the operating system lets go of it however the writer ends.
+    """Hold the lock of a folder; the operating system releases it however the process ends.
 
-    Children of the process do not keep it: the lock's file is closed in them.
+    Child processes do not keep it: the lock's file is closed in them.
     """
     lock = FileLock(root / LOCK, thread_local=False)
     with writing(f"write to {str(root)!r}{_holder(root)}"):
@@ -33,7 +33,7 @@ def locked(root: Path) -> Iterator[None]:
             ) from None
     note = root / HOLDER
     try:
-        # Without the note a second writer is still refused, only without a name.
+        # A second writer is refused without the note too, but not told by whom.
         with suppress(OSError):
             note.unlink(missing_ok=True)
             with note.open("x", encoding="utf-8") as file:
@@ -47,7 +47,7 @@ def locked(root: Path) -> Iterator[None]:
 
 
 def _holder(root: Path) -> str:
-    """Return who says to hold a folder, in brackets; empty if there is no note."""
+    """Return the note in parentheses, empty if there is none."""
     try:
         if (root / HOLDER).is_symlink() or not (root / HOLDER).is_file():
             return ""

@@ -1,4 +1,4 @@
-"""The scores of a shard: rows in draw order, the selection draws of all inputs first, then their estimation draws."""
+"""Writes and reads the scores of a shard: the selection draws of all inputs, then their estimation draws, in order."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,20 +14,20 @@ from buckler.runs.store.tables import open_table
 from buckler.types import AnyArray
 
 NUMBERS_IN_A_GROUP = 1 << 20
-"""Numbers in a row group of scores: what is held in memory before it is written, and after it is read."""
+"""Numbers in a row group of scores, which is held in memory when written and read."""
 
 LARGEST_HALF = 65504.0
-"""The largest finite float16: a logit beyond it must not become infinite."""
+"""The largest finite float16; logits beyond it are clipped."""
 
 HELD = 2
-"""Row groups held while reading: inputs are read in order, alternating between their two streams."""
+"""Row groups in memory while reading: inputs are read in order, alternating between their two streams."""
 
 
 class ScoreWriter:
-    """Takes rows of scores in draw order and writes them in groups of a fixed size."""
+    """Writes rows of scores, given in draw order, in row groups of a fixed size."""
 
     def __init__(self, path: Path, ids: Sequence[str], spec: RunSpec) -> None:
-        """Write the scores of these inputs to ``path``; the number of columns is that of the first rows."""
+        """Take the path, the inputs and the specification; the first rows fix the number of columns."""
         self._path, self._ids = path, pa.array(list(ids), pa.string())
         self._draws = {"selection": spec.n0, "estimation": spec.kept_draws}
         self._dtype = np.dtype(spec.score_dtype or "float32")
@@ -36,7 +36,7 @@ class ScoreWriter:
         self._pending: list[AnyArray] = []
 
     def begin(self, stream: str) -> None:
-        """Finish the stream before, and start another."""
+        """Finish the current stream and begin another."""
         self._flush(everything=True)
         self._stream, self._position = stream, 0
 
@@ -65,7 +65,7 @@ class ScoreWriter:
         self._pending = [rows[stop:]] if stop < len(rows) else []
 
     def _stored(self, rows: AnyArray) -> AnyArray:
-        """Return the rows as they are kept: to nearest, and at the end of the range where they are beyond it."""
+        """Return the rows in the stored type: rounded to nearest, and clipped to its range."""
         if self._dtype == np.float16:
             rows = np.clip(rows, -LARGEST_HALF, LARGEST_HALF)
         return np.ascontiguousarray(rows, dtype=self._dtype)
@@ -90,10 +90,10 @@ class ScoreWriter:
 
 
 class ScoreFile:
-    """Reads the scores of a shard back, a row group at a time, as they are stored."""
+    """Reads the scores of a shard, a row group at a time, in the stored type."""
 
     def __init__(self, path: Path, spec: RunSpec, inputs: int) -> None:
-        """Open the file of a shard of that many inputs; a file that holds anything else is named."""
+        """Open the file of a shard of ``inputs`` inputs; DamagedEvidence names a file with anything else."""
         self._path, self._inputs = path, inputs
         self._draws = {"selection": spec.n0, "estimation": spec.kept_draws}
         total = inputs * sum(self._draws.values())

@@ -1,7 +1,7 @@
 """A shard: the draws of a block of inputs, in memory and as a Parquet table.
 
-The table has one row for each input, stream and checkpoint: id, label, a hash of the input, stream, n, the list of
-votes, and the classes of the kept columns of scores. The bytes of its file depend on nothing but its content.
+The table has a row for each input, stream and checkpoint: id, label, hash of the input, stream, n, the list of votes,
+and the classes of the columns of scores. The bytes of its file depend on its content alone.
 """
 
 from collections.abc import Mapping
@@ -66,7 +66,7 @@ def encode(content: Shard, spec: RunSpec) -> pa.Table:
 
 
 def _lists(rows: IntArray) -> pa.Array:
-    """Return a list array of the rows, without passing through Python numbers."""
+    """Return a list array of the rows, made without Python objects."""
     edges = np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32)
     return pa.ListArray.from_arrays(pa.array(edges), pa.array(np.ascontiguousarray(rows, dtype=np.int64).ravel()))
 
@@ -78,7 +78,7 @@ def decode(path: Path, spec: RunSpec, inputs: int, rows: int) -> Shard:
     try:
         opened = open_table(path, rows=inputs * step, row_bytes=LONGEST_NAME + 32 * m)
         table = opened.read(["id", "label", "input", "counts", "columns"], use_threads=False).combine_chunks()
-        # Votes are read as one flat array: a million inputs must not pass through Python numbers.
+        # Votes are read as one flat array, without Python objects.
         flat = np.asarray(table["counts"].combine_chunks().flatten(), dtype=np.int64)
         votes = flat.reshape(inputs, step, m)
         sizes = np.array([*([spec.n0] if spec.n0 else []), *spec.checkpoints])

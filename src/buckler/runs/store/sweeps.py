@@ -1,4 +1,4 @@
-"""A sweep as one tidy Parquet table: a row for each run, cell and input, readable by pandas, polars and duckdb."""
+"""A sweep as one Parquet table: a row for each run, cell and input, readable by pandas, polars and duckdb."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -23,15 +23,15 @@ SCHEMA = pa.schema(
 
 
 class SweepTable:
-    """The cells of a sweep by name, those of an earlier call with the same file included."""
+    """The cells of a sweep by name, with those of an earlier call in the same file."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there; nothing is written before ``save``."""
+        """Read the file if it exists; ``save`` writes it."""
         self._path = path
         self._cells: dict[str, pa.Table] = _read(path) if path.exists() else {}
 
     def drawn(self, cell: str) -> str | None:
-        """Return the hash of what a cell was certified from, or None if there is none."""
+        """Return the hash of the evidence of a cell, None if there is no such cell."""
         return str(self._cells[cell]["run"][0]) if cell in self._cells else None
 
     def put(
@@ -44,7 +44,7 @@ class SweepTable:
         folder: str,
         certified_class: str,
     ) -> None:
-        """Take the certificates of a cell, in the place of those it may have had."""
+        """Put the certificates of a cell, replacing earlier ones."""
         known = [None] * len(certificates) if labels is None else labels.tolist()
         origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
         rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
@@ -58,7 +58,7 @@ class SweepTable:
         return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
 
     def save(self, settings: Mapping[str, Any]) -> None:
-        """Write all cells, whole or not at all; ``settings`` say what was asked for. No cells, no file."""
+        """Write all cells, whole or not at all, with the settings of the sweep; no file if there are no cells."""
         if not self._cells:
             return
         write_table(self._path, pa.concat_tables(self._cells.values()), settings)
@@ -73,6 +73,6 @@ def _read(path: Path) -> dict[str, pa.Table]:
         names = table["cell"].to_numpy(zero_copy_only=False)
     except (ValueError, pa.ArrowException) as broken:
         raise InvalidInput(f"{str(path)!r} exists and is not a table of buckler sweep: {broken}") from None
-    # The rows of a cell lie together: a cell is written at once.
+    # The rows of a cell are contiguous.
     starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
     return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}
