@@ -27,7 +27,10 @@ HEADER = "idx\tlabel\tpredict\tradius\tcorrect\ttime\n"
 LIMITED = """
 import resource, sys
 from pathlib import Path
-from buckler.cli.app import run
+from buckler.cli.app import COMMANDS, load, run
+for word in sys.argv[2:]:
+    if word in COMMANDS:
+        load(word)  # what a command imports is not what a file makes it take
 used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + (int(sys.argv[1]) << 20),) * 2)
 sys.exit(run(sys.argv[2:]))
@@ -92,7 +95,7 @@ def test_a_log_of_many_classes(tmp_path: Path) -> None:
     """Each class is sensible, and votes for all of them in a thousand inputs would take 16 GB."""
     lines = [f"{i}\t999998\t999998\t0.5\t1\t0\n" for i in range(1000)]
     (tmp_path / "log.tsv").write_text(HEADER + "".join(lines))
-    made = ("--sigma", "0.5", "--n", "100000", "--out", str(tmp_path / "run"))
+    made = ("--sigma", "0.5", "--n", "100000", "--alpha", "0.001", "--out", str(tmp_path / "run"))
     said = refused("import", str(tmp_path / "log.tsv"), *made)
     assert "votes; got" in said
 
