@@ -299,6 +299,28 @@ def test_the_guard_of_an_ordering_is_above_the_error_of_a_deviance(kind: int) ->
     assert largest > 1e-4
 
 
+def test_deviances_near_the_lowest_margin_do_not_cancel() -> None:
+    """Probability margins next to -1, where the smallest cell is far below roundoff of the others (F3)."""
+    ctx.prec = 300
+    largest = 0.0
+    for n in (1, 100, 1_000_000):
+        for y1, y2 in ((0, n), (1, n - 1), (0, n - 1), (min(3, n), max(n - 9, 0))):
+            for steps in (1, 5, 1000, 10**6):
+                L = -1.0 + steps * STEP
+                D = profile(0, y1, y2, n, L, COLD)[0]
+                a1, a2, a3 = (arb(2 * y + 1) / 2 for y in (y1, y2, n - y1 - y2))
+                total, far = a1 + a2 + a3, arb(-L)
+                w = 1 - far
+                b = (a1 + a2) * w - 2 * (a1 + a3) * far
+                r = (b + (b * b + 8 * total * a1 * far * w).sqrt()) / (4 * total)
+                cells = ((a1, r), (a2, r + far), (a3, w - 2 * r))
+                true = 2 * sum((x * (x / (total * q)).log() for x, q in cells), arb(0))
+                error = abs(float(true - arb(D)))
+                assert error <= 0.5 * GUARD * (n + 200)
+                largest = max(largest, float(true.mid()))
+    assert largest > 30.0, "deviances that decide at small alpha"
+
+
 def _deviance(kind: int, y1: int, y2: int, n: int, L: float, t: float) -> arb:
     """D at the fitted parameter, which is off by the square of the last step: far below roundoff of D."""
     y3 = n - y1 - y2

@@ -28,8 +28,10 @@ from buckler.bounds.trinomial import (
 )
 from buckler.types import FloatArray
 
-ROUNDING = 5e-8
+ROUNDING = 1e-7
 """Relative error, counted against alpha, that rounding may leave in an interpolant (F4)."""
+LONGEST_HALF = 4.0
+"""Largest half-width of a piece, in t: rounding of its points grows with it (F4)."""
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
@@ -164,7 +166,7 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
             cell *= 0.5
             skip = 3
         skip -= 1
-        half = min(4.0 * half, 0.4 * (b - bottom))
+        half = min(4.0 * half, 0.4 * (b - bottom), LONGEST_HALF)
         room = log(4.0 / error)
         # Points for a width w, (room + growth) / w with growth = fixed + w^2, are fewest where w^2 = room + fixed.
         most = room if L >= 0.0 else room - 2.0 * log(alpha)

@@ -26,8 +26,8 @@ from buckler.types import IntArray
 
 STEP = 2.0**-30
 """The grid of margins: fine enough to cost nothing."""
-GUARD = 2.0 * 28.0 * 2.0**-53
-"""Twice the rounding error of D for each draw, and for 200 more that stand for the rarest cells (F3)."""
+GUARD = 2.0 * 150.0 * 2.0**-53
+"""Twice the rounding error of D, for each draw and 200 more (F3)."""
 NEAR = 1e-5
 """A deviance this close to ``z^2`` is computed again from COLD; the error of a rough fit is far smaller."""
 COLD = -0.7
@@ -88,11 +88,15 @@ def profile(
         t = quantile_fit(a1, a2, a3, L, start, tolerance)
         q1, q2, q3 = normal_cells(L, t, t)
     else:
-        # (s + L)(s - L)(1 - s) times the likelihood equation: a quadratic in s with one root in (|L|, 1).
-        half = 0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L))
-        product = (a1 - a2) * L - a3 * L * L
-        t = (half + sqrt(max(half * half - total * product, 0.0))) / total
-        q1, q2, q3 = 0.5 * (t + L), 0.5 * (t - L), 1.0 - t
+        # Cells r, r + |L| and w - 2 r, w = 1 - |L|: the likelihood equation is 2 N r^2 - b r - a |L| w = 0, a the count
+        # of the cell r, with one positive root, taken without cancellation.
+        far = abs(L)
+        w, a = 1.0 - far, a1 if L < 0.0 else a2
+        b = (a1 + a2) * w - 2.0 * (a + a3) * far
+        root = sqrt(b * b + 8.0 * total * a * far * w)
+        r = (b + root) / (4.0 * total) if b >= 0.0 else 2.0 * a * far * w / (root - b)
+        t, q3 = far + 2.0 * r, w - 2.0 * r
+        q1, q2 = (r, r + far) if L < 0.0 else (r + far, r)
     if q1 <= 0.0 or q2 <= 0.0 or q3 <= 0.0:
         return 1e300, 0.0, a1 - total * q1, t
     r1, r2, r3 = log(a1 / (total * q1)), log(a2 / (total * q2)), log(a3 / (total * q3))
