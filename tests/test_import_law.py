@@ -59,7 +59,6 @@ ONLY_IN = {
     "ray": ("runs/ray.py",),
     "matplotlib": ("report/",),
     "jinja2": ("report/", "paper/page.py"),
-    "altair": ("report/",),
     "vl_convert": ("report/",),
     "markupsafe": ("report/",),
     "typer": ("cli/",),

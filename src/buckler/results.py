@@ -1,21 +1,74 @@
-"""What runs have come to, for the rooms that show it: certificates with labels, and all that is known of a run."""
+"""Records of results that are shown: certificates as arrays, with labels, and what is known of a run."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
 from buckler.errors import InvalidInput
 from buckler.records import Certificate, Claim
 from buckler.refutations import Refutation
-from buckler.types import AnyArray, IntArray
+from buckler.types import AnyArray, FloatArray, IntArray
 
 SHOWN_CLASSES = 4
 """Classes whose votes are shown beside a certificate."""
 
 Said_co = TypeVar("Said_co", bound=Claim, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CertificateArrays(Sequence[Certificate]):
+    """Certificates of many inputs made in one way, as arrays: a million of them take some tens of megabytes.
+
+    ``first`` has the settings that all share. ``predicted`` is -1 for an abstention. A single certificate is built, and
+    validated, when it is asked for by its position.
+    """
+
+    first: Certificate
+    ids: Sequence[str]
+    predicted: IntArray
+    radii: FloatArray
+    margins: FloatArray
+    n: IntArray
+    n0: IntArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Certificate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Certificate]: ...
+    def __getitem__(self, place: int | slice) -> Certificate | list[Certificate]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        predicted = int(self.predicted[place])
+        return replace(
+            self.first,
+            id=self.ids[place],
+            predicted=None if predicted < 0 else predicted,
+            radius=float(self.radii[place]),
+            margin=float(self.margins[place]),
+            n=int(self.n[place]),
+            n0=int(self.n0[place]),
+        )
+
+
+def arrays_of(certificates: Sequence[Certificate]) -> CertificateArrays:
+    """Return certificates that share their method, alpha, margin and noise as arrays."""
+    if isinstance(certificates, CertificateArrays):
+        return certificates
+    return CertificateArrays(
+        certificates[0],
+        [c.id for c in certificates],
+        np.array([-1 if c.predicted is None else c.predicted for c in certificates], dtype=np.int64),
+        np.array([c.radius for c in certificates]),
+        np.array([c.margin for c in certificates]),
+        np.array([c.n for c in certificates], dtype=np.int64),
+        np.array([c.n0 for c in certificates], dtype=np.int64),
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +79,7 @@ class Certified(Generic[Said_co]):
     """
 
     run: str
-    certificates: tuple[Said_co, ...]
+    certificates: Sequence[Said_co]
     labels: IntArray | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +153,7 @@ class Result:
     @property
     def ids(self) -> tuple[str, ...]:
         """The names of the inputs."""
-        return tuple(certificate.id for certificate in self.groups[0].certificates)
+        return tuple(arrays_of(self.groups[0].certificates).ids)
 
     @property
     def labels(self) -> IntArray | None:

@@ -8,11 +8,10 @@ import numpy as np
 import buckler
 from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
 from buckler.report.html import report_page
-from buckler.report.payload import RunPage, Series
-from buckler.report.rows import Refuted
+from buckler.report.payload import Refuted, RunPage, Series
 from buckler.report.sentences import described, promise
 from buckler.report.thumbnails import tiles
-from buckler.results import TopVotes, top_votes
+from buckler.results import CertificateArrays, TopVotes, arrays_of, top_votes
 from buckler.types import IntArray
 
 ATTACK = "<script>window.broken=1</script><img src=x onerror=window.broken=1>'\"&\u2028</title></style>"
@@ -26,7 +25,7 @@ CLASSES = ("cat", ATTACK, "dog")
 class Example:
     ids: tuple[str, ...]
     labels: IntArray
-    groups: dict[str, list[buckler.Certificate]]
+    groups: dict[str, CertificateArrays]
     votes: TopVotes
 
 
@@ -39,11 +38,11 @@ def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHOD
     shift = np.where(rng.random(inputs) < 0.9, labels, (labels + 1) % 3)
     votes = np.stack([np.roll(row, k) for row, k in zip(votes, shift, strict=True)])
     ids = (ATTACK, FORMULA, *(f"image {i}" for i in range(2, inputs)))
-    groups: dict[str, list[buckler.Certificate]] = {}
+    groups: dict[str, CertificateArrays] = {}
     for method in methods:
         made = buckler.certify_votes(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
         assert isinstance(made, list)
-        groups[method] = made
+        groups[method] = arrays_of(made)
     return Example(ids, labels, groups, top_votes([votes]))
 
 

@@ -243,23 +243,24 @@ def test_a_refutation_has_its_place(seen: Visit) -> None:
     assert seen.page.locator(".refuted").count() == 0
 
 
-def test_ten_thousand_inputs_can_be_searched_sorted_and_opened(browser: "Browser", tmp_path: Path) -> None:
+def test_a_long_table_can_be_searched_sorted_and_opened(browser: "Browser", tmp_path: Path) -> None:
     path = tmp_path / "large.html"
-    made = example(10_000, methods=("bonferroni", "top_class"))
-    name = [c.id for c in made.groups["bonferroni"] if not c.abstained][-1]  # of four digits: no other one contains it
+    made = example(3_000, methods=("bonferroni", "top_class"))
+    shown = made.groups["bonferroni"][:2_000]
+    name = [c.id for c in shown if not c.abstained][-1]  # of four digits: no other one contains it
     path.write_text(page(made, pictures=False), encoding="utf-8", newline="\n")
     seen = visit(browser, path)
-    assert seen.page.locator("#matches").inner_text() == "10,000 of 10,000 inputs"
+    assert seen.page.locator("#matches").inner_text() == "2,000 of 2,000 inputs"
     seen.page.get_by_label("Search").fill(name)
     assert seen.column(ID - 1) == [name]
     seen.page.get_by_role("button", name=name, exact=True).click()
     assert "Votes of 200 noisy copies" in seen.page.locator(".panel").inner_text()
-    certified = sum(not certificate.abstained for certificate in made.groups["bonferroni"])
-    assert f" of {certified:,}, " in seen.page.locator(".near").inner_text()
+    certified = sum(not certificate.abstained for certificate in shown)
+    assert f" of the {certified:,} in this table, " in seen.page.locator(".near").inner_text()
     seen.page.get_by_label("Search").fill("")
     seen.page.locator("#rows th[data-key=radius]").get_by_role("button").click()
     assert seen.column(RADIUS - 1)[0] == "0.0000"
-    assert seen.page.locator("#page").inner_text() == "Page 1 of 200"
+    assert seen.page.locator("#page").inner_text() == "Page 1 of 40"
     assert seen.complaints == []
     seen.page.context.close()
 

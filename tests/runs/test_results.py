@@ -7,18 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from buckler import files
 from buckler.certify.votes import certify_votes
+from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
+from buckler.records import Certificate
 from buckler.results import Certified
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.store import evidence as store
 from buckler.runs.store import folder, scores, shard
-from buckler.runs.store.certificates import read_certificates, read_labelled, write_certificates
+from buckler.runs.store.certificates import SCHEMA, read_certificates, read_labelled, read_rows, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import write_table
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
 
@@ -120,3 +124,68 @@ def test_certified_checks_its_labels() -> None:
         Certified("run", tuple(made), np.array([1]))
     with pytest.raises(InvalidInput, match="at least one certificate"):
         Certified("run", ())
+
+
+def many(path: Path, inputs: int, distinct: int) -> None:
+    """Write certificates of many inputs, with so many different margins, without making a record of each."""
+    first = certify_votes([[990, 10]], sigma=0.5, labels=[0])[0]
+    margins = np.linspace(-1.0, 3.5, distinct)[np.arange(inputs) % distinct]
+    radii = np.array([first.law.radius(margin, "quantile") for margin in margins[:distinct].tolist()])
+    radii = radii[np.arange(inputs) % distinct]
+    columns = {name: pa.array([value]).take(pa.array(np.zeros(inputs, int))) for name, value in first.as_dict().items()}
+    columns |= {"id": pa.array([f"image {i}" for i in range(inputs)]), "margin": margins, "radius": radii}
+    columns["predicted"] = pa.array(np.arange(inputs) % 10, mask=radii == 0.0)
+    arrays = {name: pa.array(columns[name]).cast(SCHEMA.field(name).type) for name in SCHEMA.names}
+    table = pa.table(arrays, schema=SCHEMA).append_column("label", pa.array(np.arange(inputs) % 9))
+    write_table(path, table, {})
+
+
+def test_a_report_makes_no_record_of_each_certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    many(tmp_path / "many.parquet", 20_000, 50)
+    made, check = [], Certificate.__post_init__
+
+    def counted(self: Certificate) -> None:
+        made.append(self.id)
+        check(self)
+
+    monkeypatch.setattr(Certificate, "__post_init__", counted)
+    assert run_command(["report", str(tmp_path / "many.parquet"), "-o", str(tmp_path / "page.html")]) == 0
+    assert len(made) < 3_000
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "first 2,000 inputs of each run" in page
+    assert '<a href="./many.parquet">many.parquet</a>' in page
+
+
+@pytest.mark.slow
+def test_a_report_of_a_million_certificates(tmp_path: Path) -> None:
+    """Below 60 seconds of processor time and 1.5 GB, all margins different."""
+    many(tmp_path / "many.parquet", 1_000_000, 1_000_000)
+    code = (
+        "import resource, sys, time; from buckler.cli.app import run; code = run(sys.argv[1:]);"
+        "print(code, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)"
+    )
+    command = [sys.executable, "-c", code, "report", "many.parquet", "--quiet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603
+    code_, seconds, gigabytes = map(float, done.stdout.split())
+    assert code_ == 0
+    assert seconds < 60.0
+    assert gigabytes < 1.5
+
+
+def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
+    many(tmp_path / "many.parquet", 100, 10)
+    table, _ = read_rows(tmp_path / "many.parquet")
+    for name, at, wrong in (("radius", 57, 9.0), ("predicted", 58, -2), ("n", 59, 0), ("margin", 7, 3.0)):
+        values = table[name].to_pylist()
+        values[at] = wrong
+        place = table.column_names.index(name)
+        write_table(tmp_path / "bad.parquet", table.set_column(place, table.schema.field(place), [values]), {})
+        with pytest.raises(InvalidInput, match=rf"row {at} of .*image {at}.*{name}|row {at} of .*image {at}.*radius"):
+            read_result(tmp_path / "bad.parquet", CertifyOptions())
+
+
+def test_a_report_without_docstrings(tmp_path: Path) -> None:
+    many(tmp_path / "many.parquet", 100, 10)
+    command = [sys.executable, "-OO", "-m", "buckler", "report", "many.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, "")

@@ -86,7 +86,9 @@ def report(
         results = [with_refutations(results[0], refutations)]
     if data is not None:
         results = [with_data(result, data) for result in results]
-    page = build_page(results, delta=delta, title=title, class_names=names, command=shlex.join(again))
+    page = build_page(
+        results, delta=delta, title=title, class_names=names, command=shlex.join(again), folder=out.parent
+    )
     with atomic_write(out) as temporary:
         temporary.write_text(page, encoding="utf-8", newline="\n")
     inputs, size = sum(len(result.ids) for result in results), len(page.encode())

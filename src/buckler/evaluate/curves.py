@@ -23,7 +23,7 @@ from buckler.errors import (
     show,
 )
 from buckler.records import Certificate, Claim
-from buckler.results import Certified
+from buckler.results import CertificateArrays, Certified, arrays_of
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 
@@ -54,9 +54,14 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
     """
     total, level = check_whole("inputs", inputs, 1), 0.0 if alpha == 0.0 else check_alpha(alpha)
     check_alpha(delta)
-    k = np.arange(total)
-    enough = np.flatnonzero(betainc(k + 1.0, total - k, level) <= delta * (1.0 - 1e-9))
-    return int(enough[0]) if enough.size else total
+    few, enough = -1, total  # bisection: the tail falls with k
+    while enough - few > 1:
+        k = (few + enough) // 2
+        if betainc(k + 1.0, total - k, level) <= delta * (1.0 - 1e-9):
+            enough = k
+        else:
+            few = k
+    return enough
 
 
 def certified_accuracy(
@@ -70,9 +75,12 @@ def certified_accuracy(
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
-    truth = _labels(labels, len(certificates)).tolist()
-    right = [c.predicted is not None and c.predicted == y for c, y in zip(certificates, truth, strict=True)]
-    return _curve(certificates, np.array(right), radii, delta, name)
+    truth = _labels(labels, len(certificates))
+    if isinstance(certificates, CertificateArrays):
+        right = (certificates.predicted >= 0) & (certificates.predicted == truth)
+    else:
+        right = np.array([c.predicted == y for c, y in zip(certificates, truth.tolist(), strict=True)])
+    return _curve(certificates, right, radii, delta, name)
 
 
 def certified_share(
@@ -85,6 +93,8 @@ def certified_share(
     """
     if not certificates:
         raise InvalidInput("certificates must hold at least one certificate; got none")
+    if isinstance(certificates, CertificateArrays):
+        return _curve(certificates, certificates.predicted >= 0, radii, delta, name)
     return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
 
 
@@ -135,20 +145,23 @@ def _labels(labels: ArrayLike, inputs: int) -> AnyArray:
 def _curve(
     certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
 ) -> Curve:
-    if (twice := first_repeated(c.id for c in certificates)) is not None:
+    arrays = certificates if isinstance(certificates, CertificateArrays) else None
+    if (twice := first_repeated(arrays.ids if arrays else (c.id for c in certificates))) is not None:
         # Copies of one input stand or fall together, and the guarantee counts independent ones.
         raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
-    if len(norms := sorted({c.law.norm for c in certificates})) > 1:
+    kinds = [arrays.first] if arrays else certificates
+    if len(norms := sorted({c.law.norm for c in kinds})) > 1:
         raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
-    if len(scales := {c.law.parameters.get("scale") for c in certificates}) > 1:
+    if len(scales := {c.law.parameters.get("scale") for c in kinds}) > 1:
         raise InvalidInput(f"certificates must measure radii by one scale; got {len(scales)} of them")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():
         raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
-    reach = np.where(counted, [c.radius for c in certificates], -1.0)
-    level = max(c.alpha for c in certificates) if all(c.sound for c in certificates) else None
-    abstained = float(np.mean([c.abstained for c in certificates]))
-    called = certificates[0].method if name is None else name
+    radius = arrays.radii if arrays else np.array([c.radius for c in certificates])
+    reach = np.where(counted, radius, -1.0)
+    level = max(c.alpha for c in kinds) if all(c.sound for c in kinds) else None
+    abstained = float(np.mean(radius == 0.0))
+    called = kinds[0].method if name is None else name
     return replace(_reaching(reach, grid, level, delta, called, abstained), norm=norms[0])
 
 
@@ -156,7 +169,7 @@ def _reaching(
     reach: FloatArray, grid: FloatArray, alpha: float | None, delta: float, name: str, abstained: float
 ) -> Curve:
     """Return the share of inputs that reach each value; claims without a promise have no alpha, and no band."""
-    reached = (reach[:, None] >= grid).sum(axis=0)
+    reached = reach.size - np.searchsorted(np.sort(reach), grid)
     wrong = 0 if alpha is None else false_certificates(reach.size, alpha, delta)
     share, low = reached / reach.size, np.maximum(reached - wrong, 0) / reach.size
     return Curve(name, grid, share, low, reach.size, abstained, delta)
@@ -196,13 +209,15 @@ def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | No
     grid = check_float_array("edges", edges)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0.0 or (np.diff(grid) <= 0.0).any():
         raise InvalidInput(f"edges must rise from 0; got {grid.tolist()}")
-    truth = None if labels is None else _labels(labels, len(certificates))
-    counts = {kind: np.zeros(grid.size - 1, dtype=np.int64) for kind in ("right", "wrong", "unlabelled")}
-    for i, certificate in enumerate(certificates):
-        if certificate.predicted is None:
-            continue
-        cell = min(int(np.searchsorted(grid, certificate.radius, side="right")) - 1, grid.size - 2)
-        kind = "unlabelled" if truth is None else "right" if certificate.predicted == truth[i] else "wrong"
-        counts[kind][cell] += 1
-    abstained = sum(certificate.abstained for certificate in certificates)
-    return Histogram(grid, counts["right"], counts["wrong"], counts["unlabelled"], abstained)
+    made = arrays_of(certificates)
+    kept = made.predicted >= 0
+    cells = np.minimum(np.searchsorted(grid, made.radii, side="right") - 1, grid.size - 2)
+    right = np.zeros_like(kept) if labels is None else made.predicted == _labels(labels, len(made))
+
+    def counted(which: BoolArray) -> IntArray:
+        return np.bincount(cells[kept & which], minlength=grid.size - 1).astype(np.int64)
+
+    none = np.zeros(grid.size - 1, dtype=np.int64)
+    if labels is None:
+        return Histogram(grid, none, none, counted(~right), int((~kept).sum()))
+    return Histogram(grid, counted(right), counted(~right), none, int((~kept).sum()))

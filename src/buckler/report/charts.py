@@ -1,4 +1,4 @@
-"""The two pictures of the page as Vega-Lite specifications, without their data, and the runtime that draws them.
+"""The charts of the page as Vega-Lite specifications, without their data, and the JavaScript that draws them.
 
 Text and axes take the colour of the page (``currentColor``), so one specification serves light and dark.
 """
@@ -46,23 +46,26 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
 
     Between two radii of the grid the step shows the value at the larger one: never more than is certified.
     """
-    alt = _altair()
     keys = [f"s{i}" for i in range(len(series))]
-    shown = alt.param(name="shown", value=keys)
-    cursor = alt.param(name="cursor", value=0)
-    colour = alt.Color("series:N", legend=None, scale=alt.Scale(domain=keys, range=[look.colour for look in series]))
-    dash = alt.StrokeDash(
-        "series:N", legend=None, scale=alt.Scale(domain=keys, range=[list(look.dash) or [1, 0] for look in series])
-    )
-    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=8))
-    y = alt.Y("accuracy:Q", title=value, scale=alt.Scale(domain=[0, 1]))
-    curves = alt.Chart(alt.NamedData("curves")).transform_filter("indexof(shown, datum.series) >= 0")
-    here = curves.transform_filter("datum.place == cursor")
-    band = curves.mark_area(interpolate="step-before", opacity=0.3).encode(x=x, y=y, y2="low:Q", color=colour)
-    line = curves.mark_line(interpolate="step-before", strokeWidth=2).encode(x=x, y=y, color=colour, strokeDash=dash)
-    rule = here.mark_rule(color="currentColor", opacity=0.5).encode(x=x)
-    point = here.mark_point(filled=True, size=60, opacity=1).encode(x=x, y=y, color=colour)
-    return _finished(alt.layer(band, line, rule, point).add_params(shown, cursor), 320)
+    dashes = [list(look.dash) or [1, 0] for look in series]
+    colour = _nominal("series", keys, [look.colour for look in series])
+    x = _number("radius", axis, domain=[0, top], nice=False) | {"axis": {"tickCount": 8}}
+    y = _number("accuracy", value, domain=[0, 1])
+    shown = {"filter": "indexof(shown, datum.series) >= 0"}
+    here = [shown, {"filter": "datum.place == cursor"}]
+    band = {"type": "area", "interpolate": "step-before", "opacity": 0.3}
+    line = {"type": "line", "interpolate": "step-before", "strokeWidth": 2}
+    rule = {"type": "rule", "color": "currentColor", "opacity": 0.5}
+    point = {"type": "point", "filled": True, "opacity": 1, "size": 60}
+    xyc = {"x": x, "y": y, "color": colour}
+    layers = [
+        {"mark": band, "transform": [shown], "encoding": xyc | {"y2": {"field": "low"}}},
+        {"mark": line, "transform": [shown], "encoding": xyc | {"strokeDash": _nominal("series", keys, dashes)}},
+        {"mark": rule, "transform": here, "encoding": {"x": x}},
+        {"mark": point, "transform": here, "encoding": xyc},
+    ]
+    parameters = [{"name": "shown", "value": keys}, {"name": "cursor", "value": 0}]
+    return _chart("curves", 320) | {"layer": layers, "params": parameters}
 
 
 def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
@@ -70,55 +73,58 @@ def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
 
     Between two radii of the grid either line shows the value that is certain there: never more than is known.
     """
-    alt = _altair()
-    rows = alt.Chart(alt.NamedData("bracket"))
-    x = alt.X("radius:Q", title=axis, scale=alt.Scale(domain=[0, top], nice=False))
-    low = alt.Y("certified:Q", title=value, scale=alt.Scale(domain=[0, 1]))
-    high = alt.Y("refuted:Q", scale=alt.Scale(domain=[0, 1]))
-    strip = rows.mark_area(interpolate="step-after", opacity=0.15, color="currentColor")
-    below = rows.mark_line(interpolate="step-before", strokeWidth=2, color=COLOURS[0])
-    above = rows.mark_line(interpolate="step-after", strokeWidth=2, strokeDash=[7, 3], color=COLOURS[1])
-    edge = alt.Y("known:Q", title=value, scale=alt.Scale(domain=[0, 1]))
-    layers = strip.encode(x=x, y=edge, y2="refuted:Q"), below.encode(x=x, y=low), above.encode(x=x, y=high)
-    return _finished(alt.layer(*layers), 260)
+    x = _number("radius", axis, domain=[0, top], nice=False)
+    y = {name: _number(name, value, domain=[0, 1]) for name in ("known", "certified", "refuted")}
+    strip = {"type": "area", "color": "currentColor", "interpolate": "step-after", "opacity": 0.15}
+    below = {"type": "line", "color": COLOURS[0], "interpolate": "step-before", "strokeWidth": 2}
+    above = {"type": "line", "color": COLOURS[1], "interpolate": "step-after", "strokeWidth": 2, "strokeDash": [7, 3]}
+    layers = [
+        {"mark": strip, "encoding": {"x": x, "y": y["known"], "y2": {"field": "refuted"}}},
+        {"mark": below, "encoding": {"x": x, "y": y["certified"]}},
+        {"mark": above, "encoding": {"x": x, "y": y["refuted"]}},
+    ]
+    return _chart("bracket", 260) | {"layer": layers}
 
 
 def histogram_chart(axis: str, step: float) -> dict[str, Any]:
     """Return the chart of radii; rows ``(low, high, kind, rank, count)``, ``step`` wide, come as ``histogram``."""
-    alt = _altair()
     kinds = ["predicted right", "predicted wrong", "label unknown"]
-    colour = alt.Color("kind:N", legend=None, scale=alt.Scale(domain=kinds, range=[COLOURS[0], COLOURS[1], COLOURS[2]]))
-    bars = (
-        alt.Chart(alt.NamedData("histogram"))
-        .mark_bar(binSpacing=1)
-        .encode(
-            x=alt.X("low:Q", title=axis, bin=alt.BinParams(binned=True, step=step)),
-            x2="high:Q",
-            y=alt.Y("count:Q", title="inputs", stack="zero", axis=alt.Axis(tickMinStep=1)),
-            color=colour,
-            order="rank:Q",
-        )
-    )
-    return _finished(bars, 220)
+    encoding = {
+        "x": _number("low", axis) | {"bin": {"binned": True, "step": step}},
+        "x2": {"field": "high"},
+        "y": _number("count", "inputs") | {"stack": "zero", "axis": {"tickMinStep": 1}},
+        "color": _nominal("kind", kinds, list(COLOURS[:3])),
+        "order": {"field": "rank", "type": "quantitative"},
+    }
+    return _chart("histogram", 220) | {"mark": {"type": "bar", "binSpacing": 1}, "encoding": encoding}
 
 
 @cache
 def runtime() -> str:
-    """Return the JavaScript that draws the charts, whole, for use inside of a page."""
+    """Return the JavaScript that draws the charts, to be put inside of a page."""
     try:
         import vl_convert
     except ImportError:
         raise MissingExtra("vl-convert-python", "report") from None
-    version = ".".join(_altair().SCHEMA_VERSION.split(".")[:2])
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=version))
+    # The newest Vega-Lite fits the Vega beside it; a vl-convert that cannot list its versions has 5.17.
+    versions = getattr(vl_convert, "get_vegalite_versions", lambda: ["5.17"])()
+    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=versions[-1]))
 
 
-def _finished(chart: Any, height: int) -> dict[str, Any]:
-    quiet = {"labelColor": "currentColor", "titleColor": "currentColor", "domainOpacity": 0.4, "tickOpacity": 0.4}
-    lines = {"domainColor": "currentColor", "tickColor": "currentColor", "gridColor": "currentColor"}
+def _number(field: str, title: str, **scale: Any) -> dict[str, Any]:
+    return {"field": field, "type": "quantitative", "title": title} | ({"scale": scale} if scale else {})
+
+
+def _nominal(field: str, domain: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
+    return {"field": field, "type": "nominal", "legend": None, "scale": {"domain": domain, "range": values}}
+
+
+def _chart(data: str, height: int) -> dict[str, Any]:
+    """Return what all charts share: the size, and axes in the colour of the text."""
     axis = {
-        **quiet,
-        **lines,
+        **{f"{part}Color": "currentColor" for part in ("label", "title", "domain", "tick", "grid")},
+        "domainOpacity": 0.4,
+        "tickOpacity": 0.4,
         "gridOpacity": 0.12,
         "titleFontWeight": "normal",
         "titleFontSize": 13,
@@ -126,15 +132,10 @@ def _finished(chart: Any, height: int) -> dict[str, Any]:
         "labelSeparation": 8,  # in a narrow window every other label goes, before they touch
         "labelFlush": False,  # the first and the last label stand at their ticks
     }
-    made = chart.properties(width="container", height=height, background="transparent").configure(
-        axis=axis, view={"stroke": None}, font="system-ui, sans-serif"
-    )
-    return dict(made.to_dict())
-
-
-def _altair() -> Any:
-    try:
-        import altair as alt
-    except ImportError:
-        raise MissingExtra("altair", "report") from None
-    return alt
+    return {
+        "config": {"axis": axis, "view": {"stroke": None}, "font": "system-ui, sans-serif"},
+        "data": {"name": data},
+        "width": "container",
+        "height": height,
+        "background": "transparent",
+    }

@@ -17,8 +17,7 @@ from buckler import __version__
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.bracket import BracketCurve
 from buckler.report.charts import Look, looks, runtime
-from buckler.report.payload import Content, RunPage, Series, kinds, payload_of, rows_of
-from buckler.report.rows import pack
+from buckler.report.payload import Content, RunPage, Series, kinds, pack, payload_of, rows_of
 from buckler.report.sentences import confidence
 from buckler.report.thumbnails import contact_sheet
 from buckler.rounding import rounded_down, rounded_up
@@ -26,8 +25,8 @@ from buckler.rounding import rounded_down, rounded_up
 LARGEST_PAGE = 1_500_000
 """Bytes; what does not fit is left out and said to be."""
 
-LARGEST_SHEET = 5_000
-"""Pictures on a contact sheet at most."""
+LARGEST_TABLE = 2_000
+"""Inputs of a run in the table at most, with their pictures; the file of certificates has all."""
 
 POINTS_IN_WORDS = 11
 """Radii of the chart that are repeated as a table of text."""
@@ -47,7 +46,8 @@ def report_page(
 ) -> str:
     """Return the page; ``promise`` is what every certificate on it says. Curves share one grid of radii from 0.
 
-    Where the page would be too large, pictures are left out first, then rows of the table; the page says so.
+    Curves and histograms are over all inputs; the table holds the first ``LARGEST_TABLE`` of each run. Where the page
+    would be too large, pictures are left out first, then rows of the table; the page says so.
     """
     if not runs or not series:
         raise InvalidInput("a report needs at least one run with certificates; got none")
@@ -55,9 +55,9 @@ def report_page(
     if radii.size < 2 or any(not np.array_equal(one.curve.thresholds, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
     content = Content(runs, series, title, promise, class_names, bracket)
-    rows = max(len(run.ids) for run in runs)
+    rows = min(LARGEST_TABLE, max(len(run.ids) for run in runs))
     packed = pack(rows_of(content, rows))
-    pictured = 0 < sum(len(run.pictures) for run in runs) <= LARGEST_SHEET
+    pictured = any(run.pictures for run in runs)
     for quality in (80, 50, 25) if pictured else ():
         page = _render(content, packed, rows, quality)
         if len(page.encode()) < LARGEST_PAGE:

@@ -1,19 +1,22 @@
-"""Results of runs -> one page: curves and histograms are made from the certificates, then put on it."""
+"""Build the page about results of runs: curves, histograms and facts from the certificates."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from os.path import relpath
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve, radius_histogram, round_grid
-from buckler.report.html import report_page
-from buckler.report.payload import RunPage, Series
-from buckler.report.rows import Refuted
+from buckler.report.html import LARGEST_TABLE, report_page
+from buckler.report.payload import Refuted, RunPage, Series
 from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
 from buckler.report.thumbnails import tiles
-from buckler.results import Result, short_names
+from buckler.results import Result, arrays_of, short_names
 from buckler.rounding import rounded_up
 
 CELLS = 150
@@ -29,16 +32,18 @@ def build_page(
     delta: float = 1e-3,
     class_names: Sequence[str] | None = None,
     command: str | None = None,
+    folder: Path | None = None,
 ) -> str:
     """Return the page about these results, with the command that made it if there was one.
 
-    The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring.
+    The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring. ``folder``
+    is where the page will be, for links to the files of the results.
     """
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
     _check_names(results, class_names)
     names = short_names([result.path for result in results])
-    pages = [_run_page(name, result, delta, command) for name, result in zip(names, results, strict=True)]
+    pages = [_run_page(name, result, delta, command, folder) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
     bracket = _bracket(results[0]) if len(results) == 1 else None
@@ -58,19 +63,19 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
     if class_names is None:
         return
     groups = [group for result in results for group in result.groups]
-    largest = max(
-        (int(c.predicted) for group in groups for c in group.certificates if c.predicted is not None), default=0
-    )
-    largest = max(largest, *(0 if group.labels is None else int(group.labels.max()) for group in groups))
+    seen = [arrays_of(group.certificates).predicted for group in groups]
+    seen += [group.labels for group in groups if group.labels is not None]
+    largest = max(int(classes.max()) for classes in seen)
     if len(class_names) <= largest:
         raise InvalidInput(f"names of classes must be at least {largest + 1}; got {len(class_names)}")
 
 
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
     groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
+    arrays = [arrays_of(group.certificates) for _, group in groups]
     kinds = [name for result in results for name in kinds_of([group.certificates[0] for group in result.groups])]
     called = series_names(names, [run for run, _ in groups], kinds)
-    top = max(certificate.radius for _, group in groups for certificate in group.certificates) or 1.0
+    top = max(float(one.radii.max()) for one in arrays) or 1.0
     # Where all radii were asked for beforehand, steps are drawn at those.
     asked = sorted({radius for result in results for radius in result.asked})
     radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
@@ -78,18 +83,17 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
     labelled = all(group.labels is not None for _, group in groups)
     made = []
-    for name, kind, (run, group) in zip(called, kinds, groups, strict=True):
-        curve = certified_curve(group, radii, delta=delta, name=name, use_labels=labelled)
-        histogram = radius_histogram(group.certificates, group.labels, edges)
-        made.append(Series(name, kind, run, group.certificates, curve, histogram))
+    for name, kind, (run, group), one in zip(called, kinds, groups, arrays, strict=True):
+        curve = certified_curve(replace(group, certificates=one), radii, delta=delta, name=name, use_labels=labelled)
+        made.append(Series(name, kind, run, one, curve, radius_histogram(one, group.labels, edges)))
     return made
 
 
-def _run_page(name: str, result: Result, delta: float, command: str | None) -> RunPage:
+def _run_page(name: str, result: Result, delta: float, command: str | None, folder: Path | None) -> RunPage:
     spec, ids = result.spec or {}, result.ids
     kinds = [group.certificates[0] for group in result.groups]
     model = f"The model {brief(str(spec['model']))}" if "model" in spec else "A model"
-    groups = [group.certificates for group in result.groups]
+    groups = [arrays_of(group.certificates) for group in result.groups]
     sentence = described(groups, model, brief(str(spec.get("data", name))))
     if result.planned > len(ids):
         sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
@@ -112,11 +116,12 @@ def _run_page(name: str, result: Result, delta: float, command: str | None) -> R
         "Versions and device": dict(result.environment),
     }
     shown = result.pictures
-    pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high)
+    pictures = None if shown is None else tiles(shown.inputs, shown.low, shown.high, LARGEST_TABLE)
     commands = result.commands if command is None else (*result.commands, command)
     return RunPage(
-        name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result)
-    )
+        name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result),
+        result.path.name, None if folder is None else "./" + quote(relpath(result.path, folder)),
+    )  # fmt: skip
 
 
 def _refuted(result: Result) -> dict[str, Refuted]:

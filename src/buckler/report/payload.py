@@ -1,21 +1,41 @@
-"""What is on the page, and what its script reads of it: curves and histograms as JSON, inputs packed."""
+"""What is on the page, and what its script reads of it: curves and histograms as JSON, inputs as compressed JSON.
 
+Radii and margins are rounded down here and nowhere else.
+"""
+
+import json
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from math import floor, isfinite, log10
 from typing import Any, NamedTuple
+from zlib import compress
 
 from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve, Histogram
-from buckler.records import Certificate
 from buckler.report.charts import accuracy_chart, bracket_chart, histogram_chart, looks
 from buckler.report.plots import radius_axis
-from buckler.report.rows import Refuted, columns, digits_of, votes_of
 from buckler.report.sentences import explained
 from buckler.report.thumbnails import Sheet
-from buckler.results import TopVotes
+from buckler.results import CertificateArrays, TopVotes
 from buckler.rounding import rounded_down
 from buckler.types import AnyArray, IntArray
+
+MARGIN_DIGITS = 4
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refuted:
+    """A refutation as a row's details show it: its distance as it is to be read, the class that wins there, a sentence.
+
+    ``tile`` is a small picture of the point, as ``thumbnails.tiles`` makes them.
+    """
+
+    radius: str
+    rival: int
+    sentence: str
+    tile: AnyArray | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,7 +48,7 @@ class Series:
     name: str
     kind: str
     run: int
-    certificates: Sequence[Certificate]
+    certificates: CertificateArrays
     curve: Curve
     histogram: Histogram
 
@@ -37,7 +57,8 @@ class Series:
 class RunPage:
     """What the page says about a run: a sentence with its guarantee, its inputs, and facts under headings.
 
-    ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class.
+    ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class. ``file``
+    holds all inputs where the table is cut; ``link`` leads to it from the page, if it is known where that will be.
     """
 
     name: str
@@ -50,6 +71,8 @@ class RunPage:
     tiles: Sequence[AnyArray] | None = None
     votes: TopVotes | None = None
     refuted: Mapping[str, Refuted] = field(default_factory=dict)
+    file: str = ""
+    link: str | None = None
 
     @property
     def pictures(self) -> list[AnyArray]:
@@ -74,7 +97,7 @@ def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
     seen: set[int] = set()
     for one in series:
         kind = found.setdefault(one.kind, {"name": one.kind, "shown": False})
-        kind["words"] = explained(one.certificates[0].method)
+        kind["words"] = explained(one.certificates.first.method)
         kind["shown"] |= one.run not in seen
         seen.add(one.run)
     return list(found.values())
@@ -127,32 +150,71 @@ def _series(one: Series, kind: int) -> dict[str, Any]:
         "abstained": histogram.abstained,
         "edges": histogram.edges.tolist(),
         "bars": [histogram.right.tolist(), histogram.wrong.tolist(), histogram.unlabelled.tolist()],
-        "digits": digits_of(max(certificate.radius for certificate in one.certificates)),
-        "margin_kind": one.certificates[0].margin_kind,
+        "digits": digits_of(one),
+        "margin_kind": one.certificates.first.margin_kind,
     }
 
 
 def rows_of(content: Content, rows: int) -> dict[str, Any]:
-    """Return what is packed: the inputs of each run, and the columns of each series, one kind of column after another.
+    """Return the inputs of each run and the columns of each series, for the first rows.
 
-    So laid out, columns of two methods, which are much alike, are near enough for the compression to see it.
+    One kind of column comes after another: columns of two methods are much alike, and compress better side by side.
     """
-    made = [
-        columns(one.certificates[:rows], digits_of(max(certificate.radius for certificate in one.certificates)))
-        for one in content.series
-    ]
+    made = [_columns(one, rows) for one in content.series]
     return {
         "runs": [
             {
                 "ids": list(run.ids[:rows]),
                 "labels": None if run.labels is None else run.labels[:rows].tolist(),
-                "votes": votes_of(run.votes, rows),
+                "votes": _votes(run.votes, rows),
                 "refuted": _refuted(run, rows),
             }
             for run in content.runs
         ],
         "series": {name: [one[name] for one in made] for name in made[0]},
     }
+
+
+def pack(value: object) -> str:
+    """Return JSON, compressed, in letters; ``unpack`` of the page's script reads it."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return b64encode(compress(text.encode(), 9)).decode("ascii")
+
+
+def digits_of(series: Series) -> int:
+    """Return how many decimals the radii of a series are shown with: four significant ones, and four at least."""
+    largest = float(series.certificates.radii.max())
+    return min(12, max(4, 3 - floor(log10(largest)))) if largest > 0.0 else 4
+
+
+def _columns(series: Series, rows: int) -> dict[str, Any]:
+    """Return the columns of the table: radii and margins in units of their last digit, and the sentences."""
+    certificates, digits = series.certificates[:rows], digits_of(series)
+    draws = [certificate.n for certificate in certificates]
+    return {
+        "predicted": [certificate.predicted for certificate in certificates],
+        "radius": [_units(certificate.radius, digits) for certificate in certificates],
+        "margin": [_units(certificate.margin, MARGIN_DIGITS) for certificate in certificates],
+        "n": draws[0] if len(set(draws)) == 1 else draws,
+        "sentence": [str(certificate).removeprefix(f"{certificate.id}: ") for certificate in certificates],
+    }
+
+
+def _votes(votes: TopVotes | None, rows: int) -> dict[str, Any] | None:
+    """Return the votes of the first rows, a list for each place among the classes."""
+    if votes is None:
+        return None
+    n = votes.n[:rows].tolist()
+    return {
+        "classes": votes.classes[:rows].T.tolist(),
+        "counts": votes.counts[:rows].T.tolist(),
+        "n": n[0] if len(set(n)) == 1 else n,
+    }
+
+
+def _units(value: float, digits: int) -> int | None:
+    """Return a number rounded down, in units of its last digit, which are shorter to write; None for -inf."""
+    return int(rounded_down(value, digits).replace(".", "")) if isfinite(value) else None
 
 
 def _refuted(run: RunPage, rows: int) -> dict[str, Any]:

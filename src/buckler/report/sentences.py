@@ -1,4 +1,4 @@
-"""Certificates -> sentences: what a run certifies and with what guarantee, and what to call each of its curves."""
+"""Sentences of the page: what a run certifies, with what guarantee, and the names of its curves."""
 
 import re
 from collections.abc import Sequence
@@ -6,9 +6,12 @@ from decimal import Decimal
 from itertools import takewhile
 from math import ceil, log10
 
+import numpy as np
+
 from buckler.certify.methods import methods
 from buckler.evaluate.curves import false_certificates
 from buckler.records import Certificate
+from buckler.results import CertificateArrays
 from buckler.rounding import rounded_down
 from buckler.soundness import ANYTIME, ENUMERATED_METHOD
 
@@ -95,12 +98,11 @@ def confidence(delta: float) -> str:
     return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))
 
 
-def promise(groups: Sequence[Sequence[Certificate]], delta: float) -> str:
+def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
     """Return what every certificate of a page says, and all of a method's together with probability ``1 - delta``."""
-    every = [certificate for group in groups for certificate in group]
-    alpha, law = max(certificate.alpha for certificate in every), every[0].law
-    closed = all(certificate.law.closed for certificate in every)
-    sizes = dict.fromkeys((len(group), max(certificate.alpha for certificate in group)) for group in groups)
+    alpha, law = max(group.first.alpha for group in groups), groups[0].first.law
+    closed = all(group.first.law.closed for group in groups)
+    sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
     risk = (
         f"is wrong with probability at most {alpha:g} over its draws of noise. With probability at least "
@@ -114,20 +116,19 @@ def promise(groups: Sequence[Sequence[Certificate]], delta: float) -> str:
     )
 
 
-def described(groups: Sequence[Sequence[Certificate]], model: str, data: str) -> str:
+def described(groups: Sequence[CertificateArrays], model: str, data: str) -> str:
     """Return what was certified in one run; ``groups`` holds the certificates of each method."""
-    every = [certificate for group in groups for certificate in group]
     total = len(groups[0])
-    draws = sorted({certificate.n for certificate in every})
-    count = f"{draws[0]:,} draws" if len(draws) == 1 else f"{draws[0]:,} to {draws[-1]:,} draws"
-    noise = " or ".join(dict.fromkeys(certificate.law.describe() for certificate in every))
-    other = sorted({certificate.n0 for certificate in every} - {0})
-    given = any(certificate.n0 == 0 and certificate.winner_alpha == 0.0 for certificate in every)
+    draws = min(int(group.n.min()) for group in groups), max(int(group.n.max()) for group in groups)
+    count = f"{draws[0]:,} draws" if draws[0] == draws[1] else f"{draws[0]:,} to {draws[1]:,} draws"
+    noise = " or ".join(dict.fromkeys(group.first.law.describe() for group in groups))
+    other = sorted({n0 for group in groups for n0 in np.unique(group.n0).tolist()} - {0})
+    given = any(group.first.n0 == 0 and group.first.winner_alpha == 0.0 for group in groups)
     ways = ["fixed beforehand (a given label)"] if given else []
-    ways += ["the winner of the same draws"] if any(certificate.winner_alpha for certificate in every) else []
+    ways += ["the winner of the same draws"] if any(group.first.winner_alpha for group in groups) else []
     ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
     size = f"{total:,} input{'' if total == 1 else 's'}"
-    if all(certificate.method == ENUMERATED_METHOD for certificate in every):
+    if all(group.first.method == ENUMERATED_METHOD for group in groups):
         return (
             f"{model}, smoothed by {noise}, was certified on {size} of {data}, from all {draws[0]:,} copies of each, "
             "which are all there are: they name the class, nothing was left to chance, and there is no band."

@@ -1,4 +1,4 @@
-"""Inputs -> one contact sheet of small pictures, which takes a tenth of the bytes of as many files."""
+"""Put small pictures of inputs on one contact sheet, a tenth of the bytes of as many files."""
 
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,16 @@ class Sheet:
     columns: int
 
 
-def tiles(inputs: Iterable[AnyArray], low: float, high: float) -> list[AnyArray]:
-    """Return inputs in [low, high], shaped ``[height, width]`` or with 1 or 3 channels first or last, as small RGB."""
+def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None = None) -> list[AnyArray]:
+    """Return inputs in [low, high], shaped ``[height, width]`` or with 1 or 3 channels first or last, as small RGB.
+
+    All inputs are read, since reading may check them, and at most ``most`` become pictures.
+    """
     image = _pillow()
-    made = []
+    made: list[AnyArray] = []
     for x in inputs:
+        if most is not None and len(made) >= most:
+            continue
         pixels = np.asarray(x)
         if pixels.ndim == 3 and pixels.shape[0] in {1, 3}:
             pixels = np.moveaxis(pixels, 0, -1)

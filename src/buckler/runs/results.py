@@ -10,20 +10,28 @@ import numpy as np
 
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
-from buckler.errors import InvalidInput
-from buckler.records import Certificate
-from buckler.results import SHOWN_CLASSES, Certified, Pictures, Result, TopVotes, top_votes
+from buckler.errors import InvalidInput, first_repeated
+from buckler.results import (
+    SHOWN_CLASSES,
+    CertificateArrays,
+    Certified,
+    Pictures,
+    Result,
+    TopVotes,
+    arrays_of,
+    top_votes,
+)
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec, from_dict
-from buckler.runs.store.certificates import certificates_in, read_rows
+from buckler.runs.store.certificates import arrays_in, read_rows
 from buckler.runs.store.decisions import read_decisions
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
-from buckler.types import Float32Array, MarginKind, SimplexMap
+from buckler.types import Float32Array, IntArray, MarginKind, SimplexMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +67,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     made = certify_by_each(evidence, methods, **given)
     return Result(
         path=path,
-        groups=tuple(Certified(str(path), tuple(group), made.labels) for group in made.certificates),
+        groups=tuple(Certified(str(path), arrays_of(group), made.labels) for group in made.certificates),
         planned=evidence.inputs,
         contents=made.contents,
         contents_hash=None,
@@ -79,11 +87,8 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
             called = name.removeprefix("certified_")
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     table, origin = read_rows(path)
-    certificates, labels = certificates_in(table, path)
-    known = None if labels is None else dict(zip((c.id for c in certificates), labels.tolist(), strict=True))
     methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
-    groups = _grouped(path, certificates, methods)
-    truth = None if known is None else np.array([known[c.id] for c in groups[0]], dtype=np.int64)
+    groups, truth = _grouped(path, arrays_in(table, path), methods)
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
     contents, drawn, votes = None, drawers_from(origin.get("drawn")), None
@@ -145,23 +150,30 @@ def _command(name: str, options: Mapping[str, object]) -> str:
     return shlex.join(["buckler", name, *(str(part) for pair in options.items() for part in pair if part is not None)])
 
 
-def _grouped(path: Path, certificates: Sequence[Certificate], methods: Sequence[str]) -> list[tuple[Certificate, ...]]:
-    """Return the certificates grouped by method and level, each group in the order of the first."""
-    apart: dict[tuple[object, ...], dict[str, Certificate]] = {}
-    for c in certificates:
-        if methods and c.method not in methods:
-            continue
-        kind = (c.method, c.margin_kind, c.alpha, str(c.law), c.map, c.temperature, c.class_from)
-        if c.id in apart.setdefault(kind, {}):
-            raise InvalidInput(f"{str(path)!r} holds more than one certificate of {c.id!r} by method {c.method!r}")
-        apart[kind][c.id] = c
-    if not apart:
+def _grouped(
+    path: Path, groups: Sequence[tuple[CertificateArrays, IntArray | None]], methods: Sequence[str]
+) -> tuple[list[CertificateArrays], IntArray | None]:
+    """Return the groups by these methods, or by all, in the order of the first one's inputs; and the true classes."""
+    chosen = [pair for pair in groups if not methods or pair[0].first.method in methods]
+    if not chosen:
         raise InvalidInput(f"{str(path)!r} holds no certificate{' by the methods asked for' if methods else ''}")
-    first = next(iter(apart.values()))
-    for group in apart.values():
-        if group.keys() != first.keys():
+    first, labels = chosen[0]
+    made = []
+    for group, _ in chosen:
+        if (twice := first_repeated(group.ids)) is not None:
+            raise InvalidInput(
+                f"{str(path)!r} holds more than one certificate of {twice!r} by method {group.first.method!r}"
+            )
+        if group.ids == first.ids:
+            made.append(group)
+            continue
+        place = {name: i for i, name in enumerate(group.ids)}
+        if place.keys() != set(first.ids):
             raise InvalidInput(f"{str(path)!r} must hold certificates of the same inputs by every method")
-    return [tuple(group[name] for name in first) for group in apart.values()]
+        rows = np.array([place[name] for name in first.ids])
+        columns = {name: getattr(group, name)[rows] for name in ("predicted", "radii", "margins", "n", "n0")}
+        made.append(replace(group, ids=first.ids, **columns))
+    return made, labels
 
 
 def with_data(result: Result, data: str) -> Result:
@@ -188,9 +200,9 @@ def with_data(result: Result, data: str) -> Result:
 def with_refutations(result: Result, path: Path) -> Result:
     """Return a result with the refutations of ``buckler refute`` for its inputs; those of others are refused."""
     made = [bracket.refutation for bracket in read_refutations(path)[0]]
-    known = {c.id: c for c in result.groups[0].certificates}
+    known, law = set(result.ids), result.groups[0].certificates[0].law
     for one in made:
-        if one.id not in known or one.law.describe() != known[one.id].law.describe():
+        if one.id not in known or one.law.describe() != law.describe():
             raise InvalidInput(f"{str(path)!r} holds a refutation that is not of {str(result.path)!r}: {one.id!r}")
     return replace(result, refutations=tuple(made))
 

@@ -146,10 +146,7 @@
 
   // The parts of a row's details; each returns its nodes, none where nothing is known.
   const sentence = (row) => {
-    const { which, patterns } = inputs.series.sentences[state.series];
-    const known = { predicted: String(row.predicted), radius: radiusText(row), margin: marginText(row.margin), n: String(row.n) };
-    const part = (piece) => (typeof piece === "string" ? piece : piece.column ? known[piece.column] : piece.texts[row.place]);
-    const text = patterns[which[row.place]].map(part).join("");
+    const text = inputs.series.sentence[state.series][row.place];
     return [make("p", "sentence", text.charAt(0).toUpperCase() + text.slice(1) + ".")];
   };
   const pictures = (row, refuted) => {
@@ -206,7 +203,7 @@
     const certified = state.all.filter((other) => other.predicted !== null);
     const order = certified.sort((a, b) => a.radius - b.radius || a.place - b.place);
     const rank = order.indexOf(row);
-    const line = make("p", "near", `Its radius is number ${count(order.length - rank)} of ${count(order.length)}, the largest being the first. `);
+    const line = make("p", "near", `Its radius is number ${count(order.length - rank)} of the ${count(order.length)} in this table, the largest being the first. `);
     [["Next below", order[rank - 1]], ["Next above", order[rank + 1]]].forEach(([words, other]) => {
       if (!other) return;
       const button = make("button", "", `${words}: ${other.id}, ${radiusText(other)}`);

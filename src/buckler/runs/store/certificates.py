@@ -7,12 +7,15 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import parse_json
 from buckler.noise import named
 from buckler.records import Certificate, Claim
+from buckler.results import CertificateArrays
 from buckler.runs.store.tables import read_table, read_table_origin, schema, write_table
 from buckler.types import IntArray, Law
 
@@ -26,6 +29,9 @@ SCHEMA = schema(
         "law": "string", "law_parameters": "string",
     }
 )  # fmt: skip
+
+VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
+"""Columns that may differ among the certificates of one method and its settings."""
 
 BATCH = 1 << 16
 """Rows that are Python objects at a time."""
@@ -107,14 +113,74 @@ def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
 def certificates_in(table: pa.Table, path: Path) -> tuple[list[Certificate], IntArray | None]:
     """Return the certificates of a table that was read from ``path``, and the true classes where it has them."""
     try:
-        labels = None
-        if LABEL in table.column_names:
-            labels = check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
-        return list(each_row(table.select(SCHEMA.names).cast(SCHEMA), path, certificate_of)), labels
+        return list(each_row(table.select(SCHEMA.names).cast(SCHEMA), path, certificate_of)), _labels(table)
     except InvalidInput:
         raise
     except (ValueError, pa.ArrowException) as broken:
         raise _not_ours(path, broken) from None
+
+
+def _labels(table: pa.Table) -> IntArray | None:
+    if LABEL not in table.column_names:
+        return None
+    return check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
+
+
+def arrays_in(table: pa.Table, path: Path) -> list[tuple[CertificateArrays, IntArray | None]]:
+    """Return the certificates of a table as arrays, those that were made in one way together, with their true classes.
+
+    Every row is validated as ``certificates_in`` does, rows that differ in their id alone once.
+    """
+    try:
+        labels = _labels(table)
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+        ways = np.zeros(table.num_rows, dtype=np.int64)
+        for name in sorted(set(SCHEMA.names) - VARYING):
+            codes = pc.dictionary_encode(table[name], null_encoding="encode").combine_chunks().indices.to_numpy()
+            ways = np.unique(ways * (int(codes.max()) + 1) + codes, return_inverse=True)[1]
+        # Classes that were given and classes that were selected are two ways, whatever the number of selection draws.
+        ways = 2 * ways + (table["n0"].to_numpy() == 0)
+        starts, found = np.unique(ways, return_index=True)
+        return [
+            _arrays(table, np.flatnonzero(ways == starts[i]), labels, path) for i in np.argsort(found, kind="stable")
+        ]
+    except InvalidInput:
+        raise
+    except (ValueError, pa.ArrowException) as broken:
+        raise _not_ours(path, broken) from None
+
+
+def _arrays(
+    table: pa.Table, rows: IntArray, labels: IntArray | None, path: Path
+) -> tuple[CertificateArrays, IntArray | None]:
+    """Return the certificates of some rows, which share all but the columns ``VARYING``."""
+    part = table if len(rows) == table.num_rows else table.take(rows)
+    ids = part["id"].to_pylist()
+    columns = {name: part[name].to_numpy() for name in ("radius", "margin", "n", "n0")}
+    predicted = pc.fill_null(part["predicted"], -1).to_numpy()
+    missing = pc.is_null(part["predicted"]).to_numpy()
+    settings = part.slice(0, 1).to_pylist()[0]
+    seen: set[tuple[Any, ...]] = set()
+    first: Certificate | None = None
+    for i, key in enumerate(zip(missing.tolist(), *(column.tolist() for column in columns.values()), strict=True)):
+        if key in seen:
+            continue
+        seen.add(key)
+        chosen = dict(zip(columns, key[1:], strict=True))
+        row = {**settings, "id": ids[i], "predicted": None if key[0] else int(predicted[i]), **chosen}
+        try:
+            made = certificate_of(row)
+        except InvalidInput as problem:
+            raise type(problem)(f"row {rows[i]} of {path} ({show(ids[i])}): {problem}") from None
+        first = first or made
+    if (negative := np.flatnonzero((predicted < 0) & ~missing)).size:
+        at = int(negative[0])
+        raise InvalidInput(
+            f"row {rows[at]} of {path} ({show(ids[at])}): predicted must be at least 0; got {predicted[at]}"
+        )
+    assert first is not None  # noqa: S101  (a table has at least one row)
+    arrays = CertificateArrays(first, ids, predicted, columns["radius"], columns["margin"], columns["n"], columns["n0"])
+    return arrays, None if labels is None else labels[rows]
 
 
 def _not_ours(path: Path, problem: Exception) -> InvalidInput:
