@@ -90,7 +90,7 @@ def main() -> None:
     side, _ = SIZES[options.arch]
     laws: list[Law] = [
         Gaussian(0.5), Gaussian(scale=np.full((3, 1, 1), 0.5)), GridGaussian(0.5), Uniform(0.5), Splitting(2.5),
-        DerandomizedSplitting(2.5), Ablation(75, side * side),
+        DerandomizedSplitting(2.5), Ablation(75, side * side, channels=3),
     ]  # fmt: skip
     found = []
     for rates, again in in_turn(laws, options):

@@ -29,7 +29,7 @@ from buckler.errors import (
 )
 from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES, check_sound, tie_of
 from buckler.text import sentence
-from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, SimplexMap
+from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, ScoreDtype, SimplexMap
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
 MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
@@ -159,8 +159,9 @@ class Claim:
     ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
     that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. The class was
     selected on ``n0`` separate draws; or, with ``winner_alpha`` above 0, it is the winner of the same draws, tested at
-    that part of ``alpha``; with both 0 it was fixed beforehand (a given label). ``seed`` is the noise's, where it was
-    drawn here: with it the same call gives the same claim.
+    that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that were kept as float16
+    are those of another classifier, so ``score_dtype`` tells. ``seed`` is the noise's, where it was drawn here: with it
+    the same call gives the same claim.
     """
 
     id: str
@@ -177,6 +178,7 @@ class Claim:
     method: str
     sound: bool = True
     winner_alpha: float = 0.0
+    score_dtype: ScoreDtype = "float32"
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -200,6 +202,8 @@ class Claim:
             raise InvalidInput(f"{self.law.describe()} has no radius for a {self.margin_kind} margin")
         if self.map != "hardmax" and self.method in OF_VOTES:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
+        if check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype)) != "float32" and self.map == "hardmax":
+            raise InvalidInput(f"score_dtype is for scores; got {self.score_dtype!r} and map 'hardmax'")
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:

@@ -17,6 +17,7 @@ Label = int | str
 
 MarginKind = Literal["probability", "quantile"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
+ScoreDtype = Literal["float32", "float16"]
 Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
 Decision = Literal["undecided", "certified", "given up", "precise"]
@@ -47,6 +48,10 @@ class Law(Protocol):
     @property
     def units(self) -> str:
         """The units of radii, as the sentence of a certificate says them."""
+
+    @property
+    def holds_at(self) -> str:
+        """The points of the ball at which certificates hold, as their sentence says it: ``everywhere``, for example."""
 
     @property
     def closed(self) -> bool:

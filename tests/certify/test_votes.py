@@ -60,9 +60,9 @@ def test_invariant_to_permuting_the_other_classes() -> None:
 def test_the_sentence() -> None:
     certificate = buckler.certify_votes([[100, 0, 0]], sigma=0.25, alpha=1e-3, labels=[0], method="top_class")[0]
     assert str(certificate) == (
-        "input 0: the smoothed classifier predicts class 0 everywhere within l2 distance 0.3751 in the units of the "
-        "input, with error probability at most 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise "
-        "with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009; "
+        "input 0: the smoothed classifier predicts class 0 everywhere in the open l2 ball of radius 0.3751, in the "
+        "units of the input, with error probability at most 0.001 for a class fixed beforehand, from 100 draws of "
+        "Gaussian noise with sigma 0.25 (hardmax, method top_class, quantile margin at least 3.0009; "
         "idealised: real-valued noise, drawn and added in float32)"
     )
     abstention = buckler.certify_votes([[50, 50]], sigma=0.25, selection=[[3, 1]], method="top_class")[0]

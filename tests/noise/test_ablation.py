@@ -26,7 +26,7 @@ def changed(places: tuple[int, ...]) -> np.ndarray:
 
 @pytest.mark.parametrize("keep", [1, 2, 3, 8, 9])
 def test_all_ablations_of_a_small_image(keep: int) -> None:
-    law = Ablation(keep, 9)
+    law = Ablation(keep, 9, channels=2)
     here = distribution(law, IMAGE)
     total = comb(9, keep)
     assert len(here) == total
@@ -77,7 +77,7 @@ def test_radii_of_the_paper() -> None:
 
 
 def test_the_smallest_words_are_kept_with_all_their_channels() -> None:
-    law = Ablation(2, 9)
+    law = Ablation(2, 9, channels=2)
     first = [[9, 8, 7, 6, 5, 4, 3, 2, 1], [0, 2**64 - 1, 5, 6, 7, 1, 9, 10, 11], [1, 4, 4, 9, 4, 9, 9, 9, 9]]
     second = [[5] * 9, [5] * 9, [9, 3, 2, 0, 2**64 - 1, 0, 0, 0, 0]]
     copies = law.noisy(IMAGE, chosen_words(first, second))
@@ -90,12 +90,16 @@ def test_the_smallest_words_are_kept_with_all_their_channels() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    law = Ablation(2, 9)
+    law = Ablation(2, 9, channels=2)
     law.check_input(IMAGE)
-    law.check_input(IMAGE[0])
-    law.check_input(IMAGE[0].reshape(9))
-    with pytest.raises(InvalidInput, match="9 pixels, channels first"):
-        law.check_input(IMAGE.transpose(1, 2, 0))
+    Ablation(2, 9).check_input(IMAGE[0])
+    Ablation(2, 9).check_input(IMAGE[0].reshape(9))
+    Ablation(2, 18).check_input(IMAGE)
+    for other in (IMAGE.transpose(1, 2, 0), IMAGE[:1], IMAGE[0]):
+        with pytest.raises(InvalidInput, match="2 channels of 9 pixels, channels first"):
+            law.check_input(other)
+    with pytest.raises(InvalidInput, match=r"x must have 9 values, .*; channels=2 keeps pixels with all"):
+        Ablation(2, 9).check_input(IMAGE)
     with pytest.raises(InvalidInput, match="must not hold the mark"):
         law.check_input(IMAGE - 1)
     for keep, mark, message in ((10, -1.0, "keep"), (0, -1.0, "keep"), (2, 0.1, "mark must be a number that float32")):

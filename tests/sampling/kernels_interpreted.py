@@ -57,7 +57,8 @@ def same_copies() -> None:
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
     for law in (
         noise.GridGaussian(0.25), noise.GridGaussian(0.25, clip=255), noise.GridGaussian(0.03, 1 / 16),
-        noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36),
+        noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36, channels=3),
+        noise.Ablation(5, 108),
     ):  # fmt: skip
         drawn, out = device_words.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6))
         host = np.empty((10, 3, 6, 6), np.float32)

@@ -186,7 +186,13 @@ def test_laws_from_words_draw_what_the_host_draws() -> None:
             assert engine.replayed()[1] == 0
             return found
 
-    for law in (GridGaussian(0.5), Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(5, 64)):
+    for law in (
+        GridGaussian(0.5),
+        Uniform(0.5),
+        Splitting(0.5),
+        DerandomizedSplitting(0.5),
+        Ablation(5, 64, channels=3),
+    ):
         host = votes(law, "cpu", 64)
         for rows in (64, 333, 2048):
             assert (votes(law, "cuda", rows) == host).all(), law

@@ -93,6 +93,25 @@ class InPlace(Net):
 NET = InPlace()
 
 
+def works_in_place(batch: Any) -> Any:
+    """Overwrites the batch that it is given."""
+    batch -= 0.5
+    over = np.asarray(batch).mean(axis=1)
+    return np.stack([0 * over, over], axis=1)
+
+
+class WorksInPlace(Net):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        over = x.sub_(0.5).mean(dim=1)
+        return torch.stack([0 * over, over], dim=1)
+
+
+@pytest.mark.parametrize("model", [works_in_place, WorksInPlace()])
+def test_a_model_that_overwrites_its_batch_is_one_function(model: Any) -> None:
+    assert replayed(model) == (32, 0)
+    assert replayed(model, n=16 * (EVERY + 2)) == (64, 0)
+
+
 @pytest.mark.parametrize("model", [NET, lambda batch: NET(torch.from_numpy(batch)).numpy()])
 def test_votes_are_those_of_the_batch_and_not_of_its_replay(model: Any) -> None:
     """Rows that are run again come in another order and among others: their answers must not take the votes' place."""

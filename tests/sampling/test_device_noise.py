@@ -18,8 +18,8 @@ from buckler.sampling.device_noise import FORMS  # noqa: E402
 LAWS = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
     Splitting(0.5), Splitting(256 / 510), Splitting(0.1), Splitting(3 / 510),
-    DerandomizedSplitting(2.5, template=3), Ablation(1, 12), Ablation(5, 12),
-    Ablation(12, 12), Ablation(5, 36),
+    DerandomizedSplitting(2.5, template=3), Ablation(1, 12, channels=3), Ablation(5, 12, channels=3),
+    Ablation(12, 12, channels=3), Ablation(5, 36),
 ]  # fmt: skip
 
 

@@ -91,6 +91,7 @@ def make_certificates(
             temperature=settings.temperature,
             method=settings.method.name,
             sound=settings.method.sound,
+            score_dtype=settings.score_dtype,
             seed=settings.seed,
         )
         for name, value, label, draws, n0 in rows

@@ -10,7 +10,7 @@ from buckler.certify import budget
 from buckler.certify.methods import Method, Reads, find, sound_method
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
 from buckler.noise import check_margin, default_margin, law_of
-from buckler.types import Law, MarginKind, SimplexMap
+from buckler.types import Law, MarginKind, ScoreDtype, SimplexMap
 
 DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
 
@@ -54,7 +54,8 @@ def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # no
 class Settings:
     """The noise, the total error probability ``alpha``, the method, the margin it bounds, and the scores or votes.
 
-    ``seed`` is the seed of the noise where the draws are made here; certificates repeat it.
+    ``seed`` is the seed of the noise where the draws are made here; certificates repeat it. ``score_dtype`` is that of
+    scores that were kept on disk.
     """
 
     noise: Law
@@ -63,6 +64,7 @@ class Settings:
     margin: MarginKind
     scores: Scoring | None = None
     seed: int | None = None
+    score_dtype: ScoreDtype = "float32"
 
     @property
     def level(self) -> float:

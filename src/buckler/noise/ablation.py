@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
-from math import ceil, comb, inf, nextafter, prod
+from math import ceil, comb, inf, nextafter
 from typing import ClassVar
 
 import numpy as np
@@ -50,28 +50,35 @@ def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
 class Ablation(FirstMarginLaw):
     """All but ``keep`` of the ``pixels`` pixels of an input hold ``mark``; which, is drawn uniformly.
 
-    An input has the shape ``[channels, ...]`` with ``pixels`` places a channel, or ``pixels`` values in all. The mark
-    lies outside of the values that an input can have, so that the classifier can tell what is missing: a model with the
+    An input has ``pixels`` values or, with ``channels`` above 1, the shape ``[channels, ...]`` with ``pixels`` places
+    in each channel: a pixel is then kept or marked with all its channels, and radii count such pixels. The mark lies
+    outside of the values that an input can have, so that the classifier can tell what is missing: a model with the
     encoding of the paper, ``(x, 1 - x)`` and ``(0, 0)`` for a missing pixel, makes it from ``x == mark``.
 
-    >>> Ablation(keep=75, pixels=1024).describe()
+    >>> Ablation(keep=75, pixels=1024, channels=3).describe()
     'ablation of all but 75 of 1024 pixels'
     """
 
     keep: int
     pixels: int
     mark: float = -1.0
+    channels: int = 1
 
     name: ClassVar[str] = "ablation"
     norm: ClassVar[str] = "l0"
-    units: ClassVar[str] = "in pixels, each with all its channels"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be kept, and a mark that is not one float32."""
         object.__setattr__(self, "pixels", check_whole("pixels", self.pixels, 1, MOST_PIXELS))
         object.__setattr__(self, "keep", check_whole("keep", self.keep, 1, self.pixels))
+        object.__setattr__(self, "channels", check_whole("channels", self.channels, 1))
         if float(np.float32(check_real("mark", self.mark))) != self.mark:
             raise InvalidInput(f"mark must be a number that float32 holds exactly; got {self.mark!r}")
+
+    @property
+    def units(self) -> str:  # type: ignore[override]  # a class variable of the base
+        """What radii count."""
+        return "in single values" if self.channels == 1 else f"in pixels, each with all its {self.channels} channels"
 
     @property
     def unit(self) -> float:
@@ -80,7 +87,7 @@ class Ablation(FirstMarginLaw):
 
     def describe(self) -> str:
         """Return the noise in words."""
-        return f"ablation of all but {self.keep} of {self.pixels} pixels"
+        return f"ablation of all but {self.keep} of {self.pixels} {'values' if self.channels == 1 else 'pixels'}"
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return the largest number of pixels that may change; 0.0 if there is none.
@@ -101,9 +108,13 @@ class Ablation(FirstMarginLaw):
         return needed[rho] if rho < len(needed) else 1.0
 
     def check_input(self, x: AnyArray) -> None:
-        """Refuse another number of pixels, and a value that is the mark."""
-        if self.pixels not in {prod(x.shape), prod(x.shape[1:]) if x.ndim > 1 else 0}:
-            raise InvalidInput(f"x must have {self.pixels} pixels, channels first; got shape {x.shape}")
+        """Refuse another number of pixels or channels, and a value that is the mark."""
+        if x.size != self.pixels * self.channels or (self.channels > 1 and x.shape[0] != self.channels):
+            many = f"{self.channels} channels of {self.pixels} pixels"
+            wanted = f"{self.pixels} values" if self.channels == 1 else many
+            fits = x.ndim > 1 and x.size == self.pixels * x.shape[0]
+            hint = f"; channels={x.shape[0]} keeps pixels with all their channels" if fits else ""
+            raise InvalidInput(f"x must have {wanted}, channels first; got shape {x.shape}{hint}")
         if (np.asarray(x, dtype=np.float32) == np.float32(self.mark)).any():
             raise InvalidInput(f"x must not hold the mark of a missing pixel, {self.mark:g}; give another mark")
 
@@ -119,7 +130,7 @@ class Ablation(FirstMarginLaw):
     def copy(self, x: AnyArray, shown: AnyArray) -> Float32Array:
         """Return ``x`` with the pixels that each row of ``shown`` names, all others marked."""
         self.check_input(x)
-        channels = np.asarray(x, dtype=np.float32).reshape(1, -1, self.pixels)
+        channels = np.asarray(x, dtype=np.float32).reshape(1, self.channels, self.pixels)
         return np.where(shown[:, None], channels, np.float32(self.mark)).reshape(len(shown), *x.shape)
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:

@@ -21,6 +21,7 @@ class FirstMarginLaw:
     norm: ClassVar[str]
     margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
     units: ClassVar[str] = "in the units of the input"
+    holds_at: ClassVar[str] = "everywhere"
     closed: ClassVar[bool] = True
     draws: ClassVar[Draws] = "words"
     idealised: ClassVar[str | None] = None

@@ -59,6 +59,7 @@ class Gaussian:
     scale: Any = None
 
     name: ClassVar[str] = "gaussian"
+    holds_at: ClassVar[str] = "everywhere"
     closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = ("quantile", "probability")
 

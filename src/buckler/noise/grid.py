@@ -63,6 +63,7 @@ class GridGaussian:
 
     name: ClassVar[str] = "grid"
     norm: ClassVar[str] = "l2"
+    units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = Gaussian.margins
     draws: ClassVar[Draws] = "words"
@@ -97,9 +98,9 @@ class GridGaussian:
         return self.sigma
 
     @property
-    def units(self) -> str:
-        """The units of radii, and where they hold."""
-        return f"in the units of the input, at the points of the grid of step {self.fraction}"
+    def holds_at(self) -> str:
+        """The points at which certificates hold: those of the grid."""
+        return f"at every point of the grid of step {self.fraction}"
 
     def describe(self) -> str:
         """Return the noise in words."""

@@ -80,6 +80,7 @@ class Splitting(L1Law):
     lam: float
 
     name: ClassVar[str] = "splitting"
+    holds_at: ClassVar[str] = "at every 8-bit input (the grid of step 1/255 from 0 to 1)"
 
     def __post_init__(self) -> None:
         offsets_of(self.lam)

@@ -40,6 +40,11 @@ class L1Law(FirstMarginLaw):
         raise NotImplementedError
 
     @property
+    def holds_at(self) -> str:  # type: ignore[override]  # a class variable of the base
+        """The points at which certificates hold: those of the grid."""
+        return f"at every point of the grid of step {self.grid}"
+
+    @property
     def unit(self) -> float:
         """A fourth of lambda: a margin of 1 reaches lambda, and few come near."""
         return float(self.count * self.grid / 8)

@@ -14,6 +14,7 @@ from buckler.records import Certificate
 from buckler.results import CertificateArrays
 from buckler.rounding import rounded_down
 from buckler.soundness import ANYTIME, ENUMERATED_METHOD
+from buckler.text import ball
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """The folders of a path, a drive's letter included; what stands before a colon is a kind of model, and stays."""
@@ -101,7 +102,6 @@ def confidence(delta: float) -> str:
 def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
     """Return what every certificate of a page says, and all of a method's together with probability ``1 - delta``."""
     alpha, law = max(group.first.alpha for group in groups), groups[0].first.law
-    closed = all(group.first.law.closed for group in groups)
     sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
     risk = (
@@ -110,8 +110,8 @@ def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
         "is the shaded band"
     )
     return (
-        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class everywhere in "
-        f"{'a closed' if closed else 'an open'} {law.norm} ball around the input, {law.units}, and "
+        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class {ball(law)}, "
+        f"around the input, and "
         f"{risk if alpha else 'is exact: no error probability is left'}."
     )
 

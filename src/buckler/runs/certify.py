@@ -168,7 +168,8 @@ def limits_of_evidence(
             how = scoring(scores.map, scores.temperature)
             labels = [cast(int, label)] if rule == "label" else None
             for method in scored:
-                settings = make_settings(**asked, method=method, scores=how)  # type: ignore[arg-type]
+                made = make_settings(**asked, method=method, scores=how)  # type: ignore[arg-type]
+                settings = replace(made, score_dtype=spec.score_dtype or "float32")
                 chosen = None if rule == "winner" else selection
                 answer = Limits(scores.ids, *limits_of_scores(scores, settings, labels=labels, selection=chosen))
                 of_scores[method.name].append((settings, answer))

@@ -17,10 +17,9 @@ from buckler.errors import InvalidInput, check_choice, check_positive, check_who
 from buckler.noise import Gaussian, settled
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.streams import LARGEST_SEED, NoiseKind
-from buckler.types import Law
+from buckler.types import Law, ScoreDtype
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
-ScoreDtype = Literal["float32", "float16"]
 
 FULL_BATCHES = {"philox": 2, "cuda": 32}
 """Batches that a group of inputs drawn together fills, about. Few on a processor, where a batch can take seconds and a

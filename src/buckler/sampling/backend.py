@@ -101,7 +101,8 @@ class HostBackend:
         # Kernels may round differently for another shape: where bits count, a short batch is filled up.
         noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
         self._copies.write(noisy[:rows], part, self._x, self._addresses)
-        values = self._run(noisy)
+        # A classifier may work in place: rows that are run again must be those that it was given.
+        values = self._run(noisy if self._replay is None else noisy.copy())
         if self._replay is not None:
             self._replay.look(noisy, values)
         return values[:rows]

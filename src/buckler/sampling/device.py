@@ -105,7 +105,7 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values = self._run(noisy)
+        values = self._run(noisy if self._replay is None else noisy.clone())  # a module may work in place
         if self._replay is not None:
             values = values.clone()  # the module may write there again
             self._replay.look(noisy, values)

@@ -26,7 +26,7 @@ SCHEMA = schema(
         "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool", "winner_alpha": "double",
-        "law": "string", "law_parameters": "string",
+        "score_dtype": "string", "law": "string", "law_parameters": "string",
     }
 )  # fmt: skip
 

@@ -1,0 +1,181 @@
+"""The sentence of a certificate says what its theorem says: every noise, method and door against one table."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import buckler
+from buckler.certify.methods import sound_methods
+from buckler.noise import LAWS, Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
+from buckler.runs.certify import certify_evidence
+from buckler.runs.decide import decide
+from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec
+from buckler.runs.store.certificates import read_certificates, write_certificates
+from buckler.runs.store.evidence import open_evidence
+from buckler.runs.target import Target
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+
+FLOATS = "idealised: real-valued noise, drawn and added in float32"
+BITS = "true to the last bit if the classifier is one function"
+EIGHT_BIT = "at every 8-bit input (the grid of step 1/255 from 0 to 1)"
+
+THEOREMS: list[tuple[Any, str, str]] = [
+    # T1: Cohen et al.; at the radius two classes may tie. Real numbers, where float32 is computed.
+    (Gaussian(0.25), "everywhere in the open l2 ball of radius {}, in the units of the input", FLOATS),
+    # T31: the length of delta / scale.
+    (
+        Gaussian(0.25, scale=[0.5, 1.0]),
+        "everywhere in the open scaled l2 ball of radius {}, after division by the scale of the noise",
+        FLOATS,
+    ),
+    # T23: whole numbers of steps, exactly drawn; points of the grid alone.
+    (
+        GridGaussian(0.25, 1 / 16),
+        "at every point of the grid of step 1/16 in the open l2 ball of radius {}, in the units of the input",
+        BITS,
+    ),
+    # T27, T28: grid points at less than lambda M.
+    (
+        Uniform(0.5),
+        "at every point of the grid of step 1/255 in the open l1 ball of radius {}, in the units of the input",
+        BITS,
+    ),
+    (Splitting(0.5), EIGHT_BIT + " in the open l1 ball of radius {}, in the units of the input", BITS),
+    # T29: at most k steps, those at k steps included; alpha is 0.
+    (DerandomizedSplitting(0.5), EIGHT_BIT + " in the closed l1 ball of radius {}, in the units of the input", BITS),
+    # T30: at most rho pixels differ.
+    (Ablation(1, 27), "everywhere in the closed l0 ball of radius {}, in single values", BITS),
+    (
+        Ablation(1, 9, channels=3),
+        "everywhere in the closed l0 ball of radius {}, in pixels, each with all its 3 channels",
+        BITS,
+    ),
+]
+NOISES = [noise for noise, _, _ in THEOREMS]
+
+
+def test_every_noise_is_in_the_table() -> None:
+    assert {noise.name for noise in NOISES} == LAWS.keys()
+
+
+def check(certificate: buckler.Certificate, *, chosen: str, scores: str) -> None:
+    """Compare a sentence with the table, and with the record for what the table leaves open."""
+    noise, method = certificate.law, certificate.method
+    ((where, condition),) = [(ball, condition) for law, ball, condition in THEOREMS if law == noise]
+    radius = f"{np.floor(certificate.radius * 1e4) / 1e4:.4f}"
+    margin = f"{np.floor(certificate.margin * 1e4) / 1e4:.4f}"
+    says = f"{certificate.id}: the smoothed classifier predicts class {certificate.predicted} {where.format(radius)}"
+    if noise.total is not None:
+        assert certificate.alpha == 0.0
+        expected = (
+            f"{says}; exact, without error probability, from all {certificate.n} copies under {noise.describe()} "
+            f"(probability margin {margin}; {condition})"
+        )
+    else:
+        expected = (
+            f"{says}, with error probability at most {certificate.alpha:g} for {chosen}, from {certificate.n} draws of "
+            f"{noise.describe()} ({scores}, method {method}, {certificate.margin_kind} margin at least {margin}; "
+            f"{condition})"
+        )
+    assert str(certificate) == expected
+    assert ("closed" in says) == noise.closed
+
+
+GIVEN, SELECTED = "a class fixed beforehand", "a class selected on 100 other draws"
+WINNER = "the winner of the same draws, tested at 0.0001"
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+def test_methods_that_read_votes(noise: Any) -> None:
+    total = noise.total or 1000
+    counts, first = [[total - 8, 5, 3]], [[98, 1, 1]]
+    ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"selection": first})]
+    for method in [m.name for m in sound_methods("votes")] if noise.total is None else [None]:
+        for margin in noise.margins:
+            for chosen, given in ways if noise.total is None else ways[:2]:
+                (made,) = buckler.certify_votes(counts, noise=noise, method=method, margin=margin, **given)
+                check(made, chosen=chosen, scores="hardmax")
+
+
+@pytest.mark.parametrize("noise", [noise for noise in NOISES if noise.total is None], ids=str)
+def test_methods_that_read_scores(noise: Any) -> None:
+    rows = np.tile([[0.99, 0.008, 0.002]], (1, 1000, 1))
+    first = np.tile([[0.98, 0.01, 0.01]], (1, 100, 1))
+    ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"selection": first})]
+    for rule in sound_methods("scores"):
+        for margin in noise.margins:
+            for chosen, given in ways if margin in rule.margins else ():
+                how: Any = {"noise": noise, "method": rule.name, "margin": margin, "scoring": buckler.Softmax(0.5)}
+                (made,) = buckler.certify_scores(rows, **given, **how)
+                check(made, chosen=chosen, scores="softmax at temperature 0.5")
+
+
+def first_class(batch: Any) -> Any:
+    """Class 0, whatever the input."""
+    rows = np.zeros((len(batch), 3))
+    rows[:, 0] = 9.0
+    return rows
+
+
+def point(noise: Any) -> Any:
+    """Return a batch of one input that the noise takes."""
+    shape = (1, 3, 3, 3) if isinstance(noise, Ablation) else (1, 2)
+    return np.zeros(shape, dtype=np.float32)
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+def test_a_model_in_hand(noise: Any) -> None:
+    def smoothed(scores: Any = None) -> buckler.Smoothed:
+        return buckler.Smoothed(first_class, noise=noise, num_classes=3, scores=scores)
+
+    x = point(noise)
+    check(smoothed().certify(x)[0], chosen=WINNER, scores="hardmax")
+    check(smoothed().certify(x, labels=[0])[0], chosen=GIVEN, scores="hardmax")
+    if noise.total is not None:
+        return
+    until: Any = {"radii": [noise.radius(0.5, "probability")], "margin": "probability"}
+    ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"n0": 100})]
+    for chosen, given in ways:
+        check(smoothed().certify_until(x, **given, **until)[0], chosen=chosen, scores="hardmax")
+        at_two = smoothed(buckler.Softmax(2.0))
+        check(at_two.certify(x, **given)[0], chosen=chosen, scores="softmax at temperature 2")
+        check(at_two.certify_until(x, **given, **until)[0], chosen=chosen, scores="softmax at temperature 2")
+    check(smoothed(buckler.Sparsemax()).certify(x)[0], chosen=WINNER, scores="sparsemax")
+
+
+@pytest.mark.parametrize("dtype", [None, "float32", "float16"])
+def test_runs(dtype: Any, tmp_path: Path) -> None:
+    data = from_arrays(np.zeros((2, 2), dtype=np.float32), np.array([0, 0]))
+    model = as_classifier(first_class, num_classes=3)
+    options: Any = {"model": "m", "data": "d", "num_classes": 3, "n": 200, "sigma": 0.25}
+    sample(RunSpec(**options, scores="softmax", score_dtype=dtype), model, data, tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    kept = " kept as float16" if dtype == "float16" else ""
+    for method, scores in (("exact", "hardmax"), ("pairwise/star", f"softmax at temperature 1{kept}")):
+        made, _ = certify_evidence(evidence, method=method)
+        check(made[0], chosen=WINNER, scores=scores)
+        write_certificates(tmp_path / "c.parquet", made)
+        assert read_certificates(tmp_path / "c.parquet") == made
+    for decided in decide(RunSpec(**options), Target((0.05,)), model, data, tmp_path / "d.parquet"):
+        check(decided.certificate, chosen=WINNER, scores="hardmax")
+
+
+def test_abstentions() -> None:
+    (none,) = buckler.certify_votes([[50, 50]], sigma=0.5, labels=[0])
+    assert str(none) == (
+        "input 0: abstained at error probability 0.001 for a class fixed beforehand, from 100 draws of Gaussian noise "
+        f"with sigma 0.5 (hardmax, method exact, quantile margin not shown to be positive; {FLOATS})"
+    )
+
+
+def test_another_alpha_class_or_level_is_another_sentence() -> None:
+    """Planted bugs: fields that the sentence must not take from somewhere else."""
+    (good,) = buckler.certify_votes([[990, 6, 4]], sigma=0.25, labels=[0])
+    changes: Any = ({"alpha": 0.002}, {"id": "other"}, {"n0": 7}, {"predicted": 2}, {"winner_alpha": 1e-4})
+    for change in changes:
+        assert str(replace(good, **change)) != str(good)
