@@ -2,6 +2,9 @@
 
     python benchmarks/discrete_speed.py
 
+Up to n = 1000 the first limit in a plateau also finds that plateau; "first" and "again" are the same limits computed
+twice.
+
 The optimiser solves the same two-variable programme, the supremum of the region's probability over {theta(q) <= L},
 by differential evolution with a bisection over L on top, to an accuracy of 1e-4 in L; it proves nothing.
 """
@@ -25,6 +28,16 @@ def mixed_pairs(n: int, many: int, seed: int) -> list[tuple[int, int]]:
     rng = np.random.default_rng(seed)
     p = np.sort(rng.dirichlet([1.5, 0.4, 0.4], size=many), axis=1)[:, ::-1]
     return [tuple(rng.multinomial(n, row)[:2].tolist()) for row in p]
+
+
+def timed(pairs: list[tuple[int, int]], n: int, alpha: float, margin: MarginKind) -> list[float]:
+    """Return the milliseconds that each limit takes."""
+    spent = []
+    for x1, x2 in pairs:
+        start = time.perf_counter()
+        buehler_lower(x1, x2, n, alpha, margin)
+        spent.append(1e3 * (time.perf_counter() - start))
+    return spent
 
 
 def by_global_optimiser(x1: int, x2: int, n: int, alpha: float) -> float:
@@ -57,16 +70,14 @@ def main() -> None:
     options = parser.parse_args()
     for margin in MARGINS:
         buehler_lower(7, 1, 10, options.alpha, margin)
-    print(f"{'n':>8} {'margin':>12} {'median ms':>10} {'largest ms':>11}")
+    print(f"{'n':>8} {'margin':>12} {'median ms, first':>17} {'again':>9} {'largest ms, first':>18} {'again':>9}")
     typical = 0.0
     for n in options.sizes:
         for margin in MARGINS:
-            spent = []
-            for x1, x2 in mixed_pairs(n, options.pairs if n < 100_000 else max(options.pairs // 3, 1), n):
-                start = time.perf_counter()
-                buehler_lower(x1, x2, n, options.alpha, margin)
-                spent.append(1e3 * (time.perf_counter() - start))
-            print(f"{n:8d} {margin:>12} {np.median(spent):10.3f} {max(spent):11.3f}")
+            pairs = mixed_pairs(n, options.pairs if n < 100_000 else max(options.pairs // 3, 1), n)
+            first, again = timed(pairs, n, options.alpha, margin), timed(pairs, n, options.alpha, margin)
+            medians = f"{np.median(first):17.3f} {np.median(again):9.3f}"
+            print(f"{n:8d} {margin:>12} {medians} {max(first):18.3f} {max(again):9.3f}")
     for x1, x2 in mixed_pairs(100, options.optimiser, 1):
         start = time.perf_counter()
         ours = buehler_lower(x1, x2, 100, options.alpha, "quantile")

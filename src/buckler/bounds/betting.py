@@ -64,7 +64,7 @@ class Bets(NamedTuple):
 
 
 def wealth_goal(alpha: float, n: int) -> float:
-    """Return ``1/alpha`` raised by all that rounding can add to a wealth over n draws.
+    """Return ``1/alpha`` raised by the largest rounding error of a wealth over n draws (F6).
 
     >>> round(wealth_goal(0.001, 10**6), 6)
     1000.0001
@@ -74,7 +74,7 @@ def wealth_goal(alpha: float, n: int) -> float:
 
 @compiled
 def deviation(count: float, total: float, squares: float, scale: float) -> float:
-    """Return the deviation of y from the sums of ``a - c b`` and of its square, beside the prior draws."""
+    """Return the standard deviation of y from the sums of ``a - c b`` and of its square, the prior draws included."""
     spread = 0.0
     if count > 0.0:
         spread = max((squares - total * total / count) * scale * scale, 0.0)

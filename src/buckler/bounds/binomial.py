@@ -12,7 +12,7 @@ from buckler.errors import InvalidInput, check_alpha, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 SLACK = 1e-9
-"""Relative share of alpha given up to floating error.
+"""Share of alpha that is given up to floating error.
 
 The one inexact step is SciPy's forward tail, whose error is assumed: at most 4.2e-12 was seen against ball arithmetic
 for n up to 1e6 and alpha down to 1e-12 (SciPy 1.17), and 200 times that is allowed for.
@@ -85,7 +85,7 @@ def _exponential_error(exponent: FloatArray) -> FloatArray:
 
 
 def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntArray, IntArray, float]:
-    """Return the different pairs of k and n, where each entry's pair lies among them, and alpha."""
+    """Return the distinct pairs of k and n, the index of each entry's pair among them, and alpha."""
     successes, draws = np.broadcast_arrays(check_whole_array("k", k), check_whole_array("n", n, low=1))
     if (successes > draws).any():
         raise InvalidInput(f"k must be at most n; got k = {successes[successes > draws].flat[0]}")

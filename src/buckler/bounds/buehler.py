@@ -32,15 +32,15 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole,
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 AIM = 1e-6
-"""The search aims at ``alpha (1 - AIM)``, the room in which the proof closes; it costs about ``AIM / sqrt(n)``."""
+"""The search aims at ``alpha (1 - AIM)``, so that the proof can close; it lowers limits by about ``AIM / sqrt(n)``."""
 LARGEST_N = 1_000_000
-"""Up to here the account of floating error holds (``trinomial``)."""
+"""Largest n for which the floating error is accounted for (F1 to F4)."""
 SMALLEST_ALPHA = 1e-12
-"""Down to here regions were checked in ball arithmetic."""
+"""Smallest alpha for which the floating error is accounted for (F1), and checked in ball arithmetic."""
 LARGEST_ORDERED_AGAIN = 1000
-"""Largest n for which plateaus are ordered again: there it raises a limit by 0.0003 of itself on average."""
+"""Largest n for which plateaus are ordered again; at n = 1000 limits rise by 0.03 % on average."""
 TOLERANCE = 1e-6
-"""Limits of a plateau differ by at most this: no limit is lower than without the second ordering by more."""
+"""Largest difference of limits in a plateau, and so the most that the second ordering can lower a limit."""
 HALVINGS = 12
 """Steps of the bisection that finds the end of a plateau. Heuristic: affects tightness, not validity."""
 REMEMBERED = 1 << 16
@@ -52,7 +52,7 @@ ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
 retreat that doubles, from ``FIRST_RETREAT`` on: after 94 doublings nothing is left to retreat from."""
 FIRST_RETREAT = 1e-9
 SETTLED = 0.05
-"""A margin that moves by less than this share of what AIM costs is found."""
+"""The search stops where the margin moves by less than this share of ``AIM / sqrt(n)``."""
 PART = 64
 """Outcomes that a thread takes at a time."""
 CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
@@ -227,7 +227,7 @@ def usable_cores() -> int:
 
 
 def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[float]:
-    """Return the limit of each outcome; many are shared out among threads, since the kernels run beside one another."""
+    """Return the limit of each outcome, computed by several threads where there are many (kernels release the GIL)."""
     parts = [outcomes[i : i + PART] for i in range(0, len(outcomes), PART)]
 
     def solve(part: list[list[int]]) -> list[float]:

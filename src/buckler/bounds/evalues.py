@@ -28,10 +28,10 @@ from buckler.errors import InvalidInput, check_float_array, check_real, check_wh
 from buckler.types import ArrayLike, FloatArray
 
 ROUNDING = 1e-13
-"""Relative allowance for the few roundings in a supremum (F8): a test finds it low by less than 1e-15 without."""
+"""Relative allowance for rounding in a supremum (F8); without it, at most 1e-15 is missing in tests."""
 
 DEEPEST = -37.0
-"""Boundary points are not followed below this: ``Phi`` underflows at -38.4, and any point nearer to 0 is sound."""
+"""Lowest parameter t of a boundary point: ``Phi`` underflows at -38.4, and any larger t is sound."""
 
 REACH = 2.5
 """The rays start at boundary points down to ``q1 = Phi(-REACH)``, six votes in a thousand."""
@@ -46,7 +46,7 @@ POINT_POWER, RAY_POWER = 0.6, 2.0
 """Weights: a power of that place on the ray, and an inverse power of the ray's number from the binary edge."""
 
 HALVINGS = 60
-"""Of the interval that holds the best lambda: enough for double precision."""
+"""Bisection steps for the best lambda, enough for double precision."""
 
 OUTCOMES: FloatArray = np.array([1.0, -1.0, 0.0])
 """Difference of votes in a draw: for the first class, for the second, for neither."""
@@ -209,7 +209,7 @@ def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
 
 
 def kl_to_target(p: ArrayLike, L: float) -> FloatArray:
-    """Return ``min of KL(p || q)`` over q with margin at least L, zero where p has it: how far a failure is from it.
+    """Return ``min of KL(p || q)`` over q with margin at least L, zero where p has that margin.
 
     Heuristic: the same curve seen from the other side; a plan, not a bound.
 
@@ -292,7 +292,7 @@ def kl_to_half_space(p: ArrayLike, L: float) -> FloatArray:
 
 
 def kl_beyond_half_space(p: ArrayLike, L: float) -> FloatArray:
-    """Return ``min of KL(p || q) over q1 - q2 >= L``, zero where p is there: how far a failure is from the target.
+    """Return ``min of KL(p || q) over q1 - q2 >= L``, zero where p is in that set.
 
     >>> print(kl_beyond_half_space([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], 0.5).round(6))
     [0.       0.054115]

@@ -35,18 +35,17 @@ LONGEST_HALF = 4.0
 FINEST, COARSEST = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
-"""Share of alpha that a probability may be too large for the columns it leaves out, on each side."""
+"""Allowance for the columns that a probability leaves out on each side, as a share of alpha; it is added."""
 DEEPEST = 24
-"""How often a cell of an interpolant's argument is halved; the slack of its bound shrinks by 4 each time."""
+"""Largest number of halvings of an interval in ``polynomial_ceiling``; each divides the slack of the bound by 4."""
 
 
 @compiled
 def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float, float]:
-    """Bound ``log(|q1| + |q2| + |q3|)`` over real parts in ``[a, b]`` and imaginary parts up to ``u``; inf if unknown.
+    """Return bounds of ``log(|q1| + |q2| + |q3|)`` over t with real part in ``[a, b]`` and imaginary part up to ``u``.
 
-    Two bounds are returned: one by moduli that, divided by their sum, have a margin of at most L; and the best one.
-
-    The inequalities are those of T9a; the bound for ``q3`` near 1 gives the best alone.
+    The first is by moduli that, divided by their sum, have a margin of at most L (inf if there is none); the second is
+    the best one (T9a).
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
@@ -87,14 +86,17 @@ def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float
 
 @compiled
 def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float) -> float:
-    """Bound the log of ``|P| / max(P*, alpha)`` on the ellipse around ``[b - 2 half, b]``."""
+    """Return a bound of the log of ``|P| / max(P*, alpha)`` on the ellipse around ``[b - 2 half, b]`` (T9)."""
     inside, best = log_excess(kind, L, b - 2.25 * half, b + 0.25 * half, 0.75 * half)
     return min(n * inside, n * best - log(alpha))
 
 
 @compiled
 def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goal: float) -> tuple[float, float]:
-    """Bound a Chebyshev series on [-1, 1] until below ``goal`` or stuck; return the bound and where it is attained."""
+    """Return an upper bound of a Chebyshev series on [-1, 1] and the angle where it is attained.
+
+    Intervals are halved until their bounds are at most ``goal``, or DEEPEST is reached.
+    """
     bend = 0.0
     for k in range(1, m + 1):
         bend += k * k * abs(coefficients[k])
@@ -137,7 +139,7 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 @compiled
 def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple[bool, float]:
-    """Prove that the probability stays at or below ``alpha`` along the curve; or return where the proof failed.
+    """Return whether the probability is proved to be at most ``alpha`` along the curve, and where the proof ended.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a

@@ -1,4 +1,4 @@
-"""A guess of Buehler's limit: where, along the curve and in the margin, a region's probability meets alpha.
+"""Search for Buehler's limit: the margin and the point of the curve at which a region's probability meets alpha.
 
 Heuristic from end to end: a wrong guess costs tightness or time, never validity, since ``buehler`` returns no margin
 that ``margin_curve`` has not proved.
@@ -22,7 +22,7 @@ from buckler.bounds.trinomial import (
 )
 
 WIDEST = 80.0
-"""Quantile margins beyond this size are not looked for: there ``Phi`` underflows."""
+"""Largest quantile margin of the search: beyond, ``Phi`` underflows."""
 SCANNED = 16
 """Points of a scan that are evaluated together."""
 FIRST_STEP, STRETCH, LONGEST_STEP = 0.3, 1.5, 0.12
@@ -31,10 +31,10 @@ times longer, up to an eighth of a normal deviation."""
 LONGEST_SHIFT, LONGEST_SHARE = 0.04, 0.3
 """For probability margins no step is longer than this, nor than this share of what is left to the bottom."""
 CLOSE = 3e-4
-"""A maximum is located to this share of the reach: being flat there, the probability is off by about its square."""
+"""Relative accuracy of a maximiser; the maximum itself is accurate to about the square of it."""
 GOLDEN = 0.6180339887498949
 FLAT = 1e-13
-"""A log probability this close to its goal is met: rounding leaves no more digits."""
+"""The search stops where the log probability is this close to its goal, about the rounding error."""
 
 
 @inner

@@ -25,13 +25,13 @@ from buckler.bounds.trinomial import INV_SQRT_TWO_PI, PROBABILITY, QUANTILE, nor
 from buckler.types import IntArray
 
 STEP = 2.0**-30
-"""The grid of margins: fine enough to cost nothing."""
+"""Step of the grid of margins; so fine that it does not affect limits."""
 GUARD = 2.0 * 150.0 * 2.0**-53
 """Twice the rounding error of D, for each draw and 200 more (F3)."""
 NEAR = 1e-5
-"""A deviance this close to ``z^2`` is computed again from COLD; the error of a rough fit is far smaller."""
+"""A deviance this close to ``z^2`` is computed again from COLD. The error of a rough fit is far smaller."""
 COLD = -0.7
-"""The one start of every decisive fit; any would do, and this is near the middle of what is fitted."""
+"""Fixed start of every decisive fit. Heuristic: affects speed, not results."""
 SMALLEST_Z = 0.5
 """Lower clamp of z, for alpha above 0.31; any z makes a valid ordering, one near 0 a useless one."""
 TIGHT, ROUGH = 1e-10, 1e-5
@@ -79,7 +79,7 @@ def quantile_fit(a1: float, a2: float, a3: float, L: float, start: float, tolera
 def profile(
     kind: int, y1: float, y2: float, n: int, L: float, start: float, tolerance: float = TIGHT
 ) -> tuple[float, float, float, float]:
-    """Return ``(D, slope of D in y1, excess of a1 over its fit, fitted parameter)`` at the margin ``L``."""
+    """Return the deviance D at the margin ``L``, its slope in y1, ``a1 - N q1`` at the fit, and the fitted t."""
     a1, a2, a3 = y1 + 0.5, y2 + 0.5, n - y1 - y2 + 0.5
     if kind == QUANTILE:
         a1, a2, a3 = y1 - 0.25, y2 + 0.6, n - y1 - y2 + 0.6
@@ -105,7 +105,7 @@ def profile(
 
 @compiled
 def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
-    """Decide from the fixed start whether ``y`` reaches the margin ``k * STEP``."""
+    """Return whether ``y`` reaches the margin ``k * STEP``, fitted from the fixed start."""
     if kind == QUANTILE and y1 == 0:
         return False
     deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD, TIGHT)
@@ -114,7 +114,7 @@ def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
 
 @compiled
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
-    """Return a grid index that ``x`` reaches with the guard to spare and the next not; the lowest if it has none."""
+    """Return the value of ``x``: an index that it reaches with the guard to spare, the next not; or the lowest."""
     needed = zz + GUARD * (n + 200)
     low = int((-1.0 if kind == PROBABILITY else -40.0) / STEP)
     high = -low
@@ -129,7 +129,7 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
 
 @inner
 def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, zz: float) -> bool:
-    """Whether D and its slope at ``y`` alone show that ``first`` reaches the margin and ``first - 1`` does not.
+    """Return whether D and its slope at ``y`` show that ``first`` reaches the margin and ``first - 1`` does not.
 
     D lies above its tangent and below a parabola (T7; of quantile margins only for ``L >= 0``). Both must clear
     ``z^2`` by ``NEAR``, where any evaluation of D decides alike. The tangent at a ``first`` below the estimate would be

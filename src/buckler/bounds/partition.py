@@ -40,31 +40,31 @@ LAST_ROOT = 16
 """Where the table ends, at ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
 
 LEAST_VARIANCE = 1e-12
-"""Below this a variance is the rounding error of the moments it is computed from."""
+"""Lower clamp of a variance, about the rounding error of the moments."""
 
 LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
-"""How far skewness may change a stake: the first-order term is no longer to be trusted beyond."""
+"""Clamps of the factor by which skewness changes a bet, a first-order term. Heuristic, as all constants here."""
 
 FINE, COARSE = 0.2, 1.5
-"""The width of a cell at the end, in standard errors of the mean; and where there are very many columns."""
+"""Final width of a cell in standard errors of the mean; the second where there are very many columns."""
 
 DOUBT = 2.5
-"""How many deviations the predicted limit may be off; candidates further away stay together in two large cells."""
+"""Half-width of the window that is cut, in standard deviations of the predicted limit; outside are two large cells."""
 
 NEAREST, FURTHEST = 2.5, 4.0
-"""How many standard errors a limit is expected below the mean; the normal quantile is 3.09 at alpha = 1e-3."""
+"""Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
 
 MOST = 96
-"""Into how many cells the window is cut at most."""
+"""Largest number of cells in the window."""
 
 OPENING = 32
-"""Cells are cut for the first time after this part of the draws; before, all candidates hold the same stakes."""
+"""Cells are first cut after ``n / OPENING`` draws; before, all candidates hold the same bets."""
 
 BEYOND = 1e-6
-"""How far beyond ``ln(goal)`` stakes aim: aimed at the goal itself, they fade out just below it and never reach it."""
+"""Bets aim at ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
 
 HOPELESS = 16.0
-"""How far ``ln K`` may fall before a cell stakes nothing."""
+"""A cell bets nothing once ``ln K`` is below ``-HOPELESS``."""
 
 _ROOTS: FloatArray = np.arange(1, LAST_ROOT * STEPS + 2) / STEPS
 _LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
@@ -158,7 +158,7 @@ class Game(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """The lowest cell (low, high] of nodes that is not rejected; empty, ``low == high``, if all were that matter."""
+    """The lowest cell (low, high] of nodes that is not rejected; ``low == high`` if every kept cell is rejected."""
 
     low: int
     high: int
@@ -239,7 +239,7 @@ def cut(low: int, high: int, window: tuple[int, int], width: float, table: Float
 
 @inner
 def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
-    """Return between which means the limit is expected after i draws, and how wide cells should be there."""
+    """Return the interval of means in which the limit is expected after i draws, and the width of cells there."""
     mean, deviation = moments[1] / moments[0], deviation_of(moments)
     error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
     bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
@@ -249,7 +249,7 @@ def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: flo
 
 @compiled
 def most_blocks(index: IntArray, pace: int) -> int:
-    """Return a number of blocks, draws at one stake, that is never exceeded.
+    """Return an upper bound of the number of blocks, runs of draws at one bet.
 
     A block ends where its length is used up, where the slope changes, where cells are cut, or with the draws. Blocks
     of full length are no more than if there were no others, since ``i + 1 + i // pace`` rises with i; and cells are
@@ -313,7 +313,7 @@ def refine(
 
 @compiled
 def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> Cell:
-    """Return the lowest cell that is not rejected, with its stakes, all candidates up to the node ``floor`` being so.
+    """Return the lowest cell that is not rejected, with its bets; candidates up to the node ``floor`` are rejected.
 
     Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
     below it. That saves work and changes no stake, so the ceiling may come from these very draws.

@@ -27,16 +27,16 @@ INV_SQRT_TWO_PI = 0.3989422804014327
 PROBABILITY = 0
 QUANTILE = 1
 LARGE = 0.75
-"""The complement of a probability up to this keeps its digits; above, it is computed on its own."""
+"""Up to this probability q, ``1 - q`` loses no digits; above, the complement is computed separately."""
 TINY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
-"""Sums above ``2^RESCALE`` are divided by it, and the divisions counted."""
+"""Sums above ``2^RESCALE`` are divided by ``2^RESCALE``, and the divisions counted."""
 ROUNDOFF = 2.0**-53
 DEEP = 3.0
-"""A log scale lower than this many n has an error of its own, added where it is used (``unscaled``)."""
+"""The rounding error of a log scale below ``-DEEP n`` is added in ``unscaled``; F2 covers the others."""
 RELATIVE_ERROR = 1e-8
-"""What rounding may hide of a computed probability, relative, for n up to a million (F2)."""
+"""Relative error of a computed probability from below, for n up to a million (F2)."""
 
 
 class Trinomial(NamedTuple):
@@ -49,7 +49,7 @@ class Trinomial(NamedTuple):
 
 @inner
 def normal_cells(L: float, a: float, b: float) -> Trinomial:
-    """Return ``Phi(b + L/2)``, ``Phi(a - L/2)`` and the rest, without cancellation however far out they lie.
+    """Return ``Phi(b + L/2)``, ``Phi(a - L/2)`` and the rest, without cancellation in the tails.
 
     The rest is the smaller of the two complements, ``1 - q1`` for ``L >= 0`` and ``1 - q2`` for ``L < 0``, less the
     other cell: its error is a few roundoffs of that complement, never of 1.
@@ -151,7 +151,7 @@ def log_pmf(n: int, x1: int, x2: int, q1: float, q2: float, q3: float) -> float:
 
 @inner
 def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float]:
-    """Return ``(log scale, sum)``: the probability of ``{x1 >= c, x2 = j}`` is ``exp(log scale) * sum``, from above."""
+    """Return ``(log scale, sum)`` with ``exp(log scale) * sum`` at least the probability of ``{x1 >= c, x2 = j}``."""
     m = n - j
     start = min(max(c, floor((m + 1) * (q1 / (q1 + q3)))), m)
     total, term = 1.0, 1.0
@@ -175,7 +175,7 @@ def column_sum(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple
 
 @inner
 def column_start(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tuple[float, float, float]:
-    """Return ``(log scale, sum, g)``: a column as ``column_sum`` has it, and the outcome below it, ``(c - 1, j)``."""
+    """Return ``column_sum`` and, on its scale, the probability g of ``(c - 1, j)``, the outcome below the column."""
     scale, total = column_sum(n, c, j, q1, q2, q3)
     if c == 0:
         return scale, total, 0.0
@@ -188,13 +188,13 @@ def column_start(n: int, c: int, j: int, q1: float, q2: float, q3: float) -> tup
 
 @compiled
 def at_most_one(total: float) -> float:
-    """Return the sum as a probability; 1, which proves nothing, if it overflowed or is no number."""
+    """Return ``min(1, total)``; 1, which is conservative, if the total is infinite or NaN."""
     return min(1.0, total)
 
 
 @compiled
 def unscaled(total: float, scale: float, shifts: float, n: int) -> float:
-    """Return ``total exp(scale) 2^(RESCALE shifts)``, from above however low the scale is."""
+    """Return an upper bound of ``total exp(scale) 2^(RESCALE shifts)``."""
     excess = 6.0 * ROUNDOFF * max(-scale - DEEP * n, 0.0)
     return total * exp(scale + shifts * (RESCALE * log(2.0)) + excess)
 
@@ -292,7 +292,7 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
 
 @compiled
 def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatArray) -> None:
-    """Fill ``out`` with ``region_probability`` at points ``q[points, 3]`` near one another, as little too large.
+    """Fill ``out`` with the probability at points ``q[points, 3]`` near one another, too large by at most ``2 * drop``.
 
     All points go through the same columns together, from the highest to the lowest that any of them needs (above by
     Bernstein's inequality, below by Chernoff's), so that the steps of the recurrence are loops over points, which the
@@ -356,7 +356,7 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
 
 
 def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
-    """Return the same probability column by column with SciPy's special functions: slow and plain."""
+    """Return the same probability column by column with SciPy's special functions; slow, for tests and benchmarks."""
     j = np.arange(c.size)
     low = np.maximum(c, 0)
     log_column = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, q2) + (n - j) * np.log1p(-q2)
