@@ -75,6 +75,65 @@ def test_the_pair_is_that_of_the_two_libraries(home: Path) -> None:
     assert pair.num_classes == CLASSES
 
 
+def with_processor(home: Path, folder: Path, **settings: Any) -> str:
+    """Copy the classifier and write its processor's settings."""
+    shutil.copytree(home / "vit", folder, dirs_exist_ok=True)
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **settings}))
+    return f"hf:{folder}"
+
+
+def logits(model: str, x: Any, **options: Any) -> Any:
+    made = resolve_model(model, **options)
+    with made.session():
+        return made(x)
+
+
+@pytest.mark.parametrize(("resample", "mode"), [(2, "bilinear"), (3, "bicubic")])
+def test_size_and_normalisation_of_the_processor_are_inside(
+    home: Path, tmp_path: Path, resample: int, mode: str
+) -> None:
+    mean, std = [0.5, 0.4, 0.3], [0.5, 0.25, 0.2]
+    model = with_processor(home, tmp_path / "vit", resample=resample, image_mean=mean, image_std=std)
+    x = 2.0 * torch.rand(2, 3, SIZE, SIZE, generator=torch.Generator().manual_seed(1)) - 0.5  # noise leaves [0, 1]
+    sized = torch.nn.functional.interpolate(x, (16, 16), mode=mode, antialias=True)
+    vit = transformers.ViTForImageClassification.from_pretrained(home / "vit").eval()
+    shape = (1, 3, 1, 1)
+    with torch.no_grad():
+        expected = vit((sized - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)).logits
+    assert torch.allclose(logits(model, x), expected, atol=1e-5)
+    assert torch.allclose(logits(model, sized), expected, atol=1e-5)  # of its size already
+    assert torch.allclose(logits(model, sized, mean=mean, std=std), expected, atol=1e-5)  # one's own replace them
+
+
+def test_images_that_a_processor_would_cut_must_be_cut_before(home: Path, tmp_path: Path) -> None:
+    size = {"do_center_crop": True, "crop_size": {"height": 16, "width": 16}, "size": {"shortest_edge": 20}}
+    model = with_processor(home, tmp_path / "vit", **size)
+    with pytest.raises(InvalidInput, match=r"16x16.*got 20x20.*--resize and --crop 16"):
+        logits(model, torch.rand(1, 3, 20, 20))
+    assert logits(model, torch.rand(1, 3, 16, 16)).shape == (1, CLASSES)
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"do_pad": True}, "do_pad"),
+        ({"do_rescale": False}, "do_rescale"),
+        ({"rescale_factor": 1 / 127.5}, "rescale_factor"),
+        ({"size": {"height": 0, "width": 16}}, "size|cannot be loaded"),
+        ({"size": {"height": 10**9, "width": 10**9}}, "size"),
+        ({"image_mean": [0.5], "image_std": [0.0]}, "std above 0"),
+        ({"image_mean": "none"}, "mean"),
+        ({"size": "large"}, "preprocessor_config|cannot be loaded"),
+    ],
+)
+def test_processors_that_do_more_or_make_no_sense_are_refused(
+    home: Path, tmp_path: Path, settings: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        resolve_model(with_processor(home, tmp_path / "vit", **settings))
+
+
 def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: Path, capsys: Any) -> None:
     out = tmp_path / "run"
     drawing = [*names(home), "--data", str(home / "data.npz"), "--sigma", "0.25", "--n", "40", "--n0", "10"]

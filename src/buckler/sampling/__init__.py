@@ -4,7 +4,7 @@
   a torch module (``modules``), an ONNX file, a scikit-learn estimator or a callable. ``Normalized(model, mean, std)``.
 - ``models.resolve_model(name, denoiser=, sigma=)``: what ``--model`` and ``--denoiser`` mean; ``weights``: the hashes
   of their files. ``shelf``: networks by name, with their ``cards``. ``folders``: those of transformers and diffusers,
-  with what their image ``processors`` do put inside.
+  with their image processors inside.
 - ``denoised.Denoised(denoiser, classifier, sigma=)``, ``denoised.Averaged(models)``: models made of models;
   ``diffusion.Diffusion(network, abar)``: a diffusion model as a denoiser, in one step.
 - ``architectures.build(name, num_classes)``, ``unet``: the reference networks; ``networks`` reads them from files.

@@ -1,75 +1,99 @@
-"""Folders of transformers and diffusers -> classifiers and denoisers. Local files alone; weights from safetensors.
+"""Load classifiers of transformers and denoisers of diffusers from local folders, weights from safetensors.
 
-What an image processor does (``processors``) becomes part of the classifier, after the noise. Loads torch.
+Smoothing adds its noise to the picture, so what the image processor of a classifier does to a picture becomes a part of
+the classifier. Transformers reads the processor's settings; two of its steps are done here, on noisy tensors and with
+gradients: the change of size and the normalisation. A folder whose processor does more is refused. Loads torch.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, show
-from buckler.files import checksum
+from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, show
+from buckler.files import checksum, parse_json, read_text
+from buckler.sampling.classifiers import Normalized
 from buckler.sampling.diffusion import Diffusion, schedule
-from buckler.sampling.processors import Processor, read_processor, read_settings
 from buckler.sampling.weights import weight_files
 
-SCHEDULE = "scheduler_config.json"
+PROCESSOR, SCHEDULE = "preprocessor_config.json", "scheduler_config.json"
+LARGEST_SETTINGS = 1 << 20
+"""Bytes of a file of settings, at most."""
+
+RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers for the interpolations that torch has too."""
+
+LARGEST_SIDE = 1 << 14
+
+HARMLESS = {"do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb"}
+"""Steps of a processor that are done here, checked here, or are a matter of the data."""
 
 
-class Prepared(nn.Module):
-    """``model`` behind its processor: images in [0, 1] of any size -> what the model says of them."""
+class Resized(nn.Module):
+    """``model`` for images of its own size, and for others where a ``mode`` of interpolation is given.
 
-    def __init__(self, model: nn.Module, processor: Processor) -> None:
+    With ``square``, only square images are interpolated; all others raise InvalidInput.
+    """
+
+    def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None, square: bool) -> None:
         super().__init__()
-        self.model, self.processor = model, processor
-        self.register_buffer("mean", torch.tensor(processor.mean or (0.0,), dtype=torch.float32))
-        self.register_buffer("std", torch.tensor(processor.std or (1.0,), dtype=torch.float32))
-        self.mean: Tensor
-        self.std: Tensor
+        self.model, self.size, self.mode, self.square = model, size, mode, square
 
     def forward(self, x: Tensor) -> Any:
-        """Return the model's output for the prepared batch."""
-        steps, shape = self.processor, (1, -1, 1, 1)
-        x = self._sized(steps.scale * x + steps.shift)
-        if steps.reverse:
-            x = x.flip(1)
-        return self.model((x - self.mean.view(shape)) / self.std.view(shape))
-
-    def _sized(self, x: Tensor) -> Tensor:
-        size, crop = self.processor.size, self.processor.crop
-        sides = (x.shape[2], x.shape[3])
-        if sides == (crop or size) or (crop is None and isinstance(size, int) and min(sides) == size):
-            return x
-        if isinstance(size, int):
-            size = tuple(round(side * size / min(sides)) for side in sides)  # type: ignore[assignment]
-        if size is not None and size != sides:
-            smooth = self.processor.resampling != "nearest"
-            x = functional.interpolate(x, size, mode=self.processor.resampling, antialias=smooth)
-        if crop is None:
-            return x
-        top, left = (x.shape[2] - crop[0]) // 2, (x.shape[3] - crop[1]) // 2
-        if top < 0 or left < 0:
-            raise InvalidInput(f"images must have at least {crop[0]}x{crop[1]} pixels here; got {tuple(x.shape[2:])}")
-        return x[:, :, top : top + crop[0], left : left + crop[1]]
+        """Return the model's output for a batch of images."""
+        if tuple(x.shape[2:]) == self.size:
+            return self.model(x)
+        if self.mode is None or (self.square and x.shape[2] != x.shape[3]):
+            high, wide = self.size
+            raise InvalidInput(
+                f"images must be {high}x{wide}, which the image processor of the model cuts out; got "
+                f"{x.shape[2]}x{x.shape[3]}: cut the data before the noise is added, by --resize and --crop {wide}"
+            )
+        return self.model(functional.interpolate(x, self.size, mode=self.mode, antialias=self.mode != "nearest"))
 
 
 def load_transformers(folder: Path, normalise: bool = True) -> tuple[nn.Module, dict[str, str]]:
-    """Return an image classifier saved in a folder, its processor inside of it, and the hashes of its files.
+    """Return an image classifier saved in a folder, with its image processor inside, and the hashes of its files.
 
-    Without ``normalise``, mean and std of the processor are left out: others are put around it.
+    Without ``normalise``, mean and std of the processor are left out: the caller puts others around it.
     """
     model = _loaded("hf", folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
-    steps = read_processor(folder)
-    if not normalise:
-        steps = Processor(steps.scale, steps.shift, steps.size, steps.crop, steps.resampling, steps.reverse)
-    return (model if steps == Processor() else Prepared(model, steps)), weight_files(folder)
+    if not (folder / PROCESSOR).is_file():
+        return model, weight_files(folder)
+    found = _loaded("hf", folder, "transformers", "AutoImageProcessor", trust_remote_code=False)
+    try:
+        return _prepared(model, found.to_dict(), normalise), weight_files(folder)
+    except (InvalidInput, TypeError, ValueError, AttributeError) as problem:
+        raise InvalidInput(f"{folder / PROCESSOR}: {problem}") from None
+
+
+def _prepared(model: nn.Module, settings: Mapping[str, Any], normalise: bool) -> nn.Module:
+    """Return a model behind the steps of its processor, for images in [0, 1]."""
+    beyond = [name for name, on in settings.items() if name.startswith("do_") and on and name not in HARMLESS]
+    if settings.get("do_rescale") is False:
+        beyond.append("do_rescale = false")
+    if abs(255.0 * settings.get("rescale_factor", 1 / 255) - 1.0) > 1e-4 or settings.get("rescale_offset"):
+        beyond.append("rescale_factor")
+    if beyond:
+        raise InvalidInput(
+            f"{', '.join(beyond)} is not supported: load the model in a factory of your own, with what its processor "
+            "does inside (docs/sampling.md)"
+        )
+    if normalise and settings.get("do_normalize"):
+        model = Normalized(model, settings["image_mean"], settings["image_std"])
+    if not settings.get("do_resize") and not settings.get("do_center_crop"):
+        return model
+    cut = settings.get("do_center_crop") or settings.get("crop_pct")
+    size = settings["crop_size"] if settings.get("do_center_crop") else settings["size"]
+    edge = size.get("shortest_edge")
+    sides = (size.get("height"), size.get("width")) if edge is None else (edge, edge)
+    high, wide = (check_whole("size", side, 1, LARGEST_SIDE) for side in sides)
+    return Resized(model, (high, wide), None if cut else RESAMPLING.get(settings.get("resample", 2)), edge is not None)
 
 
 def load_diffusers(folder: Path) -> tuple[Diffusion, dict[str, str]]:
@@ -81,11 +105,11 @@ def load_diffusers(folder: Path) -> tuple[Diffusion, dict[str, str]]:
     unet = folder / "unet" if (folder / "unet" / "config.json").is_file() else folder
     places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
     found = next((path for path in places if path.is_file()), None)
-    settings = {} if found is None else read_settings(found)
+    settings = {} if found is None else _settings(found)
     if found is None:
         text = f"{folder} has no {SCHEDULE}; the schedule is taken to be that of DDPM, linear from 1e-4 to 0.02"
         warnings.warn(text, BucklerWarning, stacklevel=2)
-    config = read_settings(unet / "config.json") if (unet / "config.json").is_file() else {}
+    config = _settings(unet / "config.json") if (unet / "config.json").is_file() else {}
     if config and config.get("_class_name") != "UNet2DModel":
         raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
     if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
@@ -98,31 +122,45 @@ def load_diffusers(folder: Path) -> tuple[Diffusion, dict[str, str]]:
     return Diffusion(model, schedule(settings), settings.get("prediction_type", "epsilon")), files
 
 
-def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) -> nn.Module:
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of settings."""
+    try:
+        settings = parse_json(read_text(path, LARGEST_SETTINGS))
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem}") from None
+    if not isinstance(settings, dict):
+        raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
+    return settings
+
+
+def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) -> Any:
+    """Return what ``from_pretrained`` of a class of a package loads from a folder."""
     if not (folder / "config.json").is_file():
         raise InvalidInput(f"{kind}: must be followed by a folder with config.json; got {str(folder)!r}")
     try:
         found = getattr(import_module(package), name)
     except ImportError:
         raise MissingExtra(package, "hf") from None
+    if name != "AutoImageProcessor":
+        options["use_safetensors"] = True
     try:
-        with _without_bars(package):
-            model = found.from_pretrained(str(folder), local_files_only=True, use_safetensors=True, **options)
+        with _quiet(package):
+            return found.from_pretrained(str(folder), local_files_only=True, **options)
     except Exception as problem:
         text = " ".join(str(problem).split())
         raise InvalidInput(f"{kind}:{folder} cannot be loaded: {show(text, 200)}") from problem
-    assert isinstance(model, nn.Module)  # noqa: S101  (what these two return)
-    return model
 
 
 @contextmanager
-def _without_bars(package: str) -> Iterator[None]:
-    """Let a library load without a bar of its own; commands show one where there is something to wait for."""
+def _quiet(package: str) -> Iterator[None]:
+    """Let a library load without progress bars and advice of its own."""
     log = import_module(f"{package}.utils.logging")
-    shown = log.is_progress_bar_enabled()
+    shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
     log.disable_progress_bar()
+    log.set_verbosity_error()
     try:
         yield
     finally:
+        log.set_verbosity(level)
         if shown:
             log.enable_progress_bar()
