@@ -11,7 +11,7 @@ from buckler.bounds.bounded import sequence_lower
 from buckler.bounds.buehler import buehler_lower
 from buckler.bounds.margin_curve import polynomial_ceiling
 from buckler.bounds.star import star_lower
-from buckler.certify import continuous
+from buckler.certify import scores
 from buckler.certify.tangents import cells_limit
 
 
@@ -19,7 +19,7 @@ def near_constant_scores() -> None:
     """A window just wide enough that each of its nodes ends a cell, cut at once: one cell becomes a hundred."""
     for n, earlier, alpha in [(64, 0.705, 1e-3), (80, 0.87, 1e-6), (96, 0.76, 1e-6)]:
         rows, selection = np.tile([0.97, 0.03], (n, 1)), np.tile([earlier, 1.0 - earlier], (500_000, 1))
-        assert float(continuous.margin_lower(rows, 0, alpha, "quantile", selection=selection)) > 0.0
+        assert float(scores.margin_lower(rows, 0, alpha, "quantile", selection=selection)) > 0.0
 
 
 def slopes_that_change_at_every_draw() -> None:
