@@ -31,15 +31,15 @@ Draws = Literal["gaussian", "words", "numbers"]
 
 
 class Law(Protocol):
-    """How noise is drawn, and what a margin under that noise certifies: see the room ``noise``."""
+    """A noise: how copies are drawn, and the radius that a margin certifies (see the room ``noise``)."""
 
     @property
     def name(self) -> str:
-        """The law's name in manifests and tables."""
+        """The name in commands, manifests and tables."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """What makes the law again, as JSON."""
+        """The parameters, as JSON can hold them."""
 
     @property
     def norm(self) -> str:
@@ -72,7 +72,7 @@ class Law(Protocol):
 
     @property
     def unit(self) -> float:
-        """A length of the order of the radii that the law certifies: tables and fine ladders are scaled by it."""
+        """A length of the order of the certified radii, which scales tables and fine ladders."""
 
     @property
     def draws(self) -> Draws:
@@ -80,26 +80,26 @@ class Law(Protocol):
 
     @property
     def idealised(self) -> str | None:
-        """What a certificate idealises about the drawing; None where its sentence is true to the last bit."""
+        """What a certificate leaves out about drawing; None if it holds for the computed floats."""
 
     @property
     def total(self) -> int | None:
-        """How many copies are all that there are, each as likely as any other; None where copies are drawn."""
+        """The number of copies if they are enumerated; None if they are drawn."""
 
     def check_input(self, x: Float32Array) -> None:
-        """Refuse an input that the law cannot take, and name what to do."""
+        """Raise InvalidInput for an input that the noise cannot be added to."""
 
 
 class NormalLaw(Law, Protocol):
-    """A law that is drawn as unit normals times a spread."""
+    """A noise that is drawn as unit normal numbers times ``spread``."""
 
     @property
     def spread(self) -> Float32Array:
-        """What unit normals are multiplied by: one number, or an array that spreads over an input's shape."""
+        """The factor of unit normal numbers: one, or an array that broadcasts to an input."""
 
 
 class NumberLaw(Law, Protocol):
-    """A law whose copies are all run, each by its number from 0 to ``total - 1``."""
+    """A noise whose copies are enumerated, numbered from 0 to ``total - 1``."""
 
     def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:
         """Return the copies ``[len(numbers), *shape]`` of one input that have these numbers."""

@@ -117,9 +117,9 @@ def test_refusals() -> None:
         law_of(None, None)
     with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got both"):
         law_of(0.5, Gaussian(0.5))
-    with pytest.raises(InvalidInput, match="law must be one of 'gaussian'"):
+    with pytest.raises(InvalidInput, match="must be one of 'gaussian'"):
         named("cauchy", {})
-    with pytest.raises(InvalidInput, match="law 'gaussian' takes sigma, scale; got 'lam'"):
+    with pytest.raises(InvalidInput, match="'gaussian' takes the parameters sigma, scale; got 'lam'"):
         named("gaussian", {"lam": 1.0})
     with pytest.raises(InvalidInput, match="kind must be one of 'quantile', 'probability'"):
         Gaussian(1.0).margin(1.0, "R1")  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ def test_a_scale_makes_ellipsoids() -> None:
     assert np.asarray(law.spread).ravel().tolist() == [1.0, 0.25]
     law.check_input(np.zeros((2, 3, 4), dtype=np.float32))
     for shape in ((3, 3, 4), (2,)):
-        with pytest.raises(InvalidInput, match="spreads"):
+        with pytest.raises(InvalidInput, match="of scale broadcasts"):
             law.check_input(np.zeros(shape, dtype=np.float32))
     for scale in ([0.0], [-1.0, 1.0], [], ["a"], np.ones(2000)):
         with pytest.raises(InvalidInput, match="scale"):

@@ -94,11 +94,11 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
         (["--law", "derandomized-splitting:lam=0.5", "--n0", "5"], "n0 must be 0"),
         (["--law", "derandomized-splitting:lam=0.5", "--seed", "1"], "seed must be 0"),
         (["--law", "derandomized-splitting:lam=0.5", "--scores", "softmax"], "scores must be none"),
-        (["--law", "splitting", "--n", "9"], "takes lam, and needs lam"),
-        (["--law", "ablation:keep=4", "--n", "9"], "takes keep, pixels, mark, channels, and needs pixels"),
-        (["--law", "splitting:lam=abc", "--n", "9"], "takes numbers for lam; got {'lam': 'abc'}"),
-        (["--law", "splitting:lam=0.5,keep=3", "--n", "9"], "takes lam; got 'keep'"),
-        (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes lam; got 'sigma'"),
+        (["--law", "splitting", "--n", "9"], "needs the parameter lam; got none"),
+        (["--law", "ablation:keep=4", "--n", "9"], "needs the parameter pixels; got keep"),
+        (["--law", "splitting:lam=abc", "--n", "9"], "must be numbers; got {'lam': 'abc'}"),
+        (["--law", "splitting:lam=0.5,keep=3", "--n", "9"], "takes the parameters lam; got 'keep'"),
+        (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes the parameters lam; got 'sigma'"),
         (["--law", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
         (["--law", "ablation:keep=4,pixels=65", "--n", "9"], "65 values"),
         (["--law", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "step 1/255"),
@@ -158,5 +158,5 @@ def test_a_program_names_a_law_as_a_command_does(text: str) -> None:
 
 def test_what_is_no_law_is_refused_before_drawing() -> None:
     for no_law in (Splitting, 0.25, object()):
-        with pytest.raises(InvalidInput, match="law must be a law of noise, such as"):
+        with pytest.raises(InvalidInput, match="noise must be a noise such as"):
             buckler.Smoothed(np.asarray, noise=no_law, num_classes=2)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import check_whole
-from buckler.noise import settled
+from buckler.noise import noise_from_spec
 from buckler.report.tables import TextTable, to_text
 from buckler.runs.plan import pilot_top
 from buckler.runs.plan import plan as make_plan
@@ -53,7 +53,7 @@ def plan(
         --like pilot.parquet --radii-to 1.5 --step 0.25
     """
     check_whole("gpus", gpus, 1)
-    noise = settled(SIGMA if sigma is None and law is None else sigma, law)
+    noise = noise_from_spec(SIGMA if sigma is None and law is None else sigma, law)
     usual = RADIUS if "sigma" in noise.parameters else noise.unit
     asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
     top = None if like is None else pilot_top(like)

@@ -1,9 +1,9 @@
-"""Ablation: all but a few pixels are marked as missing; from a probability margin to an l0 radius.
+"""Ablation noise: hides all but a few pixels, and converts a probability margin to an l0 radius.
 
-``keep`` of ``pixels`` pixels, drawn without replacement, are shown; the others hold ``mark`` in all their channels
-(Levine and Feizi, *Robustness certificates for sparse adversarial attacks by randomized ablation*, AAAI 2020). Where
-rho pixels of an input change, what is shown changes only if one of them is among those kept, so a probability margin M
-certifies every rho with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30): in whole numbers, no float takes part.
+A copy shows ``keep`` of ``pixels`` pixels, drawn without replacement, and holds ``mark`` in all channels of the others
+(Levine and Feizi, *Robustness certificates for sparse adversarial attacks by randomized ablation*, AAAI 2020). If rho
+pixels of an input change, a copy changes only if it shows one of them. So a probability margin M certifies every rho
+with ``2 (1 - C(d - rho, k) / C(d, k)) < M`` (T25, T30), which is compared in whole numbers.
 """
 
 from bisect import bisect_right
@@ -29,7 +29,7 @@ MOST_PIXELS = 2**28
 
 @lru_cache(maxsize=64)
 def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
-    """Return, for rho = 0, 1, ..., the smallest float above ``2 (1 - C(d - rho, k)/C(d, k))``, while it is at most 1.
+    """Return for rho = 0, 1, ... the smallest float above ``2 (1 - C(d - rho, k)/C(d, k))``, as far as 1.
 
     >>> least_margins(9, 2)[:2], 2 * (1 - Fraction(comb(8, 2), comb(9, 2)))
     ((5e-324, 0.4444444444444445), Fraction(4, 9))
@@ -48,12 +48,12 @@ def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ablation(FirstMarginLaw):
-    """All but ``keep`` of the ``pixels`` pixels of an input hold ``mark``; which, is drawn uniformly.
+    """Noise that replaces all but ``keep`` of ``pixels`` pixels by ``mark``; the kept ones are drawn uniformly.
 
     An input has ``pixels`` values or, with ``channels`` above 1, the shape ``[channels, ...]`` with ``pixels`` places
-    in each channel: a pixel is then kept or marked with all its channels, and radii count such pixels. The mark lies
-    outside of the values that an input can have, so that the classifier can tell what is missing: a model with the
-    encoding of the paper, ``(x, 1 - x)`` and ``(0, 0)`` for a missing pixel, makes it from ``x == mark``.
+    in each channel: a pixel is then kept or marked with all its channels, and radii count such pixels. The mark must
+    not be a value of an input, so that the classifier sees which pixels are missing: a model with the encoding of the
+    paper, ``(x, 1 - x)`` and ``(0, 0)`` for a missing pixel, computes it from ``x == mark``.
 
     >>> Ablation(keep=75, pixels=1024, channels=3).describe()
     'ablation of all but 75 of 1024 pixels'
@@ -68,7 +68,7 @@ class Ablation(FirstMarginLaw):
     norm: ClassVar[str] = "l0"
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be kept, and a mark that is not one float32."""
+        """Check the numbers, and that float32 holds the mark exactly."""
         object.__setattr__(self, "pixels", check_whole("pixels", self.pixels, 1, MOST_PIXELS))
         object.__setattr__(self, "keep", check_whole("keep", self.keep, 1, self.pixels))
         object.__setattr__(self, "channels", check_whole("channels", self.channels, 1))
@@ -82,7 +82,7 @@ class Ablation(FirstMarginLaw):
 
     @property
     def unit(self) -> float:
-        """A fourth of the largest radius there is, a whole number."""
+        """A fourth of the largest radius that can be certified, rounded down; at least 1."""
         return float(max(1, len(least_margins(self.pixels, self.keep)) // 4))
 
     def describe(self) -> str:
@@ -90,10 +90,10 @@ class Ablation(FirstMarginLaw):
         return f"ablation of all but {self.keep} of {self.pixels} {'values' if self.channels == 1 else 'pixels'}"
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
-        """Return the largest number of pixels that may change; 0.0 if there is none.
+        """Return the largest number of pixels that may change under a margin; 0.0 if none may.
 
         **Guarantee.** If the probability margin of class A at the input is at least ``margin``, the smoothed classifier
-        predicts A wherever at most this many pixels differ from the input (T30).
+        predicts A at every input that differs from this one in at most so many pixels (T30).
 
         >>> Ablation(keep=75, pixels=1024).radius(0.9)
         7.0
@@ -102,13 +102,13 @@ class Ablation(FirstMarginLaw):
         return float(max(0, bisect_right(least_margins(self.pixels, self.keep), margin) - 1))
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
-        """Return the smallest margin, as a float, that certifies a number of pixels; 1 where none does."""
+        """Return the smallest float that, as a margin, certifies a number of pixels; 1 if none does."""
         del kind
         needed, rho = least_margins(self.pixels, self.keep), ceil(radius)
         return needed[rho] if rho < len(needed) else 1.0
 
     def check_input(self, x: AnyArray) -> None:
-        """Refuse another number of pixels or channels, and a value that is the mark."""
+        """Raise InvalidInput for another shape, and for an input that holds the mark."""
         if x.size != self.pixels * self.channels or (self.channels > 1 and x.shape[0] != self.channels):
             many = f"{self.channels} channels of {self.pixels} pixels"
             wanted = f"{self.pixels} values" if self.channels == 1 else many
@@ -119,16 +119,16 @@ class Ablation(FirstMarginLaw):
             raise InvalidInput(f"x must not hold the mark of a missing pixel, {self.mark:g}; give another mark")
 
     def words(self, shape: tuple[int, ...]) -> int:
-        """Return how many 64-bit words a draw takes: one a pixel."""
+        """Return the number of random words of a copy: one for each pixel."""
         del shape
         return self.pixels
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
-        """Return a copy of ``x`` for each row of words that keeps the pixels of the ``keep`` smallest words."""
+        """Return a copy of ``x`` for each row of words; it shows the pixels of the ``keep`` smallest words."""
         return self.copy(x, words.smallest(self.keep))
 
     def copy(self, x: AnyArray, shown: AnyArray) -> Float32Array:
-        """Return ``x`` with the pixels that each row of ``shown`` names, all others marked."""
+        """Return a copy of ``x`` for each row of ``shown``: the pixels where it is True, and the mark elsewhere."""
         self.check_input(x)
         channels = np.asarray(x, dtype=np.float32).reshape(1, self.channels, self.pixels)
         return np.where(shown[:, None], channels, np.float32(self.mark)).reshape(len(shown), *x.shape)
@@ -140,5 +140,5 @@ class Ablation(FirstMarginLaw):
             yield Fraction(1, comb(self.pixels, self.keep)), self.copy(x, shown)[0]
 
     def points(self) -> list[Float32Array]:
-        """Return small inputs to audit the law with: a black row, and the same with its first pixels flipped."""
+        """Return small inputs for the audit: a row of zeros, and rows whose first pixels are 1."""
         return [(np.arange(self.pixels) < flipped).astype(np.float32) for flipped in range(self.pixels + 1)]

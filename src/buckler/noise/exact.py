@@ -10,7 +10,7 @@ from buckler.noise.grid import indices_of
 from buckler.types import AnyArray, IntArray
 
 LEVELS = 255
-"""Steps between the darkest and the brightest value of an 8-bit image, which is 1."""
+"""Steps from 0 to 1 of an 8-bit image."""
 
 
 def float_below(value: Fraction) -> float:
@@ -29,13 +29,13 @@ def float_above(value: Fraction) -> float:
 
 
 def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
-    """Return how many steps each value of an input is from 0, refusing values off the grid, or outside 0 to ``most``.
+    """Return the values of an input in whole steps; values off the grid, or outside of 0 to ``most``, raise.
 
-    A value is on the grid if it is the float32 of a whole number of steps, as 8-bit images are after division by 255.
+    A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
     """
     steps = indices_of(np.asarray(x, dtype=np.float32), step)
     if most is not None and steps.size and not 0 <= steps.min() <= steps.max() <= most:
         raise InvalidInput(
-            f"an input must lie within 0 to {most} steps of {step}, for this law; got {steps.min()} to {steps.max()}"
+            f"an input must lie within 0 to {most} steps of {step} for this noise; got {steps.min()} to {steps.max()}"
         )
     return steps

@@ -1,10 +1,9 @@
-"""Independent normal noise of standard deviation sigma: from a margin to an l2 radius, rounded down.
+"""Gaussian noise of standard deviation sigma, and the conversion of a margin to an l2 radius, rounded down (T1).
 
-Given the margin, these are deterministic facts about the smoothed classifier (T1); balls are open, since at the radius
-itself two classes may tie.
+Balls are open: at the radius itself two classes may tie.
 
 - ``R2 = (sigma / 2) M2`` (Cohen, Rosenfeld and Kolter 2019).
-- ``R1+ = sigma Phi^-1((1 + M1) / 2)``: what a first margin alone implies through the quantile radius.
+- ``R1+ = sigma Phi^-1((1 + M1) / 2)``: from the first margin alone, through the quantile radius.
 """
 
 from dataclasses import dataclass
@@ -19,19 +18,18 @@ from buckler.errors import InvalidInput, check_choice, check_float_array, check_
 from buckler.types import Draws, Float32Array, FloatArray, MarginKind
 
 ROUNDING = 1.0 - 4e-15
-"""Radii are multiplied by this (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and every product within
-an ulp of its own, so a tenth of that would do; the record of a certificate allows half for another machine's last
-digits."""
+"""Factor that rounds radii down (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and each product within
+an ulp, so a tenth of this would do; half of it is left to the last digits of another machine (``RADIUS_TOLERANCE``)."""
 
 MARGIN_ROUNDING = 1.0 + 1e-14
-"""The margin that R1+ needs is multiplied by this: ``erf`` and its argument are within 1e-15 of theirs."""
+"""Factor that rounds the margin of R1+ up: ``erf`` and its argument are within 1e-15."""
 
 SMALLEST = float_info.min
-"""Radii below the smallest normal number are 0: there, a product is no longer right to a relative 1e-16."""
+"""Smaller radii are set to 0: below the smallest normal number a product has no relative accuracy of 1e-16."""
 
 
 MOST_NUMBERS = 1024
-"""Of a scale: it stands in every certificate, so it has a number for each channel or feature, not for each pixel."""
+"""Numbers of a scale at most. Every certificate repeats the scale, so it has one for each channel or feature."""
 
 FINENESS = 2.0**10
 """Least deviation of the noise of a value, in spacings of float32 there: rounding then moves a noisy value by less than
@@ -45,9 +43,9 @@ SMALLEST_NORMAL, LARGEST = float(np.finfo(np.float32).tiny), 1e30
 class Gaussian:
     """Normal noise of standard deviation ``sigma``, in the units of the input, independent in every coordinate.
 
-    With a ``scale``, numbers above 0 in a shape that spreads over an input's, the deviation is ``sigma * scale``, sigma
-    being 1 unless told, and radii are l2 lengths of ``delta / scale``: ellipsoids (T31). It must be fixed beforehand,
-    the same for all inputs.
+    With a ``scale``, positive numbers whose shape broadcasts to that of an input, the deviation is ``sigma * scale``
+    (sigma is 1 if None), and radii are l2 lengths of ``delta / scale``: certified regions are ellipsoids (T31). Fix the
+    scale beforehand, the same for all inputs.
 
     >>> Gaussian(0.25).describe()
     'Gaussian noise with sigma 0.25'
@@ -55,7 +53,7 @@ class Gaussian:
     'Gaussian noise with sigma 1 times a scale from 0.25 to 0.5'
     """
 
-    sigma: float = None  # type: ignore[assignment]  # filled in where there is a scale
+    sigma: float = None  # type: ignore[assignment]  # 1 with a scale, checked in __post_init__
     scale: Any = None
 
     name: ClassVar[str] = "gaussian"
@@ -68,7 +66,7 @@ class Gaussian:
     idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
 
     def __post_init__(self) -> None:
-        """Refuse a sigma or a scale that is not above zero, and keep the scale as nested tuples."""
+        """Check that sigma and scale are positive, and keep the scale as nested tuples."""
         if self.scale is not None:
             scale = check_float_array("scale", self.scale)
             if not 1 <= scale.size <= MOST_NUMBERS or not (scale > 0.0).all():
@@ -82,7 +80,7 @@ class Gaussian:
 
     @property
     def norm(self) -> str:
-        """The l2 norm, of delta or of delta divided by the scale."""
+        """``l2``, or ``scaled l2`` for the l2 norm of delta / scale."""
         return "l2" if self.scale is None else "scaled l2"
 
     @property
@@ -92,7 +90,7 @@ class Gaussian:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """What ``noise.named`` needs beside the name to make this law again."""
+        """The parameters that ``noise.named`` takes."""
         return {"sigma": self.sigma, **({} if self.scale is None else {"scale": self.scale})}
 
     @property
@@ -106,19 +104,19 @@ class Gaussian:
 
     @property
     def spread(self) -> Float32Array:
-        """What unit normals are multiplied by: sigma times the scale in float32, rounded up.
+        """The factor of unit normal numbers: sigma times scale in float32, rounded up.
 
-        So noise never has a smaller deviation than radii are computed for, and a larger one only enlarges balls.
+        Radii use sigma itself: noise with a larger deviation has larger radii, so they hold (T1).
         """
         near = self._deviation.astype(np.float32)
         return np.where(near < self._deviation, np.nextafter(near, np.float32(inf)), near)
 
     def check_input(self, x: Float32Array) -> None:
-        """Refuse an input over which the scale does not spread, and noise that float32 rounds away at its values."""
+        """Raise InvalidInput if the scale does not broadcast to the input, or float32 would round the noise away."""
         deviation = self._deviation
         shape = deviation.shape
         if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
-            raise InvalidInput(f"x must have a shape over which the scale's, {shape}, spreads; got {x.shape}")
+            raise InvalidInput(f"x must have a shape to which the shape {shape} of scale broadcasts; got {x.shape}")
         largest = np.maximum(x.max(initial=0.0), -x.min(initial=0.0)) if self.scale is None else np.abs(x)
         least = FINENESS * np.maximum(np.spacing(largest), SMALLEST_NORMAL).astype(np.float64)
         fits = (deviation >= least) & (deviation <= LARGEST)
@@ -174,5 +172,5 @@ class Gaussian:
 
 
 def nested(values: Any) -> Any:
-    """Return lists of lists as tuples, which can be compared and hashed."""
+    """Return nested lists as nested tuples, which can be hashed."""
     return tuple(map(nested, values)) if isinstance(values, list) else values

@@ -1,9 +1,9 @@
-"""Gaussian noise on the grid of the inputs, in whole steps: what is certified is true of the floats that are computed.
+"""Gaussian noise rounded to the grid of the inputs: certificates hold for the computed floats, not for an idealisation.
 
 For inputs on a grid (8-bit images, steps of 1/255) let Q round to the grid. Cohen's theorem holds for the function
-``f o Q`` of real numbers, and at a point of the grid ``Q(x + sigma Z) = x + step M`` with M whole, independent in each
-coordinate and of known probabilities (T23). So M is drawn exactly, whole numbers are added, and each whole number has
-one float: no float is ever added to another.
+``f o Q`` of real numbers, and at a point of the grid ``Q(x + sigma Z) = x + step M`` with whole numbers M, independent
+in each coordinate and of known probabilities (T23). M is drawn from these, whole numbers are added, and a table gives
+the one float32 of each sum: floats are never added.
 """
 
 from collections.abc import Callable
@@ -25,33 +25,33 @@ from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, W
 Steps = npt.NDArray[np.int32]
 
 FINEST = 1 << 20
-"""A step is a fraction with at most this denominator; the float nearest to it stands for it."""
+"""Largest denominator of a step, which is the fraction nearest to the float given."""
 
 FARTHEST = 1 << 23
-"""Steps from 0 of a value at most: the floats of neighbours differ."""
+"""Largest value of an input in steps: neighbours still have different float32 numbers."""
 
 MOST_STEPS = 1 << 19
-"""Steps of sigma at most: noise reaches 13.1 times as far, so that a noisy value is below 2^24 steps."""
+"""Largest sigma in steps. Noise reaches 13.1 sigma, so noisy values stay below 2^24 steps."""
 
 USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 256))
-"""Grids that are tried for a name, where an input is off the law's own."""
+"""Grids that the error message tries for an input off the grid of the noise."""
 
 TOP_BITS = 16
-"""The guide has an entry for each value of a word's highest bits."""
+"""Highest bits of a word that index the guide, a table of the noise that they imply."""
 
 DOUBTFUL = np.iinfo(np.int32).min
-"""The guide's entry where these bits do not tell the noise; no noise is this far from 0."""
+"""Entry of the guide where these bits do not determine the noise."""
 
 AT_A_TIME = 1 << 16
-"""Values made at a time, so that what lies between words and floats stays in the cache; heuristic: speed alone."""
+"""Values made at a time, so that intermediate arrays stay in the cache. Heuristic: affects speed alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class GridGaussian:
-    """Gaussian noise of standard deviation ``sigma``, rounded to whole ``step``s, for inputs on that grid.
+    """Gaussian noise of standard deviation ``sigma`` rounded to multiples of ``step``, for inputs on that grid.
 
-    **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as it computes, if it is one
-    function of its input. With ``clip`` noisy copies are cut to [0, clip] steps, always, as a part of the classifier.
+    **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as computed, if it is one
+    function of its input. ``clip`` clips noisy copies to [0, clip] steps; clipping counts as a part of the classifier.
 
     >>> GridGaussian(0.25).describe()
     'Gaussian noise with sigma 0.25 rounded to steps of 1/255'
@@ -84,12 +84,12 @@ class GridGaussian:
 
     @property
     def fraction(self) -> Fraction:
-        """The step as the fraction that it stands for."""
+        """The step as a fraction."""
         return Fraction(self.step).limit_denominator(FINEST)
 
     @property
     def parameters(self) -> dict[str, float]:
-        """What ``noise.named`` needs beside the name to make this law again."""
+        """The parameters that ``noise.named`` takes."""
         return {"sigma": self.sigma, "step": self.step, **({} if self.clip is None else {"clip": self.clip})}
 
     @property
@@ -108,11 +108,11 @@ class GridGaussian:
         return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.fraction}{clipped}"
 
     def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
-        """Return the radius of ``Gaussian(sigma)``: the theorem is about rounding and classifier as one function."""
+        """Return the radius of ``Gaussian(sigma)``, whose theorem holds for rounding and classifier as one function."""
         return Gaussian(self.sigma).radius(margin, kind)
 
     def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
-        """Return the margin that a radius needs, as for ``Gaussian(sigma)``."""
+        """Return the margin that a radius needs, that of ``Gaussian(sigma)``."""
         return Gaussian(self.sigma).margin(radius, kind)
 
     @property
@@ -126,11 +126,11 @@ class GridGaussian:
         return len(self.thresholds[0]) // 2
 
     def words(self, shape: tuple[int, ...]) -> int:
-        """Return one word for each value."""
+        """Return the number of random words of a copy: one for each value."""
         return int(np.prod(shape, dtype=np.int64))
 
     def noise(self, words: Words) -> Steps:
-        """Return the noise of each word, in steps: how many thresholds it reaches, less half of them."""
+        """Return the noise of each word in steps: the number of thresholds it reaches, less half of all."""
         cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
         steps: Steps = _guide(Fraction(self.sigma), self.fraction).take(cells)
         where = np.flatnonzero(steps == DOUBTFUL)
@@ -138,7 +138,7 @@ class GridGaussian:
         return steps
 
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
-        """Return noisy copies ``[rows, *shape]`` of one input: whole numbers are added, then looked up."""
+        """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
         at = self.indices(x).ravel()
         first, table = table_around(at, self.reach, self.fraction)
         start = (at - first).astype(np.int32)
@@ -151,15 +151,15 @@ class GridGaussian:
         return looked_up(table, places, words, x.shape)
 
     def values(self, indices: AnyArray) -> Float32Array:
-        """Return the floats of whole numbers of steps: the one float that the classifier sees for each."""
+        """Return the float32 of each whole number of steps."""
         return values_of(np.asarray(indices, dtype=np.int64), self.fraction)
 
     def indices(self, x: Float32Array) -> IntArray:
-        """Return an input in whole steps, or say that it is off the grid, and which grid is nearest."""
+        """Return an input in whole steps; a value off the grid raises InvalidInput."""
         return indices_of(x, self.fraction)
 
     def check_input(self, x: Float32Array) -> None:
-        """Refuse an input off the grid, and one outside of the clipped range."""
+        """Raise InvalidInput for an input off the grid or outside of the clipped range."""
         at = self.indices(x)
         if self.clip is not None and at.size and not 0 <= at.min() <= at.max() <= self.clip:
             raise InvalidInput(
@@ -169,7 +169,7 @@ class GridGaussian:
 
 
 def indices_of(x: AnyArray, step: Fraction) -> IntArray:
-    """Return inputs in whole steps, or say that one is off the grid, and which grid is nearest."""
+    """Return inputs in whole steps; a value off the grid raises InvalidInput, which names the nearest point."""
     found = np.rint(np.asarray(x, dtype=np.float64) / float(step))
     off = ~(np.abs(found) <= FARTHEST)
     at = np.where(off, 0.0, found).astype(np.int64)
@@ -178,20 +178,19 @@ def indices_of(x: AnyArray, step: Fraction) -> IntArray:
         value = float(np.asarray(x)[off][0])
         nearest = float(values_of(np.rint(value / float(step)), step))
         raise InvalidInput(
-            f"an input must lie on the grid of its law, step {step}, where alone it holds; got {show(value)}, whose "
-            f"nearest point is {nearest:.9g}{_another(x)}. Rounding an input makes it another one, certified in its "
-            "own right"
+            f"an input must lie on the grid of its noise, step {step}; got {show(value)}, whose nearest point is "
+            f"{nearest:.9g}{_another(x)}. A rounded input is another input, with another certificate"
         )
     return at
 
 
 def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
-    """Return whole numbers of steps as float32: one division in float64, rounded once more."""
+    """Return the float32 of whole numbers of steps: a quotient in float64, rounded to float32."""
     return np.asarray((indices * float(step.numerator) / float(step.denominator)), dtype=np.float64).astype(np.float32)
 
 
 def _another(x: Float32Array) -> str:
-    """Return which of the usual grids an input lies on, if any."""
+    """Return the usual grid that an input lies on, in words; empty if there is none."""
     for step in USUAL:
         at = np.rint(np.asarray(x, dtype=np.float64) / float(step))
         if np.array_equal(values_of(at, step), x):
@@ -202,7 +201,7 @@ def _another(x: Float32Array) -> str:
 def looked_up(
     table: Float32Array, places: Callable[[Any], AnyArray], drawn: Words | IntArray, shape: tuple[int, ...]
 ) -> Float32Array:
-    """Return ``table[places(drawn)]``, a copy of this shape for each row of words or numbers, some rows at a time."""
+    """Return ``table[places(drawn)]``: a copy of this shape for each row of words or numbers."""
     out = np.empty((len(drawn), *shape), dtype=np.float32)
     rows = 1 + AT_A_TIME // (1 + prod(shape))
     for first in range(0, len(drawn), rows):
@@ -213,7 +212,7 @@ def looked_up(
 
 @lru_cache(maxsize=8)
 def _guide(sigma: Fraction, step: Fraction) -> Steps:
-    """Return the noise of the words of each cell of equal top bits, ``DOUBTFUL`` where the cell holds a threshold."""
+    """Return the noise of words by their highest bits; ``DOUBTFUL`` where words of these bits reach a threshold."""
     edges, _ = thresholds(sigma, step)
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
@@ -223,12 +222,12 @@ def _guide(sigma: Fraction, step: Fraction) -> Steps:
 
 
 def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32Array]:
-    """Return a table of floats for whole numbers at most ``reach`` from these, and its first number."""
+    """Return the first number and the table of float32 for whole numbers up to ``reach`` from these."""
     low, high = int(at.min()) - reach, int(at.max()) + reach
     return _table(step, low // 256, high // 256 + 1)
 
 
 @lru_cache(maxsize=32)
 def _table(step: Fraction, low: int, high: int) -> tuple[int, Float32Array]:
-    """Return a table of floats for whole numbers from ``256 low`` to ``256 high``, and its first number."""
+    """Return ``256 low`` and the table of float32 for whole numbers from there to ``256 high``."""
     return 256 * low, values_of(np.arange(256 * low, 256 * high + 1), step)

@@ -1,14 +1,14 @@
-"""Splitting noise of 8-bit images: from a probability margin to an l1 radius, with chance or without it.
+"""Splitting noise of 8-bit images, random or derandomized, and the conversion of a probability margin to an l1 radius.
 
-An offset ``j`` from 0 to N - 1 splits the values 0, ..., 255 (in steps of 1/255) at ``j + 1/2`` and at every N-th place
-from there. A value is replaced by the middle of the part of [0, 1] that holds it, so the network learns between which
-splits it lies and nothing else (Levine and Feizi, *Improved, deterministic smoothing for L1 certified robustness*, ICML
-2021). ``N = 510 lam``. A change of one value by one step changes what is seen for one offset of N, so a probability
-margin M certifies ``||delta||_1 < lam M`` however the offsets of different coordinates hang together (T25, T28).
+An offset ``j`` from 0 to N - 1, ``N = 510 lam``, splits the values 0, ..., 255 (in steps of 1/255) at ``j + 1/2`` and
+at every N-th place from there. A value is replaced by the middle of its part of [0, 1], so the network sees only
+between which splits the value lies (Levine and Feizi, *Improved, deterministic smoothing for L1 certified robustness*,
+ICML 2021). A change of one value by one step changes the copy for one offset of N. So a probability margin M certifies
+``||delta||_1 < lam M``, whatever the joint distribution of the offsets (T25, T28).
 
-``DerandomizedSplitting`` makes use of the last words: the offsets of all coordinates are a template, the same for every
-input, shifted by ``t = 0, ..., N - 1``. Those N copies are all there are: votes are probabilities, no error is left,
-and ``k`` steps are certified if ``2 k`` is below the difference of the votes (T29).
+``DerandomizedSplitting`` uses that freedom: the offsets are a template, the same for all inputs, shifted by ``t = 0,
+..., N - 1``. Votes of these N copies are probabilities without error, and ``k`` steps are certified if ``2 k`` is below
+the difference of the votes (T29).
 """
 
 from collections.abc import Callable, Iterator
@@ -29,20 +29,20 @@ from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
-"""Offsets of one value: lambda is at most 2056."""
+"""Offsets of one value at most, so that lambda is at most 2056."""
 
 MIDDLES: Float32Array = (np.arange(4 * LEVELS + 1) / (4.0 * LEVELS)).astype(np.float32)
-"""The one float32 of each value that can be seen: middles of parts lie on quarters of a step."""
+"""The float32 of each middle of a part; middles are multiples of a quarter of a step."""
 
 SAME_STEP = Fraction(1, 2**20)
-"""A radius this close below a whole number of steps, in steps, is the float of that number."""
+"""A radius this little below a whole number of steps, in steps, is taken for that number."""
 
 TEMPLATE_KEY = 0x6275636B2D73706C  # "buck-spl"
-"""The upper half of the key of the generator that a template comes from; its number is the lower."""
+"""Upper half of the generator's key for templates; the lower half is the number of the template."""
 
 
 def offsets_of(lam: float) -> int:
-    """Return ``510 lam``, the number of offsets, refusing a lambda for which that is not whole."""
+    """Return the number of offsets, ``510 lam``, which must be a whole number."""
     count = round(2 * LEVELS * check_positive("lam", lam)) if lam <= MOST_OFFSETS else 0
     if not 1 <= count <= MOST_OFFSETS or abs(2 * LEVELS * lam - count) > 1e-9 * count:
         raise InvalidInput(f"lam must make 510 lam a whole number from 1 to {MOST_OFFSETS}; got {show(lam)}")
@@ -50,7 +50,7 @@ def offsets_of(lam: float) -> int:
 
 
 def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
-    """Return what is seen of values 0, ..., 255 under offsets 0, ..., count - 1: the middle of the part, in [0, 1].
+    """Return the middles, in [0, 1], of the parts of values 0, ..., 255 under offsets 0, ..., count - 1.
 
     For ``count >= 255`` it is ``(min(s, 1) + 1[x > s]) / 2`` with ``s = (offset + 1/2) / 255``.
 
@@ -64,14 +64,14 @@ def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
 
 @lru_cache(maxsize=16)
 def seen_table(count: int) -> Float32Array:
-    """Return what is seen of each value ``[256, offsets]``; all offsets from 255 on show the same, and are one."""
+    """Return ``split`` of each value and offset, ``[256, offsets]``; offsets from 255 on give the same, once."""
     values, offsets = np.arange(LEVELS + 1)[:, None], np.arange(min(count, LEVELS + 1))[None]
     return split(values, offsets, count)
 
 
 @dataclass(frozen=True, slots=True)
 class Splitting(L1Law):
-    """Splitting noise with offsets below ``2 lam``, independent in every coordinate, for 8-bit inputs in [0, 1].
+    """Splitting noise with ``510 lam`` offsets, independent in every coordinate, for 8-bit inputs in [0, 1].
 
     >>> Splitting(2.5).describe(), Splitting(2.5).radius(0.5)
     ('splitting noise with lambda 2.5', 1.25)
@@ -95,11 +95,11 @@ class Splitting(L1Law):
         return f"splitting noise with lambda {self.lam:g}"
 
     def check_input(self, x: AnyArray) -> None:
-        """Refuse an input that is not an 8-bit one in [0, 1]."""
+        """Raise InvalidInput for an input that is not an 8-bit one in [0, 1]."""
         whole_steps(x, STEP, LEVELS)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return what is seen of each value under each offset."""
+        """Return the table of ``split``, and a function from offsets to the places of the copies of ``x`` in it."""
         table = seen_table(self.count)
         at = whole_steps(x, STEP, LEVELS).ravel() * table.shape[1]
         return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
@@ -107,9 +107,9 @@ class Splitting(L1Law):
 
 @dataclass(frozen=True, slots=True)
 class DerandomizedSplitting(Splitting):
-    """Splitting noise with the offsets ``(template + t) mod N``, each ``t`` once: nothing is left to chance.
+    """Splitting noise whose N copies are enumerated: copy ``t`` has the offsets ``(template + t) mod N``.
 
-    ``template`` numbers the offsets from which all inputs start; they are a function of it, lambda and the shape alone.
+    The offsets of the template depend on its number ``template``, lambda and the number of values alone.
 
     >>> DerandomizedSplitting(2.5).total
     1275
@@ -127,7 +127,7 @@ class DerandomizedSplitting(Splitting):
 
     @property
     def total(self) -> int:
-        """The number N of copies that are all there are."""
+        """The number N of copies."""
         return self.count
 
     def describe(self) -> str:
@@ -138,8 +138,8 @@ class DerandomizedSplitting(Splitting):
         """Return ``k / 255`` for the largest whole k with ``2 k < N margin``; 0.0 if there is none above 0.
 
         **Guarantee.** If the votes of all N copies give class A this margin, the smoothed classifier predicts A at
-        every 8-bit input in the *closed* l1 ball of the radius (T29): at most k steps away. The float of ``k / 255``
-        may lie on either side of it: no 8-bit input lies between. A margin is the float of whole votes over N.
+        every 8-bit input at most k steps away, the *closed* l1 ball of the radius (T29). The float of ``k / 255`` may
+        be rounded either way: no 8-bit input lies between. ``margin`` is a whole number of votes over N.
 
         >>> law = DerandomizedSplitting(2.5)
         >>> law.radius(511 / 1275), law.radius(510 / 1275)
@@ -147,7 +147,7 @@ class DerandomizedSplitting(Splitting):
         """
         del kind
         votes = margin * self.total if margin > 0.0 else 0.0
-        # The float of whole votes over N is within 2^-32 of them after multiplying; anything else is cut.
+        # Whole votes over N, times N, are within 2^-32 of the votes; any other margin is rounded down.
         whole = round(votes) if abs(votes - round(votes)) < 2.0**-32 else int(votes)
         return float(max(0, (whole - 1) // 2) * STEP)
 
@@ -158,13 +158,13 @@ class DerandomizedSplitting(Splitting):
         return min(1.0, float_above(Fraction(2 * steps + 1, self.total)))
 
     def start(self, size: int) -> IntArray:
-        """Return the offsets that the template has for inputs of this many values: ``floor(word N / 2^64)``."""
+        """Return the offsets of the template, ``floor(word N / 2^64)``, for inputs of this many values."""
         words = np.random.Philox(key=TEMPLATE_KEY << 64 | self.template).random_raw((1, size))
         start: IntArray = Words(words, lambda _: np.zeros_like(words)).below(self.total)[0]
         return start
 
     def numbered(self, x: AnyArray, numbers: IntArray) -> Float32Array:
-        """Return what is seen of ``x`` in the copies of these numbers."""
+        """Return the copies of ``x`` that have these numbers."""
         (table, places), start = self.seen(x), self.start(x.size)
         return looked_up(table, lambda some: places((start + some) % self.total), numbers[:, None], x.shape)
 

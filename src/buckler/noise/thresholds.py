@@ -84,7 +84,7 @@ def thresholds(sigma: Fraction, step: Fraction) -> tuple[WordArray, WordArray]:
     """Return the upper and the lower 64 bits of ``ceil(2^128 Phi((k + 1/2) step / sigma))``, ``k = -L, ..., L - 1``.
 
     L is the first number for which no more words are left. **Guarantee.** With u uniform on 128-bit numbers,
-    ``M = -L + #{thresholds <= u}`` has the law of ``round(sigma Z / step)``, Z normal, but for a total variation of at
+    ``M = -L + #{thresholds <= u}`` is distributed as ``round(sigma Z / step)``, Z normal, up to a total variation of at
     most ``max(K, 4) 2^-128`` with ``K = 2 L`` thresholds (T24).
 
     >>> thresholds(Fraction(1), Fraction(6))[0].tolist()

@@ -1,9 +1,9 @@
-"""Uniform noise on a grid: from a probability margin to an l1 radius.
+"""Uniform noise on a grid, and the conversion of a probability margin to an l1 radius.
 
-Every coordinate of an input on a grid of step h is moved by an independent whole number of steps, uniform on ``-k, ...,
-k``; ``lam = (k + 1/2) h``. A shift of the input by delta changes the law of the noisy copy by at most
-``||delta||_1 / (2 lam)`` in total variation, so a probability margin M certifies ``||delta||_1 < lam M`` (T25, T27).
-Whole numbers are added and each has one float32, so nothing is idealised.
+Each coordinate of an input on a grid of step h moves by an independent whole number of steps, uniform on ``-k, ...,
+k``; ``lam = (k + 1/2) h``. If the input moves by delta, the distribution of the copy changes by at most ``||delta||_1 /
+(2 lam)`` in total variation, so a probability margin M certifies ``||delta||_1 < lam M`` (T25, T27). Whole numbers are
+added and each has one float32, so certificates hold for the computed floats.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,11 +23,11 @@ from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_STEPS = 2**22
-"""Of the noise: sums with the steps of an input stay whole numbers of float32."""
+"""Largest lambda in steps: sums with the steps of an input stay below 2^24."""
 
 
 class L1Law(FirstMarginLaw):
-    """What laws share that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
+    """Base class of l1 noises that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ class L1Law(FirstMarginLaw):
 
     @property
     def count(self) -> int:
-        """How many whole numbers the noise of one value is one of."""
+        """The number of outcomes of the noise of one value."""
         raise NotImplementedError
 
     @property
@@ -46,12 +46,12 @@ class L1Law(FirstMarginLaw):
 
     @property
     def unit(self) -> float:
-        """A fourth of lambda: a margin of 1 reaches lambda, and few come near."""
+        """A fourth of lambda, the radius of a margin of 1."""
         return float(self.count * self.grid / 8)
 
     @property
     def grid(self) -> Fraction:
-        """The step of the inputs' grid, exactly."""
+        """The step of the grid, as a fraction."""
         return Fraction(1, exact.LEVELS)
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
@@ -67,7 +67,7 @@ class L1Law(FirstMarginLaw):
         return exact.float_below(self.count * self.grid / 2 * Fraction(margin)) if margin > 0.0 else 0.0
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
-        """Return ``radius / lam``, rounded up, at most 1: what a radius fixed beforehand needs."""
+        """Return the margin that a radius needs: ``radius / lam``, rounded up, at most 1."""
         del kind
         return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
@@ -76,7 +76,7 @@ class L1Law(FirstMarginLaw):
         return values_of(steps, self.grid)
 
     def words(self, shape: tuple[int, ...]) -> int:
-        """Return how many 64-bit words a draw takes: one a value."""
+        """Return the number of random words of a copy: one for each value."""
         return prod(shape)
 
     def noisy(self, x: AnyArray, words: Words) -> Float32Array:
@@ -90,7 +90,7 @@ class L1Law(FirstMarginLaw):
         return table.take(places(numbers)).reshape(len(numbers), *x.shape)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return a table of floats, and from rows of whole numbers to the places in it of the noisy copies of ``x``."""
+        """Return a table of float32, and a function from drawn numbers to the places of the copies of ``x`` in it."""
         raise NotImplementedError
 
     def every(self, x: AnyArray) -> Iterator[tuple[Fraction, Float32Array]]:
@@ -99,7 +99,7 @@ class L1Law(FirstMarginLaw):
             yield Fraction(1, self.count**x.size), self.copy(x, np.array([numbers], dtype=np.int64))[0]
 
     def points(self) -> list[Float32Array]:
-        """Return small inputs to audit the law with: of two values, or of one where the noise has many."""
+        """Return small inputs for the audit, of two values, or of one if the noise has many outcomes."""
         if self.count <= 12:
             near = range(100, 102 + self.count // 2)
             return [values_of(np.array(point), self.grid) for point in product(near, repeat=2)]
@@ -108,7 +108,7 @@ class L1Law(FirstMarginLaw):
 
 @dataclass(frozen=True, slots=True)
 class Uniform(L1Law):
-    """Whole steps, uniform on ``[-lam, lam]`` and independent in every coordinate, for inputs on a grid of ``step``.
+    """Uniform noise of whole steps in [-lam, lam], independent in every coordinate, for inputs on a grid of ``step``.
 
     >>> Uniform(0.5).describe()
     'uniform noise with lambda 0.5 on a grid of 1/255'
@@ -130,12 +130,12 @@ class Uniform(L1Law):
 
     @property
     def count(self) -> int:
-        """The number ``2 k + 1`` of moves of one value."""
+        """The number of outcomes of one value, ``2 k + 1``."""
         return 2 * max(0, round(self.lam / self.step - 0.5)) + 1
 
     @property
     def grid(self) -> Fraction:
-        """The step, exactly."""
+        """The step as a fraction."""
         return Fraction(self.step).limit_denominator(10**6)
 
     def describe(self) -> str:
@@ -143,11 +143,11 @@ class Uniform(L1Law):
         return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
 
     def check_input(self, x: AnyArray) -> None:
-        """Refuse an input off the grid."""
+        """Raise InvalidInput for an input off the grid."""
         exact.whole_steps(x, self.grid)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return how ``x`` is moved by ``number - k`` steps in every coordinate."""
+        """Return a table of float32, and the places in it of ``x`` moved by ``number - k`` steps."""
         at, reach = exact.whole_steps(x, self.grid).ravel(), self.count // 2
         first, table = table_around(at, reach, self.grid)
         return table, lambda numbers: numbers + (at - reach - first)

@@ -81,7 +81,7 @@ class Words:
 
 
 class WordLaw(Law, Protocol):
-    """A law that turns random words into noisy copies."""
+    """A noise that makes noisy copies from random words."""
 
     def words(self, shape: tuple[int, ...]) -> int:
         """Return how many words one noisy copy of an input of this shape takes."""

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
-from buckler.noise import Gaussian, settled
+from buckler.noise import Gaussian, noise_from_spec
 from buckler.sampling.classifiers import Dtype
 from buckler.sampling.streams import LARGEST_SEED, NoiseKind
 from buckler.types import Law, ScoreDtype
@@ -128,7 +128,7 @@ class RunSpec:
             raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
     def _settle_law(self) -> None:
-        law = settled(self.sigma, self.law, self.law_parameters)
+        law = noise_from_spec(self.sigma, self.law, self.law_parameters)
         rest = {key: value for key, value in law.parameters.items() if key != "sigma"}
         put, plain = object.__setattr__, law.name == Gaussian.name and not rest
         put(self, "sigma", law.parameters.get("sigma"))
@@ -151,7 +151,7 @@ class RunSpec:
     @property
     def noise_law(self) -> Law:
         """The noise."""
-        return settled(self.sigma, self.law, self.law_parameters)
+        return noise_from_spec(self.sigma, self.law, self.law_parameters)
 
     @property
     def drawn_together(self) -> int:
@@ -227,7 +227,7 @@ def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with n and n0 filled in if the noise enumerates its values."""
     if "law" not in settings:
         return dict(settings)
-    total = settled(settings.get("sigma"), settings["law"], settings.get("law_parameters")).total
+    total = noise_from_spec(settings.get("sigma"), settings["law"], settings.get("law_parameters")).total
     return dict(settings) if total is None else {"n": total, "n0": 0, **settings}
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal, cast, get_args
 
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.errors import InvalidInput, check_alpha, check_choice
-from buckler.noise import LAWS, default_margin, parse, settled
+from buckler.noise import LAWS, default_margin, noise_from_spec, parse
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.types import Law, MarginKind
 
@@ -65,7 +65,7 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     ``n`` is the number of draws for each input at most; ``n0`` is 0 unless the class is selected.
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
-    if "law" in fit and settled(fit.get("sigma"), fit["law"], fit.get("law_parameters")).total is not None:
+    if "law" in fit and noise_from_spec(fit.get("sigma"), fit["law"], fit.get("law_parameters")).total is not None:
         raise InvalidInput(f"law {fit['law']} leaves nothing to decide: buckler sample and certify give its one answer")
     # A specification that was written out holds values that say nothing: what would be filled in anyway.
     noise = {} if "law" in fit else {"sigma": 1.0}
