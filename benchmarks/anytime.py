@@ -31,7 +31,8 @@ from scipy.special import betainc, ndtr
 from buckler.bounds.evalues import kl_to_null
 from buckler.certify.ladder import Ladder, fine_radii
 from buckler.certify.sequential import AnytimeTest
-from buckler.certify.votes import certify_counts
+from buckler.certify.votes import certify_votes
+from buckler.noise import Gaussian
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray
 
@@ -88,7 +89,7 @@ def measure(images: Images, target: float, alpha: float, third: float, rng: np.r
     rest = 1.0 - images.top
     truths = np.stack([images.top, rest * (1.0 - third), rest * third], axis=-1)
     limits = math.log(1.0 / alpha) / np.maximum(kl_to_null(truths, margin), 1e-300)
-    test = AnytimeTest(Ladder((target,), images.sigma, alpha, FIXED_N), np.zeros(len(truths)), 3)
+    test = AnytimeTest(Ladder((target,), Gaussian(images.sigma), alpha, FIXED_N), np.zeros(len(truths)), 3)
     while (rows := test.undecided).size:
         test.update(rows, rng.multinomial(test.batch_sizes(rows), truths[rows]))
     decided = [test.decided(row, str(row)) for row in range(len(truths))]
@@ -144,13 +145,13 @@ def table_of(run: Recorded, rungs: int, alpha: float, repeat: int, rng: np.rando
     """Print draws and certified accuracies of the ladder sigma/2, ..., rungs sigma/2 beside those of the fixed n."""
     start = time.perf_counter()
     radii = tuple(0.5 * run.sigma * k for k in range(1, rungs + 1))
-    ladder = Ladder(radii, run.sigma, alpha, FIXED_N)
+    ladder = Ladder(radii, Gaussian(run.sigma), alpha, FIXED_N)
     right, inputs = run.chosen == run.labels, len(run.labels)
     draws, reached, fixed = [], [], []
     for _ in range(repeat):
         test, votes = climb(run, ladder, rng)
         found = [test.decided(row, str(row)) for row in range(inputs)]
-        whole = certify_counts(votes, sigma=run.sigma, alpha=alpha, label=run.chosen)
+        whole = certify_votes(votes, sigma=run.sigma, alpha=alpha, labels=run.chosen)
         draws.append(test.n)
         reached.append([d.certificate.radius for d in found])
         fixed.append([c.radius for c in whole])
@@ -174,17 +175,17 @@ def precision_of(run: Recorded, precision: float, alpha: float, rng: np.random.G
     """Print what a precision costs, beside the fixed n whose ``exact`` certificates have the same median radius."""
     start = time.perf_counter()
     test, votes = climb(
-        run, Ladder(fine_radii(precision, run.sigma), run.sigma, alpha, FIXED_N, precision=precision), rng
+        run, Ladder(fine_radii(precision, run.sigma), Gaussian(run.sigma), alpha, FIXED_N, precision=precision), rng
     )
     radius = np.array([test.decided(row, str(row)).certificate.radius for row in range(len(run.labels))])
     low, high = 10, FIXED_N
     while high - low > max(1, low // 100):
         n = (low + high) // 2
         counts = np.array([rng.multinomial(n, truth) for truth in run.truths])
-        whole = certify_counts(counts, sigma=run.sigma, alpha=alpha, label=run.chosen)
+        whole = certify_votes(counts, sigma=run.sigma, alpha=alpha, labels=run.chosen)
         enough = np.median([c.radius for c in whole]) >= np.median(radius)
         low, high = (low, n) if enough else (n, high)
-    best = np.array([c.radius for c in certify_counts(votes, sigma=run.sigma, alpha=alpha, label=run.chosen)])
+    best = np.array([c.radius for c in certify_votes(votes, sigma=run.sigma, alpha=alpha, labels=run.chosen)])
     some = best > 0.0
     share = radius[some] / best[some]
     print(

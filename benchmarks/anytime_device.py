@@ -20,6 +20,7 @@ from torch import nn
 
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
+from buckler.noise import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier, as_classifier
@@ -71,8 +72,8 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
     """Draw plainly and up the ladder in turns, and print rates and times."""
     engine = Engine(classifier, sigma=options.sigma, batch_size=rows)
     ids = [str(i) for i in range(len(x))]
-    ladder = Ladder(tuple(0.5 * options.sigma * k for k in range(1, options.radii + 1)), options.sigma, options.alpha,
-                    options.max_n)  # fmt: skip
+    radii = tuple(0.5 * options.sigma * k for k in range(1, options.radii + 1))
+    ladder = Ladder(radii, Gaussian(options.sigma), options.alpha, options.max_n)
     plain, climbing, draws = [], [], 0
     with engine.session():
         chosen = engine.votes(x, ids, "selection", SELECTION).argmax(axis=1)

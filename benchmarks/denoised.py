@@ -26,6 +26,7 @@ from torch import nn
 
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
+from buckler.noise import Gaussian
 from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.cards import read_card, write_card
 from buckler.sampling.classifiers import Classifier, as_classifier
@@ -76,7 +77,7 @@ def climb(classifier: Classifier, x: AnyArray, y: AnyArray, sigma: float, option
     """Return the share of images that are predicted right and certified to each radius, and print it."""
     engine = Engine(classifier, sigma=sigma, batch_size=options.batch_size)
     ids = [str(i) for i in range(len(x))]
-    ladder = Ladder(RADII, sigma, options.alpha, options.max_n)
+    ladder = Ladder(RADII, Gaussian(sigma), options.alpha, options.max_n)
     with engine.session():
         engine.votes(x[:1], ids[:1], "selection", 1)  # compiles, which is not timed
         start = time.perf_counter()

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certify.votes import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import DerandomizedSplitting, Splitting
 from buckler.records import Certificate
@@ -108,7 +108,7 @@ def main() -> None:
     print(f"certified accuracy at l1 radius, lambda {options.lam:g}, alpha {options.alpha:g} for votes")
     print(f"{'':<36}" + "".join(f"{radius:>8.1f}" for radius in RADII))
     row("published, best lambda", [PUBLISHED.get(radius, np.nan) for radius in RADII])
-    shares = accuracies("without chance, alpha 0", list(certify_counts(counts, law=law)), labels)
+    shares = accuracies("without chance, alpha 0", list(certify_votes(counts, noise=law)), labels)
     if options.cards:
         write_table(Path(options.weights), law, shares, len(data))
     if options.n:
@@ -116,8 +116,8 @@ def main() -> None:
         first = votes(classifier, data, chance, "selection", 100, options.batch_size)
         drawn = votes(classifier, data, chance, "estimation", options.n, options.batch_size)
         for method, name in (("exact", "first margin"), ("top_class", "2 lambda (p_A - 1/2)")):
-            made = certify_counts(
-                drawn, law=chance, selection=first, margin="probability", method=method,
+            made = certify_votes(
+                drawn, noise=chance, selection=first, margin="probability", method=method,
                 alpha=options.alpha,
             )  # fmt: skip
             accuracies(f"votes, {name}", list(made), labels)

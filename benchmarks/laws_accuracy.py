@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from buckler.certify.votes import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.records import Certificate
 from buckler.runs.open_run import open_run
 from buckler.runs.sample import sample
@@ -54,7 +54,7 @@ def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> t
     counts, chosen = votes.values, selection.values
     if later:
         counts, chosen = evidence.counts(2 * n)[0].values - counts, evidence.counts(100)[0].values
-    made = certify_counts(counts, selection=chosen, law=evidence.spec.noise_law, alpha=1e-3)
+    made = certify_votes(counts, selection=chosen, noise=evidence.spec.noise_law, alpha=1e-3)
     assert not isinstance(made, Certificate)
     radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(made, labels, strict=True)])
     reached = [int((radii >= max(step * sigma, 1e-12)).sum()) for step in STEPS]

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.certify.votes import certify_counts
+from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting
@@ -36,7 +36,7 @@ from buckler.refutations import Refutation
 from buckler.results import Certified
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, exhaust
 from buckler.sampling.gradients import Attacked
 from buckler.types import AnyArray, FloatArray, IntArray
 
@@ -113,7 +113,7 @@ def certified(engine: Engine, x: AnyArray, options: argparse.Namespace) -> list[
     with engine.session():
         chosen = engine.votes(x, ids, "selection", SELECTION)
         votes = engine.votes(x, ids, "estimation", options.n)
-    made = certify_counts(votes, selection=chosen, sigma=options.sigma, alpha=options.alpha, ids=ids)
+    made = certify_votes(votes, selection=chosen, sigma=options.sigma, alpha=options.alpha, ids=ids)
     assert not isinstance(made, Certificate)
     kept = [i for i, c in enumerate(made) if c.predicted is not None][: options.images]
     return list(made)[: kept[-1] + 1] if kept else []
@@ -155,7 +155,7 @@ def measure(
                     searching = before + time.perf_counter() - start  # noqa: B023
 
             with model.session():
-                made += how.refute(model, ids[some], x[some], labels[some], radii[some], tick)
+                made += exhaust(how.refute(model, ids[some], x[some], labels[some], radii[some]), tick)
             took += time.perf_counter() - start
             refuted = np.array([np.inf if r.radius is None else r.radius for r in made])
             told(text, made, refuted / radii[: len(made)], (looked, searching, took))

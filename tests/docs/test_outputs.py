@@ -77,7 +77,7 @@ def test_programs_run(page: str, folder: Path) -> None:
     (folder / "mymodels.py").write_text("from tests.docs.test_outputs import Linear as make\n")
     np.savez(folder / "cifar10.npz", x_test=np.full((3, 3, 8, 8), 0.5, dtype=np.float32))
     given: dict[str, Any] = {"buckler": buckler, "model": linear, "network": linear}
-    given["x"] = np.full((3, 8, 8), 0.5, dtype=np.float32)
+    given["X"] = np.full((2, 3, 8, 8), 0.5, dtype=np.float32)
     ran = 0
     for name, block in BLOCKS:
         if name == page and block.language == "python":

@@ -1,7 +1,7 @@
-"""``certify_many`` beside a loop of ``certify``, on the digits and one core: the same certificates, by the clock.
+"""``certify`` of many inputs beside a loop of it, on the digits and one core: the same certificates, by the clock.
 
-    python benchmarks/certify_many.py [--images 200] [--n 1000] [--repeat 3]
-    python benchmarks/certify_many.py --device cuda --batch-size 4096
+    python benchmarks/certify_batches.py [--images 200] [--n 1000] [--repeat 3]
+    python benchmarks/certify_batches.py --device cuda --batch-size 4096
 
 The best of ``--repeat`` timings of either is shown, each after one call that compiles and loads what is needed; both
 are run in turn in one process. Beside them is what cannot be saved: the noise and the model alone, in large batches.
@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=200)
     parser.add_argument("--n", type=int, default=1000)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--batch-size", type=int, default=512, help="of certify_many")
+    parser.add_argument("--batch-size", type=int, default=512, help="of the one call")
     parser.add_argument("--device", help="a torch device, for a ResNet-110 in the place of the digits")
     asked = parser.parse_args()
     if asked.device is None and hasattr(os, "sched_setaffinity"):
@@ -62,16 +62,16 @@ def main() -> None:
     clock = time.process_time if asked.device is None else time.perf_counter
     smoothed = buckler.Smoothed(model, sigma=0.25)
     options = {"n": asked.n, "batch_size": asked.batch_size}
-    together = smoothed.certify_many(x, **options)
-    each = [smoothed.certify(point, n=asked.n) for point in x]
-    alone = best(lambda: [smoothed.certify(point, n=asked.n) for point in x], asked.repeat, clock)
-    many = best(lambda: smoothed.certify_many(x, **options), asked.repeat, clock)
+    together = smoothed.certify(x, **options)
+    each = [smoothed.certify(point[None], n=asked.n)[0] for point in x]
+    alone = best(lambda: [smoothed.certify(point[None], n=asked.n) for point in x], asked.repeat, clock)
+    many = best(lambda: smoothed.certify(x, **options), asked.repeat, clock)
     same = np.mean([a == b for a, b in zip(together, each, strict=True)])
-    print(f"{len(x)} images, n = {asked.n}, n0 = 100; equal certificates {same:.3f}")
-    print(f"loop of certify  {alone:8.2f} s  {1000 * alone / len(x):8.2f} ms an image")
-    print(f"certify_many     {many:8.2f} s  {1000 * many / len(x):8.2f} ms an image, {alone / many:.1f} times as fast")
+    print(f"{len(x)} images, n = {asked.n}; equal certificates {same:.3f}")
+    print(f"loop of calls    {alone:8.2f} s  {1000 * alone / len(x):8.2f} ms an image")
+    print(f"one call         {many:8.2f} s  {1000 * many / len(x):8.2f} ms an image, {alone / many:.1f} times as fast")
     if asked.device is None:
-        noise = np.empty((len(x) * (asked.n + 100), x.shape[1]), dtype=np.float32)
+        noise = np.empty((len(x) * asked.n, x.shape[1]), dtype=np.float32)
         generator = np.random.Generator(np.random.Philox(0))
         drawing = best(lambda: generator.standard_normal(dtype=np.float32, out=noise), asked.repeat, clock)
         cuts = range(0, len(noise), 4096)
