@@ -16,6 +16,7 @@ from buckler.runs.store import scores as store
 from buckler.runs.store import sweeps, tables
 from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates
 from buckler.runs.store.decisions import BESIDE, Drawing, read_decisions, write_decisions
+from buckler.runs.store.footer import number_of_values
 from buckler.runs.store.refutations import SCHEMA, read_refutations, write_refutations
 from buckler.runs.store.scores import ScoreFile, ScoreWriter
 from buckler.runs.store.writer import _foreign
@@ -62,6 +63,60 @@ def test_numbers_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(ValueError, match="it unfolds to 800000 bytes, too many for 50000 rows"):
         tables.open_table(path, rows=50_000, row_bytes=0)
     tables.open_table(path, rows=50_000, row_bytes=16)
+
+
+def test_values_are_counted_from_the_footer(tmp_path: Path) -> None:
+    """Flat, repeated and nested columns, in several row groups, with statistics and metadata."""
+    path, rows = tmp_path / "t.parquet", 1000
+    table = pa.table(
+        {
+            "x": np.arange(float(rows)), "name": [str(i) for i in range(rows)], "flag": [True, None] * (rows // 2),
+            "list": [[1, 2, 3], []] * (rows // 2),
+            "votes": pa.array([[(1, 2)], None] * (rows // 2), pa.map_(pa.int64(), pa.int64())),
+        }
+    )  # fmt: skip
+    pq.write_table(table.replace_schema_metadata({"a": "b" * 5000}), path, row_group_size=300)
+    found = pq.read_metadata(path)
+    groups = [found.row_group(i) for i in range(found.num_row_groups)]
+    expected = sum(group.column(i).num_values for group in groups for i in range(group.num_columns))
+    assert (number_of_values(path), len(groups)) == (expected, 4)
+
+
+def footer(path: Path, data: bytes, length: int | None = None) -> Path:
+    path.write_bytes(b"PAR1" + data + (len(data) if length is None else length).to_bytes(4, "little") + b"PAR1")
+    return path
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"\x15",  # a number without its digits
+        b"\x19\xfc\xff\xff\xff\xff\x0f",  # a list of billions of structures
+        b"\x18\xff\xff\x03x",  # a text longer than the footer
+        b"\x15" + b"\xff" * 12,  # a number without an end
+        b"\x1c" * 1000,  # structures inside of one another
+        b"\x1b\x00",  # a map, which no field of Parquet is
+        b"\x49\x1c\x19\x1c\x00\x00\x00",  # a column without metadata
+        b"\x49\x1c\x19\x1c\x3c\x56\x01\x00\x00\x00\x00",  # a negative number of values
+        b"\x49\x15\x02\x00",  # row groups that are numbers
+    ],
+)
+def test_broken_footers_are_refused(data: bytes, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"footer|negative|does not end"):
+        number_of_values(footer(tmp_path / "t.parquet", data))
+
+
+def test_a_footer_must_fit_its_file(tmp_path: Path) -> None:
+    path = footer(tmp_path / "t.parquet", b"\x49\x1c\x19\x1c\x3c\x56\x0e\x00\x00\x00\x00")
+    assert number_of_values(path) == 7
+    for length in (0, 16, 2**31):
+        with pytest.raises(ValueError, match="does not end"):
+            number_of_values(footer(path, b"\x00" * 8, length))
+    for short in (b"", b"PAR1", b"PAR1\x01\x00\x00\x00PAR2"):
+        path.write_bytes(short)
+        with pytest.raises(ValueError, match="does not end"):
+            number_of_values(path)
 
 
 def test_likely_rows_grow_with_the_file(tmp_path: Path) -> None:
