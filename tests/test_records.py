@@ -11,7 +11,7 @@ import buckler
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
-from buckler.records import OTHERS, Claim, Counts, MarginBound, Scores
+from buckler.records import OTHERS, Claim, Counts, Scores
 from buckler.types import MarginKind
 from tests.balls import normal_cdf
 
@@ -31,7 +31,7 @@ def scores(**change: Any) -> Scores:
 def test_frozen_and_slotted() -> None:
     counts = Counts(("a",), np.array([[1, 2]]))
     certificate = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
-    for record in (counts, scores(), certificate, MarginBound("quantile", 1.0, 0.01, "bonferroni")):
+    for record in (counts, scores(), certificate):
         assert not hasattr(record, "__dict__")
         with pytest.raises(FrozenInstanceError):
             setattr(record, next(iter(record.__dataclass_fields__)), "other")
@@ -70,13 +70,6 @@ def test_scores() -> None:
 def test_scores_refuse(change: dict[str, Any], named: str) -> None:
     with pytest.raises(buckler.InvalidInput, match=named):
         scores(**change)
-
-
-def test_margin_bound_refuses_infinity_and_nan() -> None:
-    MarginBound("quantile", -np.inf, 0.01, "bonferroni")
-    for low in (np.inf, np.nan):
-        with pytest.raises(buckler.InvalidInput, match="low"):
-            MarginBound("quantile", low, 0.01, "bonferroni")
 
 
 def test_a_certificate_cannot_contradict_itself() -> None:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from buckler.records import Certificate as Certificate
     from buckler.records import Claim as Claim
     from buckler.records import Counts as Counts
-    from buckler.records import MarginBound as MarginBound
     from buckler.records import Scores as Scores
     from buckler.refutations import Refutation as Refutation
     from buckler.sampling.denoised import Averaged as Averaged
@@ -42,7 +41,6 @@ _HOME = {
     "Counts": "records",
     "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
-    "MarginBound": "records",
     "PopulationAccuracy": "evaluate.population",
     "Refutation": "refutations",
     "Scores": "records",

@@ -1,15 +1,14 @@
-"""The frozen records that cross rooms: Counts and Scores (evidence), MarginBound, Claim and Certificate.
+"""Frozen records: ``Counts`` and ``Scores`` (evidence), ``Claim`` and ``Certificate``.
 
-Evidence says what was seen; a MarginBound says what follows about the margin with error probability alpha; a
-Certificate says it in terms of the input: *this prediction does not change within this radius*. A Claim says the same
-without a promise.
+A certificate says that the smoothed prediction of one input does not change within a radius, with error probability at
+most alpha. A claim says the same without a guarantee.
 """
 
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from math import inf, isfinite, isnan
+from math import isfinite, isnan
 from typing import Any, get_args
 
 import numpy as np
@@ -35,10 +34,10 @@ OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
 MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
 
 OTHERS = -1
-"""The class index of the column that holds, draw by draw, the maximum over all classes that were not kept."""
+"""Class index of the column with the maximum, in each draw, over the classes that have no column."""
 
 ROW_SUM_TOLERANCE = 5e-3
-"""How far a full row of scores may be from summing to one: float16 storage of ten scores stays well inside."""
+"""Largest difference of the sum of a full row of scores from 1; ten scores in float16 stay well below it."""
 
 
 def _check_ids(ids: Sequence[str], inputs: int) -> None:
@@ -48,7 +47,7 @@ def _check_ids(ids: Sequence[str], inputs: int) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counts:
-    """Class votes of noisy copies: ``values[input, class]``, one row for each id."""
+    """Votes of noisy copies, ``values[input, class]``, with an id for each input."""
 
     ids: tuple[str, ...]
     values: IntArray
@@ -62,21 +61,21 @@ class Counts:
 
     @property
     def n(self) -> IntArray:
-        """Draws behind each input."""
+        """The number of draws of each input."""
         return np.asarray(self.values.sum(axis=1), dtype=np.int64)
 
     @property
     def num_classes(self) -> int:
-        """Classes, the length of a row."""
+        """The number of classes."""
         return int(self.values.shape[1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
-    """Simplex scores of noisy copies in draw order: ``values[input, draw, column]``.
+    """Scores of noisy copies in the simplex, ``values[input, draw, column]``, in the order of the draws.
 
-    ``columns[input, column]`` names the class of each column; ``OTHERS`` marks the one column that holds the maximum
-    over the classes not kept. Which columns are kept must be fixed beforehand or come from the selection stream.
+    ``columns[input, column]`` is the class of each column; ``OTHERS`` marks the column with the maximum over all other
+    classes. The choice of columns must be fixed beforehand or come from the selection stream.
     """
 
     ids: tuple[str, ...]
@@ -116,29 +115,12 @@ class Scores:
 
     @property
     def n(self) -> int:
-        """Draws behind each input."""
+        """The number of draws of each input."""
         return int(self.values.shape[1])
 
 
-@dataclass(frozen=True, slots=True)
-class MarginBound:
-    """A lower limit of a margin: ``P(low > margin) <= alpha`` when ``sound``; may be negative or -inf."""
-
-    kind: MarginKind
-    low: float
-    alpha: float
-    method: str
-    sound: bool = True
-
-    def __post_init__(self) -> None:
-        check_choice("kind", self.kind, MARGINS)
-        check_level(self.alpha, self.method)
-        if isnan(self.low) or self.low == inf:
-            raise InvalidInput(f"low must be a number below +inf; got {self.low}")
-
-
 def check_level(alpha: float, method: str) -> None:
-    """Refuse an error probability outside of (0, 1), but for 0 where nothing was left to chance."""
+    """Check alpha: 0 for enumerated copies, and at least 1e-200 and below 1 otherwise."""
     if method != ENUMERATED_METHOD:
         check_alpha(alpha)
     elif alpha != 0.0:
@@ -146,22 +128,20 @@ def check_level(alpha: float, method: str) -> None:
 
 
 RADIUS_TOLERANCE = 2e-15
-"""How far, relatively, a radius may be from what its margin gives here: another machine's normal quantile may differ in
-its last digits. Gaussian laws round down by twice as much, so a radius within it still holds; others compute in whole
-numbers, and every machine finds the same."""
+"""Relative tolerance of a Gaussian radius against the one recomputed from its margin, for the last digits of another
+machine's normal quantile. Radii are rounded down by twice as much, so one within it still holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a method says about one input: the smoothed prediction does not change within ``radius``, or an abstention.
+    """Result of a method for one input: the smoothed prediction does not change within ``radius``; or an abstention.
 
-    Nothing is promised: a method of one's own that is compared with others says no more than this, and a
-    ``Certificate`` is a claim by a sound method. What follows from other fields is recomputed: the radius is the one
-    that the law gives for the margin, or the margin the one that a radius fixed beforehand needs. The class was
-    selected on ``n0`` separate draws; or, with ``winner_alpha`` above 0, it is the winner of the same draws, tested at
-    that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that were kept as float16
-    are those of another classifier, so ``score_dtype`` tells. ``seed`` is the noise's, where it was drawn here: with it
-    the same call gives the same claim.
+    A claim has no guarantee and serves comparisons; a ``Certificate`` is a claim by a sound method. Fields are checked
+    against one another: the radius must be the noise's for the margin, or the margin the one that a radius fixed
+    beforehand needs. ``n0`` separate draws selected the class; or, with ``winner_alpha`` above 0, it is the winner of
+    the same draws, tested at that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that
+    were kept as float16 are those of another classifier, so ``score_dtype`` is a field. ``seed`` is the seed of the
+    noise if it was drawn here: the same call with it gives the same claim.
     """
 
     id: str
@@ -182,7 +162,7 @@ class Claim:
     seed: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse fields that contradict one another, and ``sound`` of a method that is not known to be."""
+        """Raise InvalidInput for fields that contradict one another, UnsoundMethod for a method that is not sound."""
         if self.sound:
             check_sound(self.method)
         check_level(self.alpha, self.method)
@@ -190,7 +170,7 @@ class Claim:
         every = self.law.total
         if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:
             raise InvalidInput(
-                f"method {ENUMERATED_METHOD!r} is for a law of which all copies were looked at, and for it alone; got "
+                f"method must be {ENUMERATED_METHOD!r} if and only if all copies of the noise were counted; got "
                 f"{self.method!r} and {self.n} copies of {self.law.describe()}"
             )
         check_whole("n0", self.n0, 0)
@@ -199,7 +179,7 @@ class Claim:
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
         if self.margin_kind not in self.law.margins:
-            raise InvalidInput(f"{self.law.describe()} has no radius for a {self.margin_kind} margin")
+            raise InvalidInput(f"margin_kind must be one of {', '.join(self.law.margins)}; got {self.margin_kind!r}")
         if self.map != "hardmax" and self.method in OF_VOTES:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype)) != "float32" and self.map == "hardmax":
@@ -207,20 +187,22 @@ class Claim:
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
-            raise InvalidInput(f"radius must be finite and at least 0, and margin not NaN; got {self.radius}")
+            came = f"{self.radius} and {self.margin}"
+            raise InvalidInput(f"radius must be finite and at least 0, and margin a number; got {came}")
         if self.margin_kind == "probability" and self.margin > 1.0:
-            raise InvalidInput(f"a probability margin is at most 1; got {self.margin}")
+            raise InvalidInput(f"margin must be at most 1 for margin_kind 'probability'; got {self.margin}")
         if (self.predicted is None) != (self.radius == 0.0):
-            raise InvalidInput("an abstention has no prediction and radius 0; nothing else has either")
+            came = f"{self.predicted} and radius {self.radius}"
+            raise InvalidInput(f"predicted must be None if and only if the radius is 0; got {came}")
         if self.predicted is not None and not isinstance(self.predicted, str):
             check_whole("predicted", self.predicted, 0)
         self._check_tie()
 
     def _check_tie(self) -> None:
-        off = RADIUS_TOLERANCE if "quantile" in self.law.margins else 0.0  # Gaussian radii alone are rounded
+        off = RADIUS_TOLERANCE if "quantile" in self.law.margins else 0.0  # only Gaussian radii are rounded
         if self.radius > 0.0 and tie_of(self.method) == "margin":
             needed = self.law.margin(self.radius, self.margin_kind)
-            # The quantile margin needs no special function: every machine finds the same number.
+            # The quantile margin takes no special function, so every machine computes the same float.
             if not abs(self.margin - needed) <= (0.0 if self.margin_kind == "quantile" else off * needed):
                 raise InvalidInput(
                     f"margin must be what radius {self.radius} needs under {self.law.describe()}, {needed}; "
@@ -236,14 +218,14 @@ class Claim:
 
     @property
     def sigma(self) -> float:
-        """The standard deviation of the noise, where the law has one."""
+        """The standard deviation of Gaussian noise; other noise raises InvalidInput."""
         if "sigma" not in self.law.parameters:
             raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.law.describe()}")
         return float(self.law.parameters["sigma"])
 
     @property
     def class_from(self) -> str:
-        """Where the class comes from, in a few words."""
+        """How the class was chosen, in a few words."""
         if self.method == ENUMERATED_METHOD:
             return "all copies"
         if self.winner_alpha:
@@ -252,11 +234,11 @@ class Claim:
 
     @property
     def abstained(self) -> bool:
-        """Whether nothing is claimed."""
+        """Whether this is an abstention."""
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields in order; in the place of the law its sigma, None without one, and last the whole of it."""
+        """Return the columns of a table: the fields, with sigma or None in place of the noise, and the noise last."""
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"law", "seed"}}
         before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("law")))
         sigma = {"sigma": self.law.parameters.get("sigma")}
@@ -270,11 +252,11 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Certificate(Claim):
-    """One input's certificate: the smoothed prediction does not change within ``radius``, or an abstention.
+    """The certificate of one input: the smoothed prediction does not change within ``radius``; or an abstention.
 
     **Guarantee.** Over the noise draws, ``P(predicted is not None and the smoothed classifier is not constantly
-    ``predicted`` on the ball of ``radius`` in the law's norm) <= alpha``; the ball is open unless the law says closed.
-    A method that may not issue certificates is refused (``buckler.soundness``).
+    ``predicted`` on the ball of ``radius``) <= alpha``. The noise says which ball: its norm, open or closed, all points
+    or those of a grid. A method that is not sound raises UnsoundMethod (``buckler.soundness``).
     """
 
     def __post_init__(self) -> None:

@@ -1,17 +1,17 @@
-"""Numbers for people: what is guaranteed from below is rounded down, from above up."""
+"""Rounding of numbers that are shown: lower limits down, upper limits up."""
 
 from decimal import ROUND_FLOOR, Context, Decimal
 from math import isfinite
 
 _EXACT = Context(prec=1200)
-"""Enough digits for every float in full: the largest has 309 before the point, the smallest 1,074 after it."""
+"""Digits for every float in full: up to 309 before the point and 1,074 after it."""
 
 
 def rounded_down(value: float | Decimal, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, never more than it is.
+    """Return ``value`` with ``digits`` decimals, rounded down.
 
-    **Guarantee.** ``float(text) <= value``, exactly: the shortest decimal that stands for the float is cut, so a value
-    one ulp below 0.58 is shown as 0.579 and 0.58 itself as 0.580.
+    **Guarantee.** ``float(text) <= value``. The shortest decimal of the float is truncated, so 0.58 is shown as 0.580
+    and the float below it as 0.579.
 
     >>> rounded_down(0.37511), rounded_down(0.9999), rounded_down(0.58), rounded_down(-0.0001)
     ('0.375', '0.999', '0.580', '-0.001')
@@ -23,7 +23,7 @@ def rounded_down(value: float | Decimal, digits: int = 3) -> str:
 
 
 def rounded_up(value: float, digits: int = 3) -> str:
-    """Return ``value`` with ``digits`` decimals, never less than it is.
+    """Return ``value`` with ``digits`` decimals, rounded up.
 
     >>> rounded_up(0.37511), rounded_up(0.58), rounded_up(0.0)
     ('0.376', '0.580', '0.000')

@@ -1,7 +1,7 @@
-"""Which methods may stand in a certificate, and how a certificate's radius and margin follow from one another.
+"""Names of the sound methods, and whether each computes the radius from a margin or the margin of a given radius.
 
-The record of a certificate asks this table, so the table is here and not with the methods: ``certify`` holds what each
-name computes, and adds to the table the methods that a user declares sound by name.
+``records`` checks certificates against this table. ``certify`` implements the methods, and adds to the table those
+that a user declares sound.
 """
 
 from typing import Literal
@@ -9,8 +9,7 @@ from typing import Literal
 from buckler.errors import InvalidInput, UnsoundMethod, show
 
 Tie = Literal["radius", "margin"]
-"""What follows from the other: the radius from a limit of the margin, or, for a radius that was fixed beforehand, the
-margin that had to be shown for it."""
+"""``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
 
 VOTES = ("exact", "bonferroni", "bonferroni_all", "top_class")
 SCORES = tuple(
@@ -20,16 +19,16 @@ SCORES = tuple(
 )
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
-"""Votes of all copies that a law has: probabilities, not estimates, so the error probability is 0."""
+"""The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""
 
 OWN = "own:"
-"""What the name of a user's method begins with, if it may issue certificates: nobody takes it for one of ours."""
+"""Prefix of the name of a user's sound method."""
 
 _TIES: dict[str, Tie] = {**dict.fromkeys((*VOTES, *SCORES), "radius"), ANYTIME: "margin", ENUMERATED_METHOD: "radius"}
 
 
 def tie_of(method: str) -> Tie | None:
-    """Return how radius and margin are tied under a method that may issue certificates; None for any other.
+    """Return whether a sound method computes the radius or the margin from the other; None for any other method.
 
     >>> tie_of("exact"), tie_of("anytime"), tie_of("wald")
     ('radius', 'margin', None)
@@ -38,15 +37,15 @@ def tie_of(method: str) -> Tie | None:
 
 
 def check_sound(method: str) -> Tie:
-    """Return the tie of a method, refusing one that may not issue certificates."""
+    """Return ``tie_of`` a method; one that is not sound raises UnsoundMethod."""
     tie = _TIES.get(method)
     if tie is None:
-        raise UnsoundMethod(f"method {show(method)} has no guarantee that is known here and cannot issue a certificate")
+        raise UnsoundMethod(f"method {show(method)} has no guarantee and cannot issue a certificate")
     return tie
 
 
 def declare_sound(method: str) -> None:
-    """Let certificates carry the name of a user's own method, which begins with ``own:``."""
+    """Add a user's method, whose name begins with ``own:``, to the sound methods."""
     if not method.startswith(OWN) or method == OWN:
         raise InvalidInput(f"the name of a sound method of your own must begin with {OWN!r}; got {show(method)}")
     _TIES[method] = "radius"

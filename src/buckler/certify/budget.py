@@ -1,8 +1,7 @@
-"""The only place where alpha is divided.
+"""Division of alpha, the total error probability of a certificate; no other module divides it.
 
-A certificate's alpha is its total error. Whatever needs several statements to hold at once, or picks the best of
-several after looking at the estimation draws, takes its shares from here. What T2 (intersection-union) covers
-needs no share: the minimum over classes of limits that each hold at level alpha holds at level alpha.
+Several statements that must hold together, or the best of several chosen after looking at the draws, get shares of
+alpha from here. The minimum over classes of limits at level alpha needs no shares: it holds at level alpha (T2).
 """
 
 from fractions import Fraction
@@ -30,13 +29,13 @@ def split(alpha: float, parts: int) -> float:
 
 
 DRAWING = Fraction(1, 2**40)
-"""Total variation between the draws of one statement and those of its theorem, at most, for noise drawn from words."""
+"""Bound on the total variation between a statement's draws and its theorem's, for noise from words (T24)."""
 
 MOST_DRAWS = 2**33
-"""Draws that one statement may rest on, at most: a billion of an input at each of eight points."""
+"""Largest number of draws behind one statement: a billion at each of the eight points of a refutation."""
 
 SMALLEST_DRAWN = 1e-10
-"""The smallest alpha for noise that is drawn from words: of it the allowance for drawing is below a hundredth."""
+"""Smallest alpha for noise drawn from words; ``DRAWING`` is below a hundredth of it."""
 
 
 def after_drawing(alpha: float, noise: Law) -> float:

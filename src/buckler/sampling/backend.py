@@ -1,7 +1,7 @@
-"""Where a batch is made, run and counted: on the host with NumPy here, on a torch device in ``device``.
+"""Backends make batches of noisy copies, run the classifier and count votes: with NumPy here, on torch in ``device``.
 
-A backend holds the inputs at hand and the tally of their votes. The engine tells it which draws to make; it brings
-back nothing until asked to settle, so a device is not waited for after each batch.
+A backend holds the current inputs and the tally of their votes. The engine asks for draws and reads results only when
+it calls ``settle``, so it does not wait for a device after each batch.
 """
 
 import os
@@ -24,7 +24,7 @@ from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, Nor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
-    """Which scores to bring back, and how to make them: all columns, or those named for each input and the rest."""
+    """Scores to return and how to compute them: all columns, or some for each input and the maximum of the rest."""
 
     score: Callable[[Any], Any]
     columns: IntArray | None = None
@@ -33,7 +33,7 @@ class KeptScores:
 
     @property
     def has_rest(self) -> bool:
-        """Whether the last column is the maximum over the classes not kept."""
+        """Whether the last column is the maximum over the other classes."""
         return self.columns is not None and bool((self.columns[:, -1] == OTHERS).all())
 
 
@@ -45,29 +45,29 @@ class Backend(Protocol):
     """The most rows of a batch now; the engine halves it when memory runs out."""
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Take the inputs, one address each, and an empty tally of ``slots`` places."""
+        """Set the inputs, one address each, and clear a tally of ``slots`` places."""
 
     def logits(self, part: Batch) -> Any:
         """Return checked logits of these draws, one row each."""
 
     def step(self, part: Batch, slots: IntArray) -> None:
-        """Run these draws and count each row's vote at ``slots[row] + class``."""
+        """Run these draws and add each row's vote at ``slots[row] + class``."""
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait, and return how many rows of each input had a NaN or Inf, and the scores since last time."""
+        """Wait for the device; return the rows with NaN or Inf of each input, and the scores since the last call."""
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes, and the sums of scores of each input where they were asked for."""
+        """Return the votes, and the sums of the scores of each input if they were asked for."""
 
     def release(self) -> None:
-        """Give memory back after running out of it."""
+        """Free cached memory after running out of it."""
 
     def replayed(self) -> tuple[int, int]:
-        """Return how many rows were run again at other places, and how many of them gave other bits."""
+        """Return the number of rows run a second time at another place of a batch, and of those with other logits."""
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
-    """Refuse anything but one row of ``num_classes`` logits for each row of the batch."""
+    """Raise ClassifierError unless there are ``num_classes`` logits for each row of the batch."""
     if len(shape) != 2 or shape[0] != rows:
         raise ClassifierError(f"must return one row of logits for each of {rows} rows; got shape {tuple(shape)}")
     if shape[1] != num_classes:
@@ -75,7 +75,7 @@ def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
 
 
 class HostBackend:
-    """NumPy, for callables, estimators and ONNX files."""
+    """Backend in NumPy for callables, scikit-learn estimators and ONNX files."""
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
     rows = 1
@@ -88,7 +88,7 @@ class HostBackend:
         self._replay = Replay(self._run, _reversed, _bits) if self._one_shape else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Take the inputs and an empty tally."""
+        """Set the inputs and clear the tally."""
         self._x, self._addresses, self._keep = x, addresses, keep
         self._votes = np.zeros(slots, dtype=np.int64)
         self._bad = np.zeros(len(x), dtype=np.int64)
@@ -98,24 +98,24 @@ class HostBackend:
     def logits(self, part: Batch) -> AnyArray:
         """Return checked logits of these draws."""
         rows = size(part)
-        # Kernels may round differently for another shape: where bits count, a short batch is filled up.
+        # Kernels may round differently for another shape; noise without idealisation pads a short batch.
         noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
         self._copies.write(noisy[:rows], part, self._x, self._addresses)
-        # A classifier may work in place: rows that are run again must be those that it was given.
+        # The classifier may overwrite its batch, and the rows may be run again.
         values = self._run(noisy if self._replay is None else noisy.copy())
         if self._replay is not None:
             self._replay.look(noisy, values)
         return values[:rows]
 
     def _run(self, noisy: Float32Array) -> AnyArray:
-        values = np.array(self._classifier(noisy))  # a copy: the classifier may write there again
+        values = np.array(self._classifier(noisy))  # a copy, since the classifier may reuse its output
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
             raise ClassifierError(f"must return numbers; got dtype {values.dtype}")
         return values
 
     def replayed(self) -> tuple[int, int]:
-        """Return how many rows were run again elsewhere, and how many of them gave other bits."""
+        """Return the number of rows run a second time, and of those with other logits."""
         return (0, 0) if self._replay is None else self._replay.counts()
 
     def step(self, part: Batch, slots: IntArray) -> None:
@@ -133,7 +133,7 @@ class HostBackend:
                 rows = scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
             if keep.sums:
                 sums = scores.astype(np.float64)
-        # All is made before anything is counted: a batch for which memory runs out is drawn again.
+        # Count only after everything is computed: a batch that runs out of memory is drawn again.
         np.add.at(self._votes, places, 1)
         if rows is not None:
             self._rows.append(rows)
@@ -141,7 +141,7 @@ class HostBackend:
             np.add.at(self._sums, inputs, sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Return the counts of bad rows and the scores since last time."""
+        """Return the numbers of rows with NaN or Inf, and the scores since the last call."""
         rows, self._rows = self._rows, []
         return self._bad, rows
 
@@ -150,7 +150,7 @@ class HostBackend:
         return self._votes, self._sums if self._keep is not None and self._keep.sums else None
 
     def release(self) -> None:
-        """Do nothing: NumPy gives memory back by itself."""
+        """Do nothing: NumPy frees memory by itself."""
 
 
 def _reversed(rows: AnyArray) -> AnyArray:
@@ -162,20 +162,20 @@ def _bits(values: AnyArray) -> AnyArray:
 
 
 WORTH_A_THREAD = 1 << 16
-"""Numbers in a block below which handing it to a thread costs more than making it."""
+"""Smaller blocks are made without a thread. Heuristic: affects speed alone."""
 
 WORDS_AT_A_TIME = 1 << 21
-"""Words held at a time, 16 megabytes, unless those of one row are more: fresh memory is slower than what is reused."""
+"""Random words held at a time, 16 megabytes, but at least one row: reused memory is faster than fresh memory."""
 
 
 class NoisyCopies:
-    """Makes batches of noisy copies on the host, whole blocks side by side in threads: as the law says.
+    """Maker of batches of noisy copies on the host, with threads for whole blocks.
 
-    Which thread makes a block does not matter, since a block depends on its address alone.
+    A block depends on its address alone, so the copies do not depend on the threads.
     """
 
     def __init__(self, law: Law, workers: int | None = None) -> None:
-        """Use ``workers`` threads, or as many as there are processors for this process."""
+        """Use ``workers`` threads, one for each processor of this process if None."""
         self._law = law
         self._spread = cast(NormalLaw, law).spread if law.draws == "gaussian" else np.float32(1.0)
         here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
@@ -184,7 +184,7 @@ class NoisyCopies:
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address]) -> None:
-        """Write the noisy copies of a batch, piece by piece while it is in the cache."""
+        """Write the noisy copies of a batch, piece by piece."""
         whole: list[tuple[Float32Array, Address, Float32Array]] = []
         row = 0
         for piece in part:
@@ -194,7 +194,7 @@ class NoisyCopies:
             if len(piece) == NOISE_BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
                 whole.append((rows, address, x[piece.input]))
             else:
-                # A block that goes on in the next batch keeps its generator open, so this is not for threads.
+                # No thread: the generator keeps its place in a block that the next batch continues.
                 self._fill(self._noise, rows, address, x[piece.input], piece.low)
         if whole:
             self._pool = self._pool or ThreadPoolExecutor(self._workers)
@@ -221,7 +221,7 @@ class NoisyCopies:
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:
-    """Return the kept columns of each row, and last the maximum over the others where it is asked for."""
+    """Return the kept columns of each row, followed by the maximum of the others if ``has_rest``."""
     if not has_rest:
         return np.take_along_axis(scores, columns, axis=1)
     named = columns[:, :-1]

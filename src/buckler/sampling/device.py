@@ -1,7 +1,7 @@
-"""The torch backend: noisy copies are made on the device, run there and counted there. Loads torch.
+"""Backend in torch: makes noisy copies, runs the classifier and counts votes on the device. Loads torch.
 
-Votes are integers added into a tally on the device, so their order does not matter and nothing is waited for; NaN and
-Inf are counted beside them and looked at when the engine settles.
+Votes are integers in a tally on the device, so the order of adding does not matter and no batch is waited for. NaN and
+Inf are counted too, and read when the engine calls ``settle``.
 """
 
 import struct
@@ -25,10 +25,10 @@ from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
 
 
 class CudaNoise:
-    """Unit Gaussian noise from the device's own counter-based generator.
+    """Generator of unit normal numbers on the device, with its own counter-based generator.
 
-    Its kernel deals counters to threads by the size of what it fills, so a block is always drawn whole; the one last
-    used is kept, for a batch that ends inside of it.
+    The numbers depend on the size of the tensor filled, so a block is always drawn whole. The last block is kept for a
+    batch that ends inside of it.
     """
 
     def __init__(self, device: str) -> None:
@@ -42,21 +42,21 @@ class CudaNoise:
             self._draw(out, address)
             return
         if address != self._open:
-            self._open = None  # until it is drawn: memory may run out here, and the batch before be drawn again
+            self._open = None  # set again at the end: memory may run out in between
             self._block = torch.empty((NOISE_BLOCK, *out.shape[1:]), device=out.device)
             self._draw(self._block, address)
             self._open = address
         out.copy_(self._block[low : low + len(out)])
 
     def _draw(self, out: torch.Tensor, address: Address) -> None:
-        # The state of this generator is (seed, offset): setting it is the public way to place the counter.
+        # The state of this generator is (seed, offset); setting it is the public way to set the counter.
         state = bytearray(struct.pack("<QQ", *address.state()))
         self._generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
         out.normal_(generator=self._generator)
 
 
 class TorchBackend:
-    """A torch module on any device."""
+    """Backend for a torch module on any device."""
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
@@ -67,8 +67,8 @@ class TorchBackend:
         if noise == "cuda" and self._device.type != "cuda":
             raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
         self._classifier = classifier
-        # A compiled module is compiled for one shape, and kernels may round differently for another: where that counts,
-        # a short batch is filled up with rows that are not counted.
+        # Pad a short batch for a compiled module, which is compiled for one shape, and for noise without idealisation:
+        # kernels may round differently for another shape.
         self._one_shape = bool(getattr(classifier, "compiled", False)) or law.idealised is None
         self._m = num_classes
         self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
@@ -81,7 +81,7 @@ class TorchBackend:
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Take the inputs and an empty tally."""
+        """Set the inputs and clear the tally."""
         self._host_x, self._addresses, self._keep = x, addresses, keep
         if self._words is not None:
             self._words.load(x)
@@ -105,9 +105,9 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values = self._run(noisy if self._replay is None else noisy.clone())  # a module may work in place
+        values = self._run(noisy if self._replay is None else noisy.clone())  # the module may overwrite its batch
         if self._replay is not None:
-            values = values.clone()  # the module may write there again
+            values = values.clone()  # the module may reuse its output
             self._replay.look(noisy, values)
         return values[:rows]
 
@@ -118,7 +118,7 @@ class TorchBackend:
         return values
 
     def replayed(self) -> tuple[int, int]:
-        """Wait for the device, and return how many rows were run again elsewhere, and how many gave other bits."""
+        """Wait for the device; return the number of rows run a second time, and of those with other logits."""
         return (0, 0) if self._replay is None else self._replay.counts()
 
     def _room(self, rows: int, total: int) -> torch.Tensor:
@@ -147,9 +147,9 @@ class TorchBackend:
             if keep.rows:
                 rows = scores if columns is None else _kept(scores, columns[inputs], keep.has_rest)
             if keep.sums:
-                # On the host and in double precision: sums that choose columns must not depend on the adding order.
+                # Sums choose columns, so they are made on the host in float64, in a fixed order.
                 sums = scores.cpu().numpy().astype(np.float64)
-        # All is made before anything is counted: a batch for which memory runs out is drawn again.
+        # Count only after everything is computed: a batch that runs out of memory is drawn again.
         self._bad.index_add_(0, inputs, bad)
         self._votes.index_add_(0, places, once)
         if rows is not None:
@@ -158,7 +158,7 @@ class TorchBackend:
             np.add.at(self._sums, inputs_of(part), sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device, and return the counts of bad rows and the scores since last time."""
+        """Wait for the device; return the numbers of rows with NaN or Inf, and the scores since the last call."""
         rows, self._rows = self._rows, []
         return self._bad.cpu().numpy(), [torch.cat(rows).cpu().numpy()] if rows else []
 
@@ -167,7 +167,7 @@ class TorchBackend:
         return self._votes.cpu().numpy(), self._sums if self._keep is not None and self._keep.sums else None
 
     def release(self) -> None:
-        """Give cached memory back to the device."""
+        """Free cached memory of the device."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -192,17 +192,17 @@ def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.
 
 
 _ASKING: list[tuple[Any, ...]] = []
-"""What was set before the first of the calls that ask for repeatable algorithms now, once for each of them."""
+"""The settings before the first of the current ``repeatable`` contexts, once for each of them."""
 
 _SETTINGS = Lock()
 
 
 @contextmanager
 def repeatable() -> Iterator[None]:
-    """Ask torch for algorithms that do the same every time, chosen without timing; what was set before comes back.
+    """Let torch use deterministic algorithms, chosen without timing, and restore its settings afterwards.
 
-    Operations that have none go on, without a word: rows that are run again tell whether it mattered (``replay``).
-    Settings are those of the process: where calls overlap in threads, they come back with the last of them.
+    Operations without one run as usual; rows that are run a second time tell whether it mattered (``determinism``).
+    The settings are global: if contexts overlap in threads, the last one to end restores them.
     """
     cudnn = torch.backends.cudnn
     memory: Any = torch.utils.deterministic
@@ -212,7 +212,7 @@ def repeatable() -> Iterator[None]:
         with _SETTINGS:
             now = cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory, *(ask() for ask in asked)
             _ASKING.append(_ASKING[0] if _ASKING else now)
-            # Memory is not filled before it is written: that finds reads of what was never written, and costs a pass.
+            # Do not fill uninitialised memory: that only finds errors, and takes a pass over it.
             cudnn.deterministic, cudnn.benchmark, memory.fill_uninitialized_memory = True, False, False
             torch.use_deterministic_algorithms(True, warn_only=True)
         try:

@@ -1,9 +1,9 @@
-"""Laws of whole numbers on a torch device: words to noisy copies, bit for bit what the laws' ``noisy`` returns.
+"""Noisy copies on a torch device, bit for bit those of the noise's ``noisy`` or ``numbered`` on the host.
 
-A form is made of a law and a device. ``load`` takes the inputs; ``draw(rows)`` makes what a law draws from the words of
-rows, and ``noisy(inputs, drawn)`` returns the copies ``[rows, values]``, given the position of each row's input. The
-form of the grid, the law for which most is drawn, writes the copies itself. Floats are looked up, never computed: a
-device may divide otherwise.
+Each noise that is drawn from words has a form here. ``load(x)`` takes the inputs; ``draw(rows)`` returns what the noise
+draws from the words of rows; ``noisy(inputs, drawn)`` returns the copies ``[rows, values]``, given the position of each
+row's input. ``GridForm`` writes copies in one kernel. Floats come from tables of the host, since a device may round a
+division differently.
 """
 
 from dataclasses import dataclass
@@ -20,20 +20,20 @@ from buckler.noise.splitting import STEP, seen_table
 from buckler.types import Float32Array
 
 SIGN = -(1 << 63)
-"""With its highest bit flipped, a word compares as a signed integer, which is all that torch has."""
+"""Flips the highest bit of a word, so that signed integers, which torch has, compare like unsigned ones."""
 
 
 GUIDE_BITS = 15
-"""Highest bits of a word that narrow its search down. With more the guide leaves the fastest memory, with fewer more
-words have to be searched for; heuristic: affects speed alone."""
+"""Highest bits of a word that index the guide, which narrows the search for its threshold. A larger guide leaves the
+fastest memory, a smaller one leaves more to search. Heuristic: affects speed alone."""
 
 TILE = 256
-"""Counters of a program, each of four words; heuristic: affects speed alone."""
+"""Counters, of four words each, for each program of a kernel. Heuristic: affects speed alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowWords:
-    """What makes the words of rows: the halves of each row's key and the number of its first word, on the device."""
+    """Addresses of the words of rows: both halves of each row's key and the number of its first word, on the device."""
 
     low: Tensor
     high: Tensor
@@ -46,7 +46,7 @@ class RowWords:
 
     @property
     def programs(self) -> tuple[int, int]:
-        """Rows, and programs for each: words before the first one of a counter are made too, and left out."""
+        """Grid of programs of a kernel: the rows, and the tiles of counters that cover the words of a row."""
         return len(self.first), -(-(self.count // 4 + 2) // TILE)
 
     def words(self) -> Tensor:
@@ -82,7 +82,7 @@ class RowWords:
 
 
 class GridForm:
-    """``GridGaussian.noisy`` in one kernel: words are made, thresholds counted, whole numbers added and looked up."""
+    """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
 
     def __init__(self, law: GridGaussian, device: str) -> None:
         edges, low = law.thresholds
@@ -93,14 +93,14 @@ class GridForm:
         self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
         at = self._law.indices(x).reshape(len(x), -1)
         low, high = (int(at.min()), int(at.max())) if self._law.clip is None else (0, self._law.clip)
         reach = self._half if self._law.clip is None else 0
         first = low - reach
         table = values_of(np.arange(first, high + reach + 1), self._law.fraction)
         self._table = torch.from_numpy(table).to(self._device)
-        # What is counted is the noise and half of the thresholds; places in the table begin at its first number.
+        # The kernel adds the number of thresholds reached, which is the noise plus half of all thresholds.
         self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
 
     def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
@@ -115,13 +115,13 @@ class GridForm:
 
 
 class UniformForm:
-    """``Uniform.noisy``: whole steps are added, and the sum looked up."""
+    """``Uniform.noisy``: adds whole steps and looks the sums up."""
 
     def __init__(self, law: Uniform, device: str) -> None:
         self._law, self._device = law, device
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs in whole steps, and a table of floats that reaches as far as noise does."""
+        """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
         at = whole_steps(x, self._law.grid).reshape(len(x), -1)
         low, reach = int(at.min()), self._law.count // 2
         table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
@@ -139,7 +139,7 @@ class UniformForm:
 
 
 class SplittingForm:
-    """``Splitting.noisy``: what is seen of each value under each offset is looked up."""
+    """``Splitting.noisy``: looks up the middle of the part of each value under its offset."""
 
     def __init__(self, law: Splitting, device: str) -> None:
         table = seen_table(law.count)
@@ -147,7 +147,7 @@ class SplittingForm:
         self._table = torch.from_numpy(table.reshape(-1)).to(device)
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs, as rows of the table."""
+        """Send the inputs as rows of the table."""
         at = whole_steps(x, STEP, LEVELS).reshape(len(x), -1) * self._width
         self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
 
@@ -156,33 +156,33 @@ class SplittingForm:
         return rows.below(self._law.count)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
-        """Return what is seen."""
+        """Return the copies under these offsets."""
         places = drawn.clamp(max=self._width - 1).add_(self._at[inputs])
         return self._table.index_select(0, places.view(-1)).view(places.shape)
 
 
 class DerandomizedForm(SplittingForm):
-    """``DerandomizedSplitting.numbered``: what is drawn is the number of the copy."""
+    """``DerandomizedSplitting.numbered``: ``drawn`` are the numbers of the copies."""
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs, and the offsets at which all of them start."""
+        """Send the inputs and the offsets of the template."""
         super().load(x)
-        assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (by the table of forms)
+        assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (see FORMS)
         self._start = torch.from_numpy(self._law.start(x[0].size).astype(np.int32)).to(self._device)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
-        """Return what is seen under the template, shifted by the number of the copy."""
+        """Return the copies under the template's offsets, shifted by the number of each copy."""
         return super().noisy(inputs, (self._start + drawn.int()).remainder_(self._law.count))
 
 
 class AblationForm:
-    """``Ablation.noisy``: the pixels of the smallest words are shown."""
+    """``Ablation.noisy``: shows the pixels of the smallest words."""
 
     def __init__(self, law: Ablation, device: str) -> None:
         self._law, self._device = law, device
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs, channel by channel."""
+        """Send the inputs, channel by channel."""
         self._x = torch.from_numpy(x.reshape(len(x), -1, self._law.pixels)).to(self._device)
 
     def draw(self, rows: RowWords) -> Tensor:
@@ -201,4 +201,4 @@ FORMS: dict[str, Any] = {
     DerandomizedSplitting.name: DerandomizedForm,
     Ablation.name: AblationForm,
 }
-"""The form of each law here."""
+"""The form of each noise, by its name."""

@@ -1,9 +1,8 @@
-"""Laws that are drawn from words, on a device: the words of ``noise.words``, bit for bit, and the law's torch form.
+"""Batches of noisy copies from random words, made on a device: the same bits as on the host.
 
-A Triton kernel makes the words of a whole batch, each row from the key and the counter of its own block, and the form
-of the law (``copies.FORMS``, by its name) turns them into noisy copies. A law without a form is drawn on the host and
-sent. The first copies are compared with the host's; after that nothing here waits for the device, which is still busy
-with the batch before.
+Triton kernels make the words of a batch, each row from the key and counter of its block, and the form of the noise
+(``device_noise.FORMS``) makes copies of them. A noise without a form is drawn on the host and sent. The first copies
+are compared with the host's. After that nothing here waits for the device, which may still run the batch before.
 """
 
 from collections.abc import Sequence
@@ -21,37 +20,37 @@ from buckler.sampling.streams import Address
 from buckler.types import AnyArray, Float32Array, Law
 
 MOST = 1 << 26
-"""Words, or values of noisy copies, that are held at a time, half a gigabyte, unless those of one row are more."""
+"""Values of noisy copies made at a time, half a gigabyte of words, but at least one row."""
 
 COMPARED = 3
-"""Copies of the first input that are compared with the host's before any is counted."""
+"""Copies of the first input that are compared with the host's before any vote is counted."""
 
 WORD = (1 << 64) - 1
-"""Every bit of a word."""
+"""Mask of the bits of a word."""
 
 
 class Form(Protocol):
-    """A law's drawing in torch."""
+    """A noise in torch (see ``device_noise``)."""
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs ``x[inputs, ...]``."""
+        """Send the inputs ``x[inputs, ...]``."""
 
     def draw(self, rows: RowWords) -> torch.Tensor:
-        """Return what the law draws for each row from its words."""
+        """Return what the noise draws for each row from its words."""
 
     def noisy(self, inputs: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
         """Return float32 ``[rows, values]``: a noisy copy of the input of each row."""
 
 
 class DeviceWords:
-    """Noisy copies of batches from words, on a device."""
+    """Maker of noisy copies on a device."""
 
     def __init__(self, law: Law, device: str) -> None:
         self._law, self._device, self._compared = law, device, False
         self._form: Form | GridForm = FORMS[law.name](law, device)
 
     def load(self, x: Float32Array) -> None:
-        """Take the inputs; the first time, make sure that the device draws what the host does."""
+        """Send the inputs; the first time, compare some copies with the host's."""
         self._shape = x.shape[1:]
         self._form.load(x)
         if not self._compared:
@@ -59,14 +58,15 @@ class DeviceWords:
             self._compared = True
 
     def _compare(self, x: Float32Array) -> None:
-        # Devices and compilers that were never seen here may compute otherwise, and what they draw is certified.
+        # A device or compiler that was not tested may draw other noise, and certificates would be about that.
         part, addresses = (Piece(0, 0, 0, COMPARED),), [Address(0, "0", "estimation")]
         host = np.empty((COMPARED, *self._shape), dtype=np.float32)
         NoisyCopies(self._law, 1).write(host, part, x, addresses)
         out = torch.empty(host.shape, device=self._device)
         self.write(out, part, addresses)
         if out.cpu().numpy().tobytes() != host.tobytes():
-            raise BucklerError(f"{self._device} draws other noise than the host: {self._law.describe()} needs the same")
+            name = self._law.describe()
+            raise BucklerError(f"{self._device} draws other noise than the host, and {name} needs the same bits")
 
     def write(self, out: torch.Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
@@ -83,7 +83,7 @@ class DeviceWords:
             out[some] = form.noisy(inputs[some], drawn).view(-1, *self._shape)
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
-        count: int = self._law.words(self._shape)  # type: ignore[attr-defined]  # a law that is drawn from words
+        count: int = self._law.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
         keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
         halves = (np.array([key >> shift & WORD for key in keys], dtype=np.uint64) for shift in (0, 64))
         low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
@@ -95,6 +95,6 @@ class DeviceWords:
 
 
 def device_words(law: Law, device: torch.device) -> DeviceWords | None:
-    """Return what draws a law on a device, or None where the host does it: without CUDA, Triton or a form."""
+    """Return the maker of noisy copies on a device, or None without CUDA, Triton or a form: then the host draws."""
     fits = device.type == "cuda" and AVAILABLE and law.draws != "gaussian" and law.name in FORMS
     return DeviceWords(law, str(device)) if fits else None

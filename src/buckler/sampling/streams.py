@@ -1,20 +1,18 @@
-"""(seed, input id, stream, block) -> noise, whatever the batch size, the order or the worker.
+"""Addressed random numbers: noise is a function of (seed, input id, stream, block), not of batches, order or workers.
 
-The draws of an input form endless streams, ``selection`` and ``estimation`` for certificates, ``attack`` for finding
-points that may refute one and ``refutation`` for judging these, each cut into blocks of ``NOISE_BLOCK`` draws. A block
-has an address, and its noise is a function of that address alone: the address is hashed into the key of a counter-based
-generator (Philox), so no state is carried from one block to the next, two addresses never share noise and a block drawn
-again is the same block.
+Each input has four streams of draws: ``selection`` and ``estimation`` for certificates, ``attack`` for the search for
+counterexamples, and ``refutation`` for judging them. A stream is cut into blocks of ``NOISE_BLOCK`` draws. The address
+of a block is hashed to the key of a counter-based generator (Philox). So blocks share no state, two addresses never
+share noise, and drawing a block again gives the same numbers.
 
-Two kinds of generator exist, and their values differ, so the kind is part of a run's specification:
+There are two generators with different values, so a run's specification names one:
 
 - ``philox``: NumPy's Philox-4x64 and its ziggurat, on the CPU. The same bits on every machine with the same NumPy.
-- ``cuda``: the device's own Philox-4x32. The same bits on the same kind of device with the same torch; fast.
+- ``cuda``: the device's own Philox-4x32, faster. The same bits on the same kind of device with the same torch.
 
-Laws that draw from words (``law.draws``) take the 64-bit outputs of that same Philox-4x64 in order: row r of a block
-has words ``[r W, (r + 1) W)``, wherever it is drawn, on the host or on a device. The further 64 bits of word i, which
-are needed only where it equals the upper half of a threshold, are word i of the same key with a 1 in the second of the
-counter's four parts.
+Noise from random words takes the 64-bit outputs of the first generator in order, on the host and on a device: with W
+words for each copy, row r of a block has words ``[r W, (r + 1) W)``. The further 64 bits of word i, drawn only where
+the word does not decide, are word i of the same key with a 1 in the second of the counter's four parts.
 """
 
 import hashlib
@@ -30,10 +28,10 @@ from buckler.noise.words import Words
 from buckler.types import Float32Array, IntArray, WordArray
 
 NOISE_BLOCK = 128
-"""Draws in a block of noise. Part of the addressing: another value would be another noise."""
+"""Draws in a block. Another value would change all noise."""
 
 Stream = Literal["selection", "estimation", "attack", "refutation"]
-"""The first three letters are hashed, so they must differ."""
+"""Names of streams. Their first three letters are hashed, so these must differ."""
 
 NoiseKind = Literal["philox", "cuda"]
 
@@ -43,7 +41,7 @@ _PERSON = b"buckler-noise-1"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a block of noise lives. Fields are trusted; ``check_address`` is the door."""
+    """Address of a block of noise. Fields are not checked; ``check_address`` does that."""
 
     seed: int
     input_id: str
@@ -52,7 +50,7 @@ class Address:
 
     def _hash(self, *, size: int, with_block: bool) -> int:
         name = self.input_id.encode("utf-8", "surrogatepass")
-        # Each field has a fixed width or a length before it, so different addresses never hash the same text.
+        # Each field has a fixed width or is preceded by its length, so that no two addresses give the same text.
         text = self.seed.to_bytes(8, "little") + len(name).to_bytes(8, "little") + name + self.stream[:3].encode()
         if with_block:
             text += self.block.to_bytes(8, "little")
@@ -67,28 +65,28 @@ class Address:
         return self._hash(size=16, with_block=True)
 
     def state(self) -> tuple[int, int]:
-        """Return (seed, offset) of the device's Philox: the stream is hashed into the seed, the block is the counter.
+        """Return (seed, offset) of the device's Philox: the hash of the stream, and 2**32 counts for each block.
 
-        Blocks of a stream lie 2**32 counts apart, so they cannot overlap, and only whole streams could collide.
+        Blocks of a stream cannot overlap; only the hashes of whole streams could collide.
         """
         return self._hash(size=8, with_block=False), self.block << 32
 
 
 def seed_of(seed: object) -> int:
-    """Return a checked seed; None is one from the operating system, which no model can have been fitted to."""
+    """Return a checked seed; for None one from the operating system, which no model can have been fitted to."""
     return secrets.randbelow(LARGEST_SEED) if seed is None else check_whole("seed", seed, 0, LARGEST_SEED)
 
 
 def check_address(seed: object, input_id: object, stream: Stream) -> Address:
-    """Return the address of a stream's first block, or say what is wrong with it."""
+    """Return the address of a stream's first block, from checked arguments."""
     if not isinstance(input_id, str) or not input_id:
-        raise InvalidInput(f"input_id must be a name of at least one character; got {show(input_id)}")
+        raise InvalidInput(f"input_id must be a text of at least one character; got {show(input_id)}")
     check_choice("stream", stream, get_args(Stream))
     return Address(check_whole("seed", seed, 0, LARGEST_SEED), input_id, stream)
 
 
 def content_id(x: npt.ArrayLike) -> str:
-    """Return an id made from the input's own values, for inputs that came without a name.
+    """Return an id that is a hash of the input's shape and values, for inputs without an id.
 
     >>> content_id([0.0, 1.0])
     'x-1b45c1f254dfd54aa85a'
@@ -99,9 +97,9 @@ def content_id(x: npt.ArrayLike) -> str:
 
 
 class PhiloxNoise:
-    """Unit Gaussian noise on the CPU, float32, and words.
+    """Generator of unit normal numbers (float32) and random words on the CPU.
 
-    The block of normals last used stays open: a batch that ends inside a block goes on where it stopped.
+    It keeps its position in the last block of normal numbers, so that the next batch can continue there.
     """
 
     def __init__(self) -> None:
@@ -112,7 +110,7 @@ class PhiloxNoise:
         self._fresh = self._philox.state
 
     def _start(self, address: Address, counter: int = 0, part: int = 0) -> None:
-        """Place the generator under the key of a block: a new one would ask the operating system for a seed first."""
+        """Set key and counter of the generator. Making a new one would ask the operating system for entropy."""
         key = address.key()
         self._fresh["state"] = {
             "counter": np.array([counter, part, 0, 0], dtype=np.uint64),
@@ -123,7 +121,7 @@ class PhiloxNoise:
     def fill(self, out: Float32Array, address: Address, low: int) -> None:
         """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
         goes_on = address == self._open and low >= self._position
-        self._open = None  # until all is drawn: after an interrupt here the block is begun anew
+        self._open = None  # set again at the end: after an interrupt the block starts anew
         if not goes_on:
             self._start(address)
             self._position = 0
@@ -136,15 +134,15 @@ class PhiloxNoise:
         """Return rows ``[low, low + rows)`` of a block's words, ``count`` to a row."""
 
         def more(some: IntArray) -> WordArray:
-            noise = PhiloxNoise()  # rare, and perhaps asked for in another thread
+            noise = PhiloxNoise()  # rare; another thread may call this
             return np.concatenate([noise._raw(address, 1, count, low + row, part=1) for row in some.tolist()])
 
         return Words(self._raw(address, rows, count, low), more)
 
     def _raw(self, address: Address, rows: int, count: int, low: int, part: int = 0) -> WordArray:
-        """Return words of a block, or the further bits of each (part 1).
+        """Return words of a block (part 0), or the further 64 bits of each (part 1).
 
-        NumPy's generator adds one to its counter before each four outputs: word i comes from counter ``i // 4 + 1``.
+        NumPy adds 1 to the counter before each four outputs, so word i comes from counter ``i // 4 + 1``.
         """
         first = low * count
         self._open = None
@@ -154,7 +152,7 @@ class PhiloxNoise:
 
 
 def gaussian(address: Address, rows: int, shape: tuple[int, ...], low: int = 0) -> Float32Array:
-    """Return rows ``[low, low + rows)`` of a block's unit noise on the CPU.
+    """Return rows ``[low, low + rows)`` of a block's unit normal numbers, drawn on the CPU.
 
     >>> a = Address(seed=0, input_id="7", stream="estimation")
     >>> bool((gaussian(a, 5, (2,), low=3) == gaussian(a, 8, (2,))[3:]).all())
