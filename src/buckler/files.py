@@ -138,3 +138,8 @@ def _is_running(process: int) -> bool:
     except (PermissionError, OverflowError):
         return True
     return True
+
+
+def usable_cores() -> int:
+    """Return the number of processor cores on which this process may run."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

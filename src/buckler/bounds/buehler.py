@@ -13,7 +13,6 @@ below an outcome of the edge ``x1 + x2 = n``. Within a plateau outcomes are orde
 first, which raises the limits of all but the last ones; n is at most ``LARGEST_ORDERED_AGAIN``.
 """
 
-import os
 from bisect import bisect_left
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
@@ -29,6 +28,7 @@ from buckler.bounds.margin_search import WIDEST, climb, margin_at, scan
 from buckler.bounds.ordering import STEP, boundary, deviance_needed, value
 from buckler.bounds.trinomial import PROBABILITY, QUANTILE, Region, curve_top, make_region
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole, check_whole_array
+from buckler.files import usable_cores
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 AIM = 1e-6
@@ -219,11 +219,6 @@ def exact_margin_lower(
         raise InvalidInput("top + runner_up must be at most n")
     outcomes, where = distinct(x1, x2, total)
     return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
-
-
-def usable_cores() -> int:
-    """Return the number of cores on which this process may run."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _solve(outcomes: list[list[int]], alpha: float, margin: MarginKind) -> list[float]:

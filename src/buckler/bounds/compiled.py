@@ -47,7 +47,11 @@ def _places() -> Iterator[Path]:
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  (never raises)
     if Path(user).is_absolute():
         yield Path(user) / "buckler"
-    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"buckler-{os.getuid()}"  # noqa: S108  (checked by _is_private)
+    yield Path(os.environ.get("TMPDIR") or "/tmp") / f"buckler-{_user()}"  # noqa: S108  (checked by _is_private)
+
+
+def _user() -> int:
+    return os.getuid() if hasattr(os, "getuid") else 0  # Windows has no such number, and no shared temporary folder
 
 
 def _find_folder() -> Path | None:
@@ -71,7 +75,7 @@ def _find_folder() -> Path | None:
 def _is_private(place: Path) -> bool:
     """Return whether a folder among the temporary files, where anyone can make one, is ours alone; others pass."""
     found = place.lstat()
-    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+    ours = stat.S_ISDIR(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022
     return ours or not (place.parent.stat().st_mode & stat.S_ISVTX)
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
+from buckler.files import usable_cores
 from buckler.runs.executor import Description, Executor, Job, OutOfTime, StepContext, describe
 from buckler.sampling.classifiers import Classifier
 
@@ -157,7 +158,7 @@ def open_ray(
             variables["TMPDIR"] = folder
             where = {
                 "address": "local",
-                "num_cpus": wanted or os.cpu_count(),
+                "num_cpus": wanted or usable_cores(),
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
                 "_temp_dir": f"{folder}/r",

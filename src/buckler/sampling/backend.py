@@ -4,7 +4,6 @@ A backend holds the current inputs and the tally of their votes. The engine asks
 it calls ``settle``, so it does not wait for a device after each batch.
 """
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from buckler.errors import ClassifierError
+from buckler.files import usable_cores
 from buckler.noise.words import WordLaw
 from buckler.records import OTHERS
 from buckler.sampling.batches import Batch, inputs_of, size
@@ -178,8 +178,7 @@ class NoisyCopies:
         """Use ``workers`` threads, one for each processor of this process if None."""
         self._law = law
         self._spread = cast(NormalLaw, law).spread if law.draws == "gaussian" else np.float32(1.0)
-        here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        self._workers = workers or here or 1
+        self._workers = workers or usable_cores()
         self._noise = PhiloxNoise()
         self._pool: ThreadPoolExecutor | None = None
 
