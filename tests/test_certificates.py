@@ -43,7 +43,7 @@ def test_frames_hold_what_the_files_hold() -> None:
 def test_a_frame_that_is_not_installed_is_named(frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, frame, None)
     made = drawn(POINTS[:2], 10)
-    with pytest.raises(ImportError, match=rf"{frame} is needed here; install it with: pip install 'buckler\[frames\]'"):
+    with pytest.raises(ImportError, match=rf"{frame} is needed here; in a clone of buckler: pip install '.\[frames\]'"):
         getattr(made, f"to_{frame}")()
 
 

@@ -35,7 +35,8 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
     """An optional part is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is needed here; install it with: pip install 'buckler[{extra}]'")
+        # A clone can be installed before and after the package is published.
+        super().__init__(f"{package} is needed here; in a clone of buckler: pip install '.[{extra}]'")
         self._named = (package, extra)
 
     def __reduce__(self) -> tuple[type["MissingExtra"], tuple[str, str]]:

@@ -83,7 +83,7 @@ class Refutation:
     def __str__(self) -> str:
         basis = f"from {self.n} draws of {self.law.describe()}"
         if self.radius is None:
-            return f"{self.id}: no point was shown not to be of class {self.label}, {basis}"
+            return f"{self.id}: no point was found where class {self.label} is not predicted, {basis}"
         return (
             f"{self.id}: the smoothed classifier does not predict class {self.label} at a point at {self.law.norm} "
             f"distance {rounded_up(self.radius, 4)} {self.law.units}, where class {self.rival} has more, with error "

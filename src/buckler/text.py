@@ -43,7 +43,7 @@ def sentence(claim: Any) -> str:
     if claim.predicted is None:
         # Under a noise that certifies whole pixels a positive margin may be too small for the first of them.
         few = f"at least {rounded_down(claim.margin, 4)}, too little for any radius"
-        shown = few if claim.margin > 0.0 else "not shown to be positive"
+        shown = few if claim.margin > 0.0 else "may be 0 or below"
         return f"{claim.id}: abstained at {level} {claim.alpha:g} {basis} {shown}{beside})"
     within = (
         f"{claim.id}: the smoothed classifier predicts class {claim.predicted} "

@@ -68,7 +68,7 @@ def test_the_sentence() -> None:
     abstention = buckler.certify_votes([[50, 50]], sigma=0.25, selection=[[3, 1]], method="top_class")[0]
     assert str(abstention) == (
         "input 0: abstained at error probability 0.001 for a class selected on 4 other draws, from 100 draws of "
-        "Gaussian noise with sigma 0.25 (hardmax, method top_class, quantile margin not shown to be positive; "
+        "Gaussian noise with sigma 0.25 (hardmax, method top_class, quantile margin may be 0 or below; "
         "idealised: real-valued noise, drawn and added in float32)"
     )
 

@@ -36,7 +36,7 @@ def test_a_name_is_the_network_of_its_card(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_variable_and_a_path_name_other_folders(folder: Path) -> None:
-    assert zoo.shelf() == folder
+    assert zoo.models_folder() == folder
     assert list(zoo.cards_in(folder)) == [NAME]
     assert resolve_model(f"buckler:{NAME}").num_classes == 10
     with pytest.raises(InvalidInput, match=f"got 'cifar10-denoiser', and there are {NAME}"):
@@ -72,9 +72,9 @@ def test_a_name_is_of_the_kind_that_is_asked_for() -> None:
 
 def test_without_a_folder_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(zoo.VARIABLE, str(tmp_path / "nowhere"))
-    with pytest.raises(InvalidInput, match="nothing is fetched"):
+    with pytest.raises(InvalidInput, match=r"BUCKLER_MODELS must name a folder.*nowhere"):
         resolve_model(f"buckler:{NAME}")
     monkeypatch.delenv(zoo.VARIABLE)
     monkeypatch.setattr(zoo, "__file__", str(tmp_path / "a" / "b" / "c" / "zoo.py"))
-    with pytest.raises(InvalidInput, match="BUCKLER_MODELS is not set"):
+    with pytest.raises(InvalidInput, match="clone of the repository: set BUCKLER_MODELS"):
         resolve_model(f"buckler:{NAME}")

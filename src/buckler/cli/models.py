@@ -9,7 +9,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.sampling.cards import certified_at
-from buckler.sampling.zoo import cards_in, shelf, weights_of
+from buckler.sampling.zoo import cards_in, models_folder, weights_of
 
 
 def models(
@@ -28,7 +28,7 @@ def models(
       buckler models
       buckler models --folder weights --json
     """
-    home = shelf() if folder is None else folder
+    home = models_folder() if folder is None else folder
     cards = cards_in(home)
     for card in cards.values():
         weights_of(card, home)

@@ -27,14 +27,14 @@ def votes_refute(test: PairTest, alpha: float) -> bool:
 
 
 def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: float) -> BoolArray:
-    """Return which pairs are refuted by their votes: at any draw, or by an exam at the last, fixed beforehand.
+    """Return which pairs are refuted by their votes: at any draw, or by a final test at the last, fixed beforehand.
 
     **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
-    is for the any-time test and half for the exam (T17, T21).
+    is for the any-time test and half for the final test (T17, T21).
     """
     share = split(alpha, 2)
-    exam = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
-    return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | exam, dtype=np.bool_)
+    final = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
+    return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | final, dtype=np.bool_)
 
 
 class PairTests:
@@ -72,5 +72,5 @@ class PairTests:
         votes = np.maximum(wins + losses, 1)
         made = self.n[rows] / self._max_n
         share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
-        hopeless = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split(self._alpha, 2))
-        self._given_up[rows] = ~self.passed[rows] & (hopeless | last)
+        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split(self._alpha, 2))
+        self._given_up[rows] = ~self.passed[rows] & (lost | last)

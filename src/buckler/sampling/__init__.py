@@ -3,8 +3,8 @@
 - ``classifiers``: what a classifier must be, a callable ``batch -> logits``; ``as_classifier(model)`` makes one of
   a torch module (``modules``), an ONNX file, a scikit-learn estimator or a callable. ``Normalized(model, mean, std)``.
 - ``models.resolve_model(name, denoiser=, sigma=)``: what ``--model`` and ``--denoiser`` mean; ``weights``: the hashes
-  of their files. ``shelf``: networks by name, with their ``cards``. ``folders``: those of transformers and diffusers,
-  with their image processors inside.
+  of their files. ``zoo``: bundled networks by name, with their ``cards``. ``folders``: those of transformers and
+  diffusers, with their image processors inside.
 - ``denoised.Denoised(denoiser, classifier, sigma=)``, ``denoised.Averaged(models)``: models made of models;
   ``diffusion.Diffusion(network, abar)``: a diffusion model as a denoiser, in one step.
 - ``architectures.build(name, num_classes)``, ``unet``: the reference networks; ``networks`` reads them from files.

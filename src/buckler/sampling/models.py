@@ -5,7 +5,7 @@
 - ``file.onnx``: run by onnxruntime.
 - ``resnet110:weights.safetensors``: a built-in architecture and its weights.
 - ``hf:FOLDER``: a transformers image classifier saved in a local folder; its image processor is put inside.
-- ``buckler:NAME``: a network that comes with this package, or ``buckler:FOLDER/NAME`` (``shelf``).
+- ``buckler:NAME``: a bundled network, or ``buckler:FOLDER/NAME`` (``zoo``).
 
 And what ``--denoiser`` means: what stands before the classifier (``load_denoiser``).
 

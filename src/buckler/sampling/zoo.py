@@ -1,7 +1,8 @@
-"""The networks that come with this package, by name: weights with a card beside them, read from this machine alone.
+"""Bundled networks by name: weights with a card beside them, in a folder on this machine.
 
-They lie in the folder that ``BUCKLER_MODELS`` names, else in ``models`` of the repository that the package is run from.
-Nothing is ever fetched. A name with a folder before it, ``here/mine``, is a card there, as ``buckler train`` wrote it.
+The folder is the one that the environment variable ``BUCKLER_MODELS`` names, else ``models`` of the repository that the
+package runs from. Nothing is downloaded. A name with a folder, ``here/mine``, is a card there that ``buckler train``
+wrote.
 """
 
 import os
@@ -14,13 +15,17 @@ from buckler.sampling.cards import ClassifierCard, DenoiserCard, read_card
 VARIABLE = "BUCKLER_MODELS"
 
 
-def shelf() -> Path:
-    """Return the folder of the networks."""
+def models_folder() -> Path:
+    """Return the folder of the bundled networks."""
     told = os.environ.get(VARIABLE)
     folder = Path(told) if told else Path(__file__).parents[3] / "models"
     if not folder.is_dir():
-        where = f"{VARIABLE} names {str(folder)!r}" if told else f"{VARIABLE} is not set, and no repository is around"
-        raise InvalidInput(f"there is no folder of networks: {where}; nothing is fetched from a network")
+        if told:
+            raise InvalidInput(f"{VARIABLE} must name a folder of networks; got {str(folder)!r}")
+        raise InvalidInput(
+            f"bundled networks lie in the folder models/ of a clone of the repository: set {VARIABLE} to it; "
+            "nothing is downloaded"
+        )
     return folder
 
 
@@ -32,7 +37,7 @@ def cards_in(folder: Path) -> dict[str, ClassifierCard | DenoiserCard]:
 
 
 def weights_of(card: ClassifierCard | DenoiserCard, folder: Path) -> Path:
-    """Return the file of weights that a card speaks of; one that is not there, or is another, is refused."""
+    """Return the file of weights of a card; a missing file or another checksum raises InvalidInput."""
     path = folder / card.weights
     if Path(card.weights).name != card.weights or not path.is_file():
         raise InvalidInput(f"weights of a card must lie beside it; there is no {str(path)!r}")
@@ -42,9 +47,9 @@ def weights_of(card: ClassifierCard | DenoiserCard, folder: Path) -> Path:
 
 
 def take(name: str, kind: str) -> tuple[ClassifierCard | DenoiserCard, Path]:
-    """Return the card and the weights of a network of this ``kind``, classifier or denoiser, its checksum compared."""
+    """Return the card and the weights of a classifier or denoiser, after comparing the checksum."""
     named = Path(name)
-    folder = named.parent if len(named.parts) > 1 else shelf()
+    folder = named.parent if len(named.parts) > 1 else models_folder()
     if not (folder / f"{named.name}.json").is_file():
         there = ", ".join(sorted(path.stem for path in folder.glob("*.json"))) or "none"
         raise InvalidInput(f"buckler: must be followed by the name of a network; got {name!r}, and there are {there}")
