@@ -11,6 +11,7 @@ import torch
 import buckler
 from buckler.errors import BucklerWarning
 from buckler.noise import DerandomizedSplitting, Gaussian, GridGaussian
+from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
 from buckler.runs.identity import drawers_from
 from buckler.runs.results import CertifyOptions, read_result
@@ -163,6 +164,18 @@ def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) ->
     with pytest.raises(buckler.BucklerError, match=UNSTABLE):
         sample(spec, as_classifier(model, num_classes=2), from_arrays(points), tmp_path / "run")
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_evidence_of_all_copies_with_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    points = LAW.values(np.arange(100, 140, 2).reshape(10, 2))
+    spec = RunSpec(model="m", data="d", num_classes=2, n=255, n0=0, law="derandomized-splitting:lam=0.5", batch_size=64)
+    sample(spec, as_classifier(mean, num_classes=2), from_arrays(points), tmp_path / "run")
+    evidence = open_evidence(tmp_path / "run")
+    assert evidence.replayed[0] > 0
+    assert certify_evidence(evidence)[0][0].alpha == 0.0
+    monkeypatch.setattr(type(evidence), "replayed", property(lambda _: (255, 1)))
+    with pytest.raises(buckler.BucklerError, match="not one function"):
+        certify_evidence(evidence)
 
 
 def test_the_sentence_names_the_condition() -> None:
