@@ -61,7 +61,7 @@ class Smoothed:
     >>> certificates
     Certificates(3 inputs, 1 abstained, median radius 0.6686)
     >>> certificates.predicted, certificates.radii.round(2)
-    (array([ 1,  0, -1]), array([1.08, 0.67, 0.  ]))
+    (array([ 1,  0, -1]), array([1.09, 0.67, 0.  ]))
     """
 
     def __init__(

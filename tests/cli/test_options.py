@@ -145,7 +145,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--data": Row("--data floats.npy", "evidence"),
         "--sigma": Row("--sigma 0.5", "evidence", refused=("--sigma 0.25 --law grid:sigma=0.25",)),
         "--law": Row(
-            "--law grid:step=1/16", "evidence", refused=("--law grid", "--law grid:lam=1", "--law lognormal"),
+            "--law grid:step=1/16", "evidence", refused=("--law grid:lam=1", "--law lognormal"),
         ),
         "--denoiser": Row(
             "--denoiser models_for_options:half", "evidence", given=TORCH,
@@ -245,7 +245,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--model": Row(f"{TORCH}"),
         "--data": Row("--data floats.npy"),
         "--sigma": Row("--sigma 0.5"),
-        "--law": Row("--law grid:step=1/16", refused=("--law grid", "--law lognormal")),
+        "--law": Row("--law grid:step=1/16", refused=("--law lognormal",)),
         "--denoiser": Row(
             "--denoiser models_for_options:half", given=TORCH, refused=("--denoiser models_for_options:half",)
         ),

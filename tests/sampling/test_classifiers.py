@@ -234,7 +234,7 @@ def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Pa
     torch.manual_seed(0)
     model = ViTForImageClassification(config)
     model.save_pretrained(tmp_path)
-    settings = {"do_normalize": True, "image_mean": [0.5], "image_std": [0.5]}
+    settings = {"do_resize": False, "do_normalize": True, "image_mean": [0.5], "image_std": [0.5]}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
     classifier = resolve_model(f"hf:{tmp_path}")
     assert classifier.num_classes == 5
@@ -247,14 +247,9 @@ def test_a_transformers_folder_loads_offline_with_its_normalisation(tmp_path: Pa
     assert draw_counts(classifier, x, **DRAW).sum() == 600
     with pytest.raises(InvalidInput, match=r"config\.json"):
         resolve_model(f"hf:{tmp_path / 'nowhere'}")
-    for text, named in (
-        (" " * (1 << 20) + json.dumps(settings), "bytes"),
-        ("[1]", "object"),
-        ('{"do_normalize": true, "image_std": [NaN]}', "NaN"),
-    ):
-        (tmp_path / "preprocessor_config.json").write_text(text)
-        with pytest.raises(InvalidInput, match=named):
-            resolve_model(f"hf:{tmp_path}")
+    (tmp_path / "preprocessor_config.json").write_text("{")
+    with pytest.raises(InvalidInput, match="processor"):
+        resolve_model(f"hf:{tmp_path}")
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
