@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
+    from buckler.evaluate.conformal import RobustConformal as RobustConformal
     from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
     from buckler.evaluate.population import population_accuracy as population_accuracy
     from buckler.records import Certificate as Certificate
@@ -43,6 +44,7 @@ _HOME = {
     "InvalidInput": "errors",
     "PopulationAccuracy": "evaluate.population",
     "Refutation": "refutations",
+    "RobustConformal": "evaluate.conformal",
     "Scores": "records",
     "Smoothed": "smoothed",
     "Softmax": "certify.settings",

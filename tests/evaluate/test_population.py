@@ -106,7 +106,8 @@ def test_sentence_and_plot() -> None:
     text = str(made)
     assert "With probability at least 0.99 over the 392 inputs and their draws (60 each)" in text
     assert "share of the population that the inputs were drawn from" in text
-    assert f"{np.floor(made.low[0] * 1000) / 1000:.3f} within 0.25" in text
+    assert f"{np.floor(made.low[0] * 1000) / 1000:.3f} at 0.25" in text
+    assert "everywhere in the open l2 ball of radius r" in text
     assert "share of these 400 inputs" in str(population_accuracy(COUNTS, LABELS, 0.5, sigma=0.5, fixed_list=True))
     axes = made.plot("title").axes[0]
     assert axes.get_title() == "title"

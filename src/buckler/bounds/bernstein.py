@@ -1,11 +1,12 @@
-"""Polynomials below a step: values h(k) of a count K whose mean, at every p, is never above it.
+"""Polynomials below a step or a rising curve: values h(k) of a count K whose mean, at every p, is never above it.
 
 ``B(p) = sum over k of h(k) C(n,k) p^k (1-p)^(n-k)`` is the mean of ``h(K)``, K binomial (n, p), and h are its Bernstein
-coefficients. The accuracy of a population needs B below the step ``1[p > t]`` (T32).
+coefficients. The accuracy of a population needs B below the step ``1[p > t]`` (T32), prediction sets need it below the
+chance ``s(p)`` that a class stays in the set after the worst move (T34).
 
 - ``fitted_law(counts, n)``: the law of counts, guessed from pilot inputs: what h is made for.
-- ``below_step(n, t, law, inputs, alpha)``: h chosen by a linear programme.
-- ``lowered_below_step(h, t)``: h less what its polynomial is proved to be over.
+- ``below_step(n, t, law, inputs, alpha)``, ``below_curve(n, curve, law, inputs)``: h chosen by a linear programme.
+- ``lowered_below_step(h, t)``, ``lowered_below_curve(h, curve)``: h less what its polynomial is proved to be over.
 
 The programme may return anything at all: only lowering makes h sound (T33, F12), and nothing may be raised afterwards.
 """
@@ -15,13 +16,16 @@ from math import ceil, floor, pi, sqrt
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.special import gammaln, ndtri, xlog1py, xlogy
+from scipy.special import betainc, gammaln, ndtri, xlog1py, xlogy
 
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
 Curve = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """``curve(a, b)``: values at a, and slopes, such that value + slope (p - a) is not above the curve on [a, b]."""
+
+Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+"""A rising convex function g of p and its slope, both rounded down: the least probability after a move."""
 
 MOST_DRAWS = 1000
 """Up to here the allowance covers the rounding of DEPTH cuts."""
@@ -35,6 +39,9 @@ DEPTH = 40
 MOST_PIECES = 1 << 14
 """Intervals examined at once at most; heuristic: an interval that is not halved costs sharpness, not validity."""
 
+TAIL_ERROR = 1e-9
+"""Relative error allowed for ``scipy.special.betainc`` and for the binomial density (F5)."""
+
 CLOSE = 1e-7
 """How far above the true excess the proved one may be before an interval is halved again."""
 
@@ -45,13 +52,13 @@ WINDOW = 6.0
 LARGEST = 2.0
 """h lies between -LARGEST and LARGEST below a step: large values cost spread."""
 
-COARSE, FINE = 0.25, 0.02
+COARSE, FINE = 0.1, 0.02
 """Spacing of the points p that hold the polynomial down at first, and of those examined, in arcsin(sqrt p) sqrt n."""
 
 ROUNDS = 12
 """How often points and tangents are added."""
 
-SETTLED = 1e-6
+SETTLED = 1e-5
 """An excess that is not worth another round."""
 
 FITTING, IMAGINED = 20, 100.0
@@ -179,6 +186,70 @@ class _Programme:
             if self._hold_down(window) <= SETTLED and moved <= 0.01:
                 break
         return self._whole(window)
+
+    def highest(self, inputs: int, low: FloatArray, high: FloatArray) -> FloatArray:
+        """Return h between ``low`` and ``high`` that maximises its mean under the law less ``max(-h, 0) / inputs``."""
+        size, window = self.size, low
+        for _ in range(ROUNDS):
+            rows, each = self.examined[self.chosen], np.eye(size)
+            found = linprog(
+                np.append(-self.law, 1.0 / inputs),
+                A_ub=np.vstack(
+                    [np.hstack([rows, np.zeros((len(rows), 1))]), np.hstack([-each, np.full((size, 1), -1.0)])]
+                ),
+                b_ub=np.append(self.limits[self.chosen], np.zeros(size)),
+                bounds=[*zip(low, high, strict=True), (0.0, None)],
+                method="highs",
+            )
+            if found.x is None:
+                break
+            window = found.x[:size]
+            if self._hold_down(window) <= SETTLED:
+                break
+        return self._whole(window)
+
+
+def below_curve(
+    n: int, curve: Curve, law: FloatArray, inputs: int, low: FloatArray | None = None, high: FloatArray | None = None
+) -> FloatArray:
+    """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under the law as large as can be.
+
+    It is a guess for ``lowered_below_curve``. h lies in [-1, 1], and between ``low`` and ``high`` where they are given;
+    ``inputs`` is how many will be averaged beside one whose h is the least there is (T34).
+    """
+    check_draws_of(n)
+    fine = _points(n, FINE)
+    programme = _Programme(law, 0, n, lambda p: curve(p, p)[0], fine)
+    floor_, ceiling = np.full(n + 1, -1.0), np.ones(n + 1)
+    return programme.highest(inputs, floor_ if low is None else low, ceiling if high is None else high)
+
+
+def lowered_below_curve(h: FloatArray, curve: Curve) -> FloatArray:
+    """Return h less the most by which its polynomial can be proved to exceed the curve.
+
+    **Guarantee.** The polynomial of what is returned is nowhere above the curve on [0, 1] (T33, F12).
+    """
+    check_draws_of(h.size - 1)
+    return h - max(proved_excess(h[None], curve) + ALLOWANCE * max(1.0, float(np.abs(h).max())), 0.0)
+
+
+def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> Curve:
+    """Return the curve ``s(p) = P(Binomial(n, g(p)) >= k)``, k at least 1, from below.
+
+    Its slope is a density of one mode, at g(p), times a slope that rises: on [a, b] at least the smaller of the
+    densities at the ends times the slope of g at a (T35).
+    """
+    log_scale = gammaln(n + 1) - gammaln(k) - gammaln(n - k + 1)
+
+    def density(g: FloatArray) -> FloatArray:
+        return np.asarray(np.exp(log_scale + xlogy(k - 1, g) + xlog1py(n - k, -g)))
+
+    def curve(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+        (left, slope), (right, _) = shrinking(a), shrinking(b)
+        value = betainc(k, n - k + 1, left) * (1.0 - TAIL_ERROR)
+        return value, np.minimum(density(left), density(right)) * slope * (1.0 - TAIL_ERROR)
+
+    return curve
 
 
 def lowered_below_step(h: FloatArray, t: float) -> FloatArray:

@@ -19,6 +19,7 @@ from buckler.errors import InvalidInput, check_counts, check_float_array, check_
 from buckler.evaluate.curves import Curve
 from buckler.noise import law_of
 from buckler.rounding import rounded_down
+from buckler.text import ball
 from buckler.types import ArrayLike, FloatArray, IntArray, Law
 
 PILOT = 0.02
@@ -50,11 +51,11 @@ class PopulationAccuracy:
         """Return the statement in words, shares rounded down."""
         whole = f"these {self.inputs} inputs" if self.fixed_list else "the population that the inputs were drawn from"
         errs = "draws" if self.fixed_list else f"{self.inputs - self.pilot} inputs and their draws"
-        shares = ", ".join(f"{rounded_down(a)} within {r:g}" for r, a in zip(self.radii, self.low, strict=True))
+        shares = ", ".join(f"{rounded_down(a)} at {r:g}" for r, a in zip(self.radii, self.low, strict=True))
         return (
             f"With probability at least {1.0 - self.delta:.6g} over the {errs} ({self.n} each), the classifier "
-            f"smoothed with {self.noise.describe()} predicts the true class at every point within a "
-            f"radius ({self.noise.norm}, {self.noise.units}) for at least this share of {whole}: {shares}."
+            f"smoothed with {self.noise.describe()} predicts the true class {ball(self.noise, 'r')}, for at least this "
+            f"share of {whole}, by r: {shares}."
         )
 
     def curve(self) -> Curve:

@@ -1,0 +1,293 @@
+"""Robust conformal prediction: sets of classes that hold the true one after any move of the input within a radius.
+
+The set of an input is ``{y : K_y >= k0}``, K_y counting the draws that voted for y, or whose score of y reaches tau.
+After the worst move y stays in with probability at least ``s(p) = P(Binomial(n, g(p)) >= k0)``, g(p) the least that a
+probability p can become. With h from ``bounds.bernstein``, ``E h(K) <= s(p)``, so conformal risk control with the loss
+``1 - h(K)`` at *clean* calibration inputs chooses k0 (T34): no limit of any probability is needed.
+"""
+
+from fractions import Fraction
+from math import fsum, sqrt
+from typing import NamedTuple, Self
+
+import numpy as np
+from scipy.special import ndtr, ndtri
+
+from buckler.bounds.bernstein import (
+    Shrinking,
+    below_curve,
+    check_draws_of,
+    fitted_law,
+    lowered_below_curve,
+    shrunk_tail,
+)
+from buckler.certify.budget import MOST_DRAWS, after_drawing
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_float_array,
+    check_label,
+    check_real,
+    check_whole,
+    check_whole_array,
+)
+from buckler.evaluate.population import shuffled
+from buckler.noise import law_of
+from buckler.text import ball
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law
+
+TUNING = 0.3
+"""Share of the calibration inputs that choose tau and h, by simulation (``benchmarks/conformal.py --tunings``)."""
+
+QUANTILES: FloatArray = np.linspace(0.02, 0.5, 9)
+"""Heuristic: thresholds tau are tried at these quantiles of the true classes' scores."""
+
+CAUTION = 2.0
+"""Heuristic: tau is judged by the sets at a risk this many standard errors above the tuning inputs'."""
+
+STEPS = 50
+"""How many thresholds k0 are offered, about."""
+
+ROUNDING = 1.0 - 1e-12
+"""Shrunk probabilities and slopes are multiplied by this, ten times what ``ndtri`` and ``ndtr`` can be off (F10)."""
+
+
+Family = list[tuple[int, FloatArray]]
+"""Thresholds k in rising order, each with its h."""
+
+
+class _Tuned(NamedTuple):
+    """What the tuning inputs say of one tau: the mean size of cautious sets, a good k0, the law of the true votes."""
+
+    size: float
+    anchor: int
+    law: FloatArray
+    tau: float | None
+
+
+class RobustConformal:
+    """Prediction sets that cover also after a move of the input by ``radius``; radius 0 is plain conformal prediction.
+
+    **Guarantee.** If calibration inputs and a new one are exchangeable, the set that ``predict_sets`` makes of draws
+    at a point within ``radius`` of the new input holds its true class with probability at least ``1 - alpha``, over
+    calibration inputs, the new one and all draws (T34). The point may depend on everything but the draws made there.
+
+    >>> rng = np.random.default_rng(0)
+    >>> votes = rng.binomial(50, rng.beta(2.0, 0.5, 600))
+    >>> counts = np.stack([votes, 50 - votes], axis=1)
+    >>> conformal = RobustConformal(sigma=0.5, radius=0.25, alpha=0.1).calibrate(counts, np.zeros(600, dtype=int))
+    >>> conformal.predict_sets([[50, 0], [25, 25]])
+    array([[ True, False],
+           [ True,  True]])
+    """
+
+    def __init__(
+        self, *, sigma: float | None = None, noise: Law | str | None = None, radius: float, alpha: float = 0.1
+    ) -> None:
+        """Take the noise, as its sigma or by itself, the radius and the error."""
+        self.noise, self.alpha = law_of(sigma, noise), check_alpha(alpha)
+        if self.noise.total is not None:
+            raise InvalidInput(f"noise must draw copies at random; {self.noise.describe()} leaves nothing to estimate")
+        self.radius = check_real("radius", radius)
+        if self.radius < 0.0:
+            raise InvalidInput(f"radius must be at least 0; got {self.radius}")
+        self._shrinking = worst_move(self.noise, self.radius) if self.radius > 0.0 else None
+        self.n = 0
+        self.tau: float | None = None
+        self.thresholds: IntArray = np.zeros(0, dtype=np.int64)
+
+    def calibrate(
+        self,
+        values: ArrayLike,
+        labels: ArrayLike,
+        *,
+        n: int | None = None,
+        tuning: float = TUNING,
+        seed: int = 0,
+        by_label: bool = False,
+    ) -> Self:
+        """Choose the threshold k0 from clean inputs with known labels, and return this object.
+
+        ``values`` are counts ``[inputs, classes]`` of n draws of each input (``n`` where rows do not add up to it), or
+        scores ``[inputs, draws, classes]``, of which the first n are counted where they reach tau. The share ``tuning``
+        of the inputs, split off by ``seed``, chooses tau and h and is not used again. With ``by_label`` every label has
+        its own threshold, and coverage holds given each label.
+        """
+        table = check_float_array("values", values)
+        if table.ndim not in {2, 3} or 0 in table.shape:
+            raise InvalidInput(
+                f"values must have shape [inputs, classes] or [inputs, draws, classes]; got {table.shape}"
+            )
+        truth = check_label(labels, table.shape[-1], len(table), "labels")
+        tuned = round(check_real("tuning", tuning) * len(table))
+        if not 1 <= tuned < len(table):
+            raise InvalidInput(
+                f"tuning must leave inputs on both sides; got a share of {tuning} of {len(table)} inputs"
+            )
+        order = shuffled(len(table), seed)
+        chosen, rest = order[:tuned], order[tuned:]
+        self.n, self.tau = self._draws(table, n), None
+        if self.n * (len(rest) + 1) > MOST_DRAWS:
+            raise InvalidInput(f"values must be of at most {MOST_DRAWS} draws in all; got {self.n * len(rest)}")
+        level = after_drawing(self.alpha, self.noise)
+        taus: list[float | None] = [None]
+        if table.ndim == 3:
+            own = np.take_along_axis(table[chosen, : self.n], truth[chosen, None, None], axis=2)
+            taus = [float(tau) for tau in np.unique(np.quantile(own, QUANTILES))]
+        best = min((self._tuned(table[chosen], truth[chosen], len(rest), tau) for tau in taus), key=lambda t: t.size)
+        family = nested_polynomials(best.anchor, best.law, len(rest), self._shrinking)
+        self.tau = best.tau
+        votes = _true(self._counted(table[rest], self.tau), truth[rest])
+        groups = [truth[rest] == y if by_label else np.ones(rest.size, dtype=np.bool_) for y in range(table.shape[-1])]
+        self.thresholds = np.array([controlled_threshold(family, votes[group], level) for group in groups])
+        return self
+
+    def predict_sets(self, values: ArrayLike) -> BoolArray:
+        """Return which classes are in the set of each input, ``[inputs, classes]``, from counts or scores at it."""
+        if self.n == 0:
+            raise InvalidInput("calibrate must be called before predict_sets; this object is not calibrated")
+        table = check_float_array("values", values)
+        axes, classes = 2 if self.tau is None else 3, self.thresholds.size
+        if table.ndim != axes or table.shape[-1] != classes:
+            raise InvalidInput(
+                f"values must have {axes} axes and {classes} classes, as those calibrated; got shape {table.shape}"
+            )
+        self._draws(table, self.n)
+        return np.asarray(self._counted(table, self.tau) >= self.thresholds)
+
+    def __str__(self) -> str:
+        """Return the promise in words."""
+        if self.n == 0:
+            return f"Robust conformal prediction under {self.noise.describe()}, not calibrated yet."
+        moved = f"{self.radius:g}"
+        seen = "votes" if self.tau is None else f"scores of at least {self.tau:.6g}"
+        least = " to ".join(str(k) for k in sorted({int(self.thresholds.min()), int(self.thresholds.max())}))
+        return (
+            f"The set of a point holds the true class of the input that it was moved from, {ball(self.noise, moved)}, "
+            f"around that input, with probability at least {1.0 - self.alpha:.6g} over calibration inputs, the new "
+            f"input and all draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
+        )
+
+    def _draws(self, table: FloatArray, n: int | None) -> int:
+        """Return how many draws of each input are counted, which all of the table must have."""
+        if table.ndim == 3:
+            draws = check_whole("n", table.shape[1] if n is None else n, 1)
+            if table.shape[1] < draws:
+                raise InvalidInput(f"values must hold at least n = {draws} draws of each input; got {table.shape[1]}")
+        else:
+            counts = check_whole_array("values", table)
+            totals = counts.sum(axis=1)
+            if n is None and (totals != totals[0]).any():
+                other = int(totals[totals != totals[0]][0])
+                raise InvalidInput(f"values must have one n for all inputs, or n be given; got {totals[0]} and {other}")
+            draws = int(totals[0]) if n is None else check_whole("n", n, 1)
+            if counts.size and counts.max() > draws:
+                raise InvalidInput(f"values must be counts of at most n = {draws} draws; got {counts.max()}")
+        check_draws_of(draws)
+        return draws
+
+    def _counted(self, table: FloatArray, tau: float | None) -> IntArray:
+        counts = table if tau is None else (table[:, : self.n] >= tau).sum(axis=1)
+        return np.asarray(counts, dtype=np.int64)
+
+    def _tuned(self, table: FloatArray, truth: IntArray, inputs: int, tau: float | None) -> _Tuned:
+        counts = self._counted(table, tau)
+        votes = _true(counts, truth)
+        law = fitted_law(votes, self.n)
+        losses: dict[int, FloatArray] = {}
+
+        def largest(errors: float) -> int:
+            """Return the largest k0 whose risk, so many standard errors added, is at most alpha."""
+            low, high = 0, self.n + 1
+            while high - low > 1:
+                k = (low + high) // 2
+                if k not in losses:
+                    losses[k] = 1.0 - polynomial(k, law, inputs, self._shrinking)
+                own = losses[k][votes]
+                risk = own.mean() + errors * own.std() / sqrt(own.size) + losses[k].max() / inputs
+                low, high = (k, high) if risk <= self.alpha else (low, k)
+            return low
+
+        return _Tuned(float((counts >= largest(CAUTION)).sum(axis=1).mean()), max(largest(0.0), 1), law, tau)
+
+
+def polynomial(
+    k: int,
+    law: FloatArray,
+    inputs: int,
+    shrinking: Shrinking | None,
+    low: FloatArray | None = None,
+    high: FloatArray | None = None,
+) -> FloatArray:
+    """Return h for the threshold k, made for this law of counts, between ``low`` and ``high``.
+
+    **Guarantee.** For K binomial (n, p), ``E h(K) <= P(Binomial(n, g(p)) >= k)`` for every p, g the ``shrinking``.
+    Without one, at radius 0, h is the indicator of ``K >= k``, and both are equal.
+    """
+    n = law.size - 1
+    if shrinking is None:
+        return np.where(np.arange(n + 1) >= k, 1.0, 0.0)
+    curve = shrunk_tail(n, k, shrinking)
+    return lowered_below_curve(below_curve(n, curve, law, inputs, low, high), curve)
+
+
+def nested_polynomials(anchor: int, law: FloatArray, inputs: int, shrinking: Shrinking | None) -> Family:
+    """Return thresholds with their h, each at most the one before it everywhere, from k = 0, where h is 1.
+
+    h is best at the anchor; below it every h is held above the next one, above it below the one before.
+    """
+    n = law.size - 1
+    step = max(1, n // STEPS)
+    made = {anchor: polynomial(anchor, law, inputs, shrinking)}
+    for k in range(anchor - step, 0, -step):
+        made[k] = polynomial(k, law, inputs, shrinking, low=made[k + step])
+    for k in range(anchor + step, n + 1, step):
+        made[k] = polynomial(k, law, inputs, shrinking, high=made[k - step])
+    found = [(0, np.ones(n + 1))]
+    for k in sorted(made):
+        found.append((k, np.minimum(found[-1][1], made[k])))
+    return found
+
+
+def controlled_threshold(family: Family, votes: IntArray, level: float) -> int:
+    """Return the largest k whose losses ``1 - h``, and the largest for a new input, average at most ``level``.
+
+    The losses rise with k, so the first that is too large ends the search.
+    """
+    found = 0
+    for k, h in family:
+        losses = Fraction(fsum(1.0 - h[votes])) + Fraction(float((1.0 - h).max()))
+        if losses > Fraction(level) * (votes.size + 1):
+            break
+        found = k
+    return found
+
+
+def _true(counts: IntArray, truth: IntArray) -> IntArray:
+    """Return the counts of the true classes."""
+    return counts[np.arange(len(counts)), truth]
+
+
+def worst_move(noise: Law, radius: float) -> Shrinking:
+    """Return g: the least that a probability p can become within the radius, and its slope, both rounded down.
+
+    ``Phi(Phi^-1(p) - r/sigma)`` where a quantile margin has a radius (T1), else ``p - M/2``, M being the probability
+    margin that the radius needs (T25).
+    """
+    if "quantile" in noise.margins:
+        steps = 0.5 * noise.margin(radius, "quantile")
+
+        def shifted(p: FloatArray) -> tuple[FloatArray, FloatArray]:
+            v = ndtri(p)
+            slope = np.exp(steps * (np.clip(v, -40.0, 40.0) - 0.5 * steps))
+            return ndtr(v - steps) * ROUNDING, np.where(p > 0.0, slope, 0.0) * ROUNDING
+
+        return shifted
+    lost = 0.5 * noise.margin(radius, "probability")
+    if lost >= 0.5:
+        raise InvalidInput(f"radius must be one that {noise.describe()} can certify; got {radius:g}")
+
+    def lowered(p: FloatArray) -> tuple[FloatArray, FloatArray]:
+        return np.maximum(p - lost, 0.0) * ROUNDING, np.where(p >= lost, ROUNDING, 0.0)
+
+    return lowered
