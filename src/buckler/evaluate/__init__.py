@@ -3,6 +3,7 @@
 - ``curves.certified_accuracy(certificates, labels, radii)``: accuracy against radius with its confidence band.
 - ``curves.margin_accuracy(low, right, margins, ...)``: the same against the margin, as the paper draws it.
 - ``population.population_accuracy(counts, labels, radii, sigma=)``: accuracy of the population, all errors paid.
+- ``conformal.RobustConformal(sigma=, radius=, alpha=)``: prediction sets that cover also after a move by the radius.
 - ``curves.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.
 - ``audit.audit_discrete(bound, margin, num_classes, n, alpha)``: the exact worst miss probability of a bound.
 - ``power.compare_power(bounds, counts, margin=, alpha=, truths=)``: power against the linear-programming optimum.
