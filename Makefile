@@ -9,7 +9,7 @@ VENV ?= $(if $(LOCKED),.venv-locked,.venv)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 PINS := -c constraints.txt $(if $(LOCKED),-c $(LOCK))
-COMPILE := uv pip compile -q --no-config --all-extras --group dev -c constraints.txt pyproject.toml
+COMPILE := uv pip compile -q --no-config --all-extras -c constraints.txt pyproject.toml
 # Idle processes take tests from busy ones, so that a long test at the end does not leave the others waiting.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 export OMP_NUM_THREADS ?= 1
@@ -73,7 +73,7 @@ nightly:  ## what .ci/run leaves out: every Python, newest versions, every test,
 
 lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for every platform and Python
 	$(PIP) install uv
-	$(BIN)/$(COMPILE) --group docs --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock' -o $(LOCK)
+	$(BIN)/$(COMPILE) --group dev --group docs --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock' -o $(LOCK)
 
 docs: $(VENV)/.docs  ## build the site into site/, to be read from disk; SERVED=1 adds a search, which needs a server
 	NO_MKDOCS_2_WARNING=1 BUCKLER_SEARCH=$(if $(SERVED),true,false) $(BIN)/python -m mkdocs build --strict --quiet
@@ -102,8 +102,8 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(if $(LOCKED),$
 # torch alone stays at the version of constraints.txt: its lowest has no build for the processor alone on the registry.
 $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install uv
-	$(BIN)/$(COMPILE) --resolution lowest-direct --python-version 3.11 -o $(VENV)/lowest.txt
-	$(PIP) install -c $(VENV)/lowest.txt -e '.[torch,onnx,ray,report,demo]' --group dev
+	$(BIN)/$(COMPILE) --group test --resolution lowest-direct --python-version 3.11 -o $(VENV)/lowest.txt
+	$(PIP) install -c $(VENV)/lowest.txt -e '.[torch,onnx,ray,report,demo]' --group test
 	touch $@
 
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
