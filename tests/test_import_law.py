@@ -24,7 +24,7 @@ MAY_SEE = {
     "errors": {"types"},
     "rounding": set[str](),
     "soundness": {"types", "errors"},
-    "text": {"rounding", "soundness", "types"},
+    "text": {"types", "rounding", "soundness"},
     "records": {"types", "errors", "soundness", "text"},
     "refutations": {"types", "errors", "rounding"},
     "results": {"types", "errors", "records", "refutations"},

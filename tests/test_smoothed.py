@@ -200,6 +200,15 @@ def test_a_prediction_until_decided_takes_few_draws() -> None:
     assert smoothed().predict([[0.8]], n=5) == [-1]  # five draws cannot say anything at 1e-3
 
 
+def test_drawing_takes_its_part_of_alpha_from_a_prediction_too() -> None:
+    grid = Smoothed(half_space, noise=buckler.noise.GridGaussian(0.5), num_classes=2)
+    x = np.array([[204 / 255, 0.0]], dtype=np.float32)
+    assert grid.predict(x, n=100) == [0]
+    for options in ({"n": 100}, {"max_n": 100}):
+        with pytest.raises(buckler.InvalidInput, match="alpha must be at least 1e-10"):
+            grid.predict(x, alpha=1e-11, **options)
+
+
 def test_noise_whose_copies_are_all_run_is_not_drawn_from() -> None:
     derandomized = Smoothed(half_space, noise=buckler.noise.DerandomizedSplitting(9 / 510), num_classes=2)
     for call in (lambda: derandomized.predict([[0.5, 0.5]]), lambda: derandomized.certify_until([[0.5]], radii=[0.1])):

@@ -29,8 +29,7 @@ def misses(law: Any, at: int) -> int:
     with engine.session():
         votes = engine.votes(x, [str(i) for i in range(INPUTS)], "estimation", N)
     # Class 0 is voted for where the noise is at least 130 - at steps; its probability from the thresholds themselves.
-    upper, _ = LAW.thresholds
-    p = 1.0 - float(upper[LAW.reach + 130 - at - 1]) / 2.0**64
+    p = 1.0 - float(LAW.thresholds[0][LAW.reach + 130 - at - 1]) / 2.0**64
     exact = Gaussian(LAW.sigma).radius(2.0 * float(ndtri(p)), "quantile")
     made = certify_votes(votes.tolist(), noise=LAW, alpha=ALPHA, labels=np.zeros(INPUTS, dtype=int))
     return sum(c.radius > exact for c in made)

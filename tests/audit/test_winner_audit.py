@@ -217,7 +217,7 @@ def test_the_share_for_the_winner_is_recorded() -> None:
     made = certify_votes([[90, 5, 5]], sigma=1.0, alpha=0.01)[0]
     assert made.winner_alpha == budget.winner_share(0.01)
     assert made.n0 == 0
-    assert "the winner of the same draws" in str(made)
+    assert "for the winner of the same draws, tested at 0.001," in str(made)
     assert certify_votes([[90, 5, 5]], sigma=1.0, alpha=0.01, labels=[0])[0].winner_alpha == 0.0
     assert predicted_class([[60, 55, 0]], alpha=made.winner_alpha)[0] == -1
     assert certify_votes([[60, 55, 0]], sigma=1.0, alpha=0.01)[0].abstained

@@ -9,6 +9,7 @@ from scipy.special import betainc, ndtri
 import buckler
 from buckler.bounds.bounded import sequence_lower
 from buckler.certify import sequential_scores
+from buckler.certify.budget import after_drawing
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential_scores import SEQUENCE, ScoreTest
 from buckler.certify.settings import Settings, Softmax, make_settings
@@ -128,3 +129,17 @@ def test_a_leader_that_changes_is_certified_from_all_draws_once_it_is_the_winner
     found = tied.certificates(slice(0, 1), ["a"])[0]
     assert found.predicted == 0
     assert 0.0 < found.winner_alpha < 0.05
+
+
+def test_drawing_takes_its_part_of_alpha() -> None:
+    """Noise from words leaves less for the limit: it is the one of Gaussian noise at that smaller level."""
+    law, alpha, rows = buckler.noise.GridGaussian(1.0), 1e-10, np.tile([[0.9, 0.1], [0.8, 0.2]], (40, 1))
+    found = []
+    for level, noise in ((alpha, law), (after_drawing(alpha, law), buckler.noise.Gaussian(1.0)), (alpha, None)):
+        asked = make_settings(
+            noise=noise or buckler.noise.Gaussian(1.0), alpha=level, margin="probability", method=SEQUENCE, scores=Softmax()
+        )
+        test = ScoreTest(asked, 1, 2, max_n=4000, labels=np.array([0]), radii=(0.1,))
+        test.update(0, rows)
+        found.append(float(limits(test, 1)[0]))
+    assert found[0] == found[1] < found[2]
