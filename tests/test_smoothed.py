@@ -204,9 +204,9 @@ def test_drawing_takes_its_part_of_alpha_from_a_prediction_too() -> None:
     grid = Smoothed(half_space, noise=buckler.noise.GridGaussian(0.5), num_classes=2)
     x = np.array([[204 / 255, 0.0]], dtype=np.float32)
     assert grid.predict(x, n=100) == [0]
-    for options in ({"n": 100}, {"max_n": 100}):
+    for n, max_n in ((100, None), (None, 100)):
         with pytest.raises(buckler.InvalidInput, match="alpha must be at least 1e-10"):
-            grid.predict(x, alpha=1e-11, **options)
+            grid.predict(x, alpha=1e-11, n=n, max_n=max_n)
 
 
 def test_noise_whose_copies_are_all_run_is_not_drawn_from() -> None:

@@ -136,9 +136,8 @@ def test_drawing_takes_its_part_of_alpha() -> None:
     law, alpha, rows = buckler.noise.GridGaussian(1.0), 1e-10, np.tile([[0.9, 0.1], [0.8, 0.2]], (40, 1))
     found = []
     for level, noise in ((alpha, law), (after_drawing(alpha, law), buckler.noise.Gaussian(1.0)), (alpha, None)):
-        asked = make_settings(
-            noise=noise or buckler.noise.Gaussian(1.0), alpha=level, margin="probability", method=SEQUENCE, scores=Softmax()
-        )
+        drawn = noise or buckler.noise.Gaussian(1.0)
+        asked = make_settings(noise=drawn, alpha=level, margin="probability", method=SEQUENCE, scores=Softmax())
         test = ScoreTest(asked, 1, 2, max_n=4000, labels=np.array([0]), radii=(0.1,))
         test.update(0, rows)
         found.append(float(limits(test, 1)[0]))
