@@ -2,13 +2,24 @@
 
 import ast
 from fractions import Fraction
+from math import comb
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import ndtr
 
-from buckler.certify.budget import split
+from buckler.certify.budget import DRAWING, MOST_DRAWS, SMALLEST_DRAWN, after_drawing, rest, split
+from buckler.errors import InvalidInput
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
+from buckler.noise.ablation import MOST_PIXELS
+from buckler.noise.grid import MOST_STEPS
+from buckler.noise.splitting import MOST_OFFSETS
+from buckler.noise.uniform import MOST_STEPS as LARGEST_LAMBDA
+from buckler.sampling.batches import MOST_DRAWS as DRAWS_OF_AN_INPUT
+from buckler.sampling.engine import MOST_VALUES
 
 SOURCE = Path(__file__).parents[2] / "src" / "buckler"
 
@@ -18,6 +29,45 @@ def test_shares_never_exceed_alpha(alpha: float, parts: int) -> None:
     share = split(alpha, parts)
     assert parts * Fraction(share) <= Fraction(alpha)
     assert parts * Fraction(share) >= Fraction(alpha) * (1 - Fraction(1, 2**51)), "no more than a rounding is lost"
+
+
+@given(alpha=st.floats(SMALLEST_DRAWN, 1.0, exclude_max=True))
+def test_what_drawing_takes_is_rounded_up(alpha: float) -> None:
+    left = after_drawing(alpha, Splitting(0.5))
+    exact = Fraction(alpha) - Fraction(1, 2**40)
+    assert Fraction(left) <= exact < Fraction(float(np.nextafter(left, 1.0)))
+
+
+def test_noise_drawn_from_words_takes_a_part_of_alpha_and_no_other_does() -> None:
+    for noise in (GridGaussian(0.5), Uniform(0.5), Splitting(0.5), Ablation(2, 9)):
+        assert after_drawing(1e-10, noise) < 1e-10
+        with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
+            after_drawing(float(np.nextafter(1e-10, 0.0)), noise)
+    assert after_drawing(1e-12, Gaussian(0.5)) == after_drawing(1e-12, DerandomizedSplitting(0.5)) == 1e-12
+
+
+def test_the_constant_covers_every_noise_at_its_largest() -> None:
+    """T24: total variation of all draws of a statement, from the largest numbers that are accepted."""
+    assert Fraction(1, 2**40) == DRAWING
+    assert 8 * DRAWS_OF_AN_INPUT == MOST_DRAWS == 2**33
+    values = MOST_DRAWS * MOST_VALUES
+    # Phi(-13.1) < 2^-128, so the noise of the grid has at most 2 * 13.1 sigma / step + 2 thresholds.
+    assert ndtr(-13.1) < 2.0**-128
+    assert values * (2 * 13.1 * MOST_STEPS + 2) * 2.0**-128 <= DRAWING
+    assert Fraction(values * (2 * LARGEST_LAMBDA + 1), 2**130) <= DRAWING
+    assert Fraction(values * MOST_OFFSETS, 2**130) <= DRAWING
+    assert Fraction(MOST_DRAWS * comb(MOST_PIXELS, 2), 2**128) <= DRAWING
+    with pytest.raises(InvalidInput, match="sigma must be at most"):
+        GridGaussian(1.01 * MOST_STEPS, 1.0)
+    with pytest.raises(InvalidInput, match="pixels"):
+        Ablation(1, MOST_PIXELS + 1)
+
+
+@given(alpha=st.floats(1e-150, 1.0, exclude_max=True), parts=st.integers(2, 1000))
+def test_the_rest_is_rounded_down(alpha: float, parts: int) -> None:
+    share = split(alpha, parts)
+    left = rest(alpha, share)
+    assert Fraction(left) <= Fraction(alpha) - Fraction(share) < Fraction(float(np.nextafter(left, 1.0)))
 
 
 def is_level(node: ast.expr) -> bool:

@@ -1,0 +1,68 @@
+"""Words with further bits: every comparison is that of the 128-bit numbers, on both sides of every tie."""
+
+from bisect import bisect_right
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.words import chosen_words
+
+
+def halves(numbers: list[int]) -> Any:
+    """Return the upper and the lower 64 bits of numbers."""
+    return np.array([u >> 64 for u in numbers], np.uint64), np.array([u & 2**64 - 1 for u in numbers], np.uint64)
+
+
+def words_of(rows: list[list[int]]) -> Any:
+    """Return the words of 128-bit numbers."""
+    return chosen_words([[u >> 64 for u in row] for row in rows], [[u & 2**64 - 1 for u in row] for row in rows])
+
+
+WORD = 2**64
+SOME = [0, 1, WORD - 1, WORD, WORD + 5, 3 * WORD + 7, 3 * WORD + 8, 2**128 - WORD, 2**128 - 2, 2**128 - 1]
+
+
+def test_thresholds_reached() -> None:
+    for edges in (SOME, SOME[3:7], [5 * WORD, 5 * WORD + 1, 5 * WORD + 2], [2**127], []):
+        near = sorted({u + k for u in (*SOME, *edges) for k in (-1, 0, 1) if 0 <= u + k < 2**128})
+        words = words_of([near, near[::-1]])
+        places = np.arange(2 * len(near))
+        found = words.reached(*halves(edges), places)
+        assert found.tolist() == [bisect_right(edges, u) for u in (*near, *near[::-1])]
+        assert words.reached(*halves(edges), places[3:5]).tolist() == found[3:5].tolist()
+
+
+def test_smallest_numbers_of_each_row() -> None:
+    rows = [[7 * WORD + k for k in (3, 1, 2, 9, 0)], [5, WORD, 5 + WORD, 2 * WORD, 4], [9, 8, 7, 6, 5]]
+    for keep in range(1, 6):
+        shown = words_of(rows).smallest(keep)
+        for row, mask in zip(rows, shown.tolist(), strict=True):
+            assert mask == [u <= sorted(row)[keep - 1] for u in row]
+
+
+def test_further_bits_are_drawn_only_where_they_decide() -> None:
+    def never(_: Any) -> Any:
+        raise AssertionError("drawn without need")
+
+    rng = np.random.default_rng(0)
+    words = chosen_words(rng.integers(0, 2**64, size=(4, 50), dtype=np.uint64))
+    object.__setattr__(words, "more", never)
+    edges = np.sort(rng.integers(0, 2**64, size=30, dtype=np.uint64))
+    words.reached(edges, edges, np.arange(200))
+    words.below(1275)
+    words.smallest(7)
+    with pytest.raises(AssertionError, match="without need"):
+        words.second(np.array([3]))
+
+
+def test_part_of_the_rows() -> None:
+    words = words_of([[1, 2], [WORD + 3, 4], [5, 2 * WORD + 6]])
+    part = words[1:3]
+    assert len(part) == 2
+    assert part.first.tolist() == [[1, 0], [0, 2]]
+    assert part.second(np.array([0, 3, 2])).tolist() == [3, 6, 5]
+    assert part[1:2].second(np.array([1])).tolist() == [6]
+    with pytest.raises(FrozenInstanceError):
+        words.first = part.first
