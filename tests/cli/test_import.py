@@ -21,7 +21,7 @@ def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest
     assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.01", "--out", out]) == 0
     again = tmp_path / "again.tsv"
     assert run(["certify", out, "--alpha", "0.01", "--method", "top_class", "--tsv", str(again), "--quiet"]) == 0
-    before, after = read_log(LOG), read_log(again, "down")
+    before, after = read_log(LOG), read_log(again)
     assert after.ids == before.ids
     assert (after.predicted == before.predicted).all()
     assert (after.low <= before.high).all()
@@ -45,7 +45,6 @@ def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
         ([str(LOG), "--alpha", "2"], "alpha must be"),
         ([str(LOG), "--sigma", "0"], "sigma must be"),
         ([str(LOG), "--n", "0"], "n must be"),
-        ([str(LOG), "--rounding", "up"], "rounding must be"),
         (["odd.tsv", "--sigma", "0.5"], "fits no alpha"),
         (["abstentions.tsv"], "abstentions alone"),
         ([str(LOG), "--sigma", "0.5", "--out", "imported"], "alpha, n and sigma"),

@@ -426,7 +426,6 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
         "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
         "--n0": Row("--n0 50", "evidence", given="--n 100000 --alpha 0.01 --out imported", refused=("--n0 50",)),
-        "--rounding": Row("--rounding down", refused=("--rounding up",)),
         "--json": JSON,
         "--quiet": QUIET,
     },

@@ -239,7 +239,7 @@ def test_a_decided_input_is_drawn_again(
     assert decide() == 0
     capsys.readouterr()
     assert decide(model="moved") == 2
-    assert "drawn again, has other votes" in capsys.readouterr().err
+    assert "drawn again, have other votes" in capsys.readouterr().err
 
 
 def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

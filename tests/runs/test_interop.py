@@ -133,7 +133,7 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
         assert float(radius) <= certificate.radius < float(radius) + 1.001e-6
         assert int(predicted) == (-1 if certificate.predicted is None else certificate.predicted)
         assert int(correct) == int(certificate.predicted == label)
-    again = read_log(tmp_path / "log.tsv", "down")
+    again = read_log(tmp_path / "log.tsv")
     assert find_fits(again, sigma=0.5)[0].alpha == 0.01
     found, _ = fewest_votes(again, 100_000, 0.01, 0.5)
     assert (found == votes)[again.certified].all()

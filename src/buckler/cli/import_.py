@@ -2,14 +2,13 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.runs.interop import Rounding
 from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, import_log
 
 CLAIMED = "What the log claims"
@@ -26,9 +25,6 @@ def import_(
     n: Annotated[int | None, option("Draws.", f"{USUAL_DRAWS:,}", name="--n", group=CLAIMED)] = None,
     alpha: Annotated[float | None, option("Error probability.", f"{USUAL_ALPHA}", group=CLAIMED)] = None,
     n0: Annotated[int | None, option("With --out: selection draws.", "100", group=CLAIMED)] = None,
-    rounding: Annotated[
-        str | None, option("How radii were rounded: nearest or down.", "nearest; down in our own logs", group=CLAIMED)
-    ] = None,
 ) -> None:
     """Read a log of radii of another tool, and recover its votes.
 
@@ -42,7 +38,7 @@ def import_(
       buckler import log.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
       buckler certify imported/ --alpha 0.001 --method top_class
     """
-    found = import_log(log, alpha=alpha, n=n, sigma=sigma, rounding=cast(Rounding | None, rounding), out=out, n0=n0)
+    found = import_log(log, alpha=alpha, n=n, sigma=sigma, out=out, n0=n0)
     if as_json:
         say(json.dumps(found.as_dict()))
     elif not quiet:

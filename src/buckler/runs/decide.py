@@ -17,7 +17,6 @@ from buckler.runs.blocks import Block
 from buckler.runs.executor import Executor, Job, Step, StepContext
 from buckler.runs.identity import Expected, identify
 from buckler.runs.resume import DecidedFile
-from buckler.runs.sample import make_engine
 from buckler.runs.spec import RunSpec
 from buckler.runs.target import Target
 from buckler.sampling.classifiers import Classifier
@@ -54,7 +53,7 @@ class DecideInputs:
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that decides a block: the session sends decisions, and inputs under way as they stand."""
         self.expected.check(classifier, threads)
-        engine, ladder = make_engine(self.spec, classifier, threads), self.target.ladder(self.spec, self.final_n)
+        engine, ladder = self.spec.engine(classifier, threads), self.target.ladder(self.spec, self.final_n)
         session = Session(engine)
 
         def step(begun: Begun, context: StepContext) -> None:

@@ -9,11 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal, get_args
 
 import numpy as np
 
-from buckler.errors import InvalidInput, check_choice, first_repeated, show
+from buckler.errors import InvalidInput, first_repeated, show
 from buckler.files import atomic_write, read_text
 from buckler.noise import text_of
 from buckler.records import Certificate
@@ -33,8 +32,6 @@ LARGEST_LOG = 64 << 20
 
 LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 300, 10**6
 """A line beyond these is damaged: the ends of a rounded radius must still be finite numbers."""
-
-Rounding = Literal["nearest", "down"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,10 +54,11 @@ class Log:
         return np.asarray(self.predicted != ABSTAINED)
 
 
-def read_log(path: Path, rounding: Rounding | None = None) -> Log:
-    """Return the lines of a log whose radii were rounded ``down`` (default for logs of buckler) or to ``nearest``."""
-    if rounding is not None:
-        check_choice("rounding", rounding, get_args(Rounding))
+def read_log(path: Path) -> Log:
+    """Return the lines of a log; radii are taken as rounded down if it states buckler's settings, else to nearest.
+
+    Reading truncated radii as rounded to nearest gives fewer votes, never more.
+    """
     try:
         lines = read_text(path, LARGEST_LOG).splitlines()
     except (OSError, ValueError) as problem:
@@ -81,7 +79,7 @@ def read_log(path: Path, rounding: Rounding | None = None) -> Log:
         at = [header.index(name) for name in SETTINGS]
         cells = [(*line.split("\t"), *[""] * len(header)) for line in lines[1:] if line.strip()]
         settings = tuple(dict.fromkeys(tuple(row[i].strip() for i in at) for row in cells))
-    low, high = _ends([row[3] for row in rows], rounding or ("down" if settings else "nearest"))
+    low, high = _ends([row[3] for row in rows], down=bool(settings))
     return Log(ids, np.array([row[1] for row in rows]), np.array([row[2] for row in rows]), low, high, settings)
 
 
@@ -101,7 +99,7 @@ def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int,
     return row
 
 
-def _ends(radii: Sequence[Decimal], rounding: Rounding) -> tuple[FloatArray, FloatArray]:
+def _ends(radii: Sequence[Decimal], *, down: bool) -> tuple[FloatArray, FloatArray]:
     """Return the ends of the interval that each printed radius stands for.
 
     Trailing zeros may have been dropped, so the number of digits is that of the longest radius; they may be significant
@@ -113,7 +111,7 @@ def _ends(radii: Sequence[Decimal], rounding: Rounding) -> tuple[FloatArray, Flo
     finest = 10.0**-decimals
     unit = [max(10.0 ** (r.adjusted() - max(significant, 3) + 1), finest) if r > 0 else finest for r in radii]
     value, step = np.array([float(radius) for radius in radii]), np.array(unit)
-    below, above = (0.5, 0.5) if rounding == "nearest" else (0.0, 1.0)
+    below, above = (0.0, 1.0) if down else (0.5, 0.5)
     # A little more on each side: the digits are decimal, the ends binary.
     return np.maximum(0.0, (value - below * step) * (1.0 - 1e-9)), (value + above * step) * (1.0 + 1e-9)
 

@@ -17,7 +17,7 @@ from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
 from buckler.noise import Gaussian, GridGaussian
 from buckler.runs.identity import Identity
-from buckler.runs.interop import Log, Rounding, read_log
+from buckler.runs.interop import Log, read_log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
@@ -198,7 +198,6 @@ def import_log(
     alpha: float | None = None,
     n: int | None = None,
     sigma: float | None = None,
-    rounding: Rounding | None = None,
     out: Path | None = None,
     n0: int | None = None,
 ) -> Imported:
@@ -216,7 +215,7 @@ def import_log(
         check_whole("n", n, 1, 10**9)
     if n0 is not None and out is None:
         raise InvalidInput("n0 is for the evidence written to out, which is not given")
-    log = read_log(path, rounding)
+    log = read_log(path)
     if not log.certified.any():
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
     if log.settings:
@@ -232,7 +231,7 @@ def import_log(
     if not found:
         raise InvalidInput(
             f"the log fits no alpha, n and sigma that were tried, {_misfit(log, claim)} (it may not be made from "
-            "Clopper-Pearson limits, or be rounded down)"
+            "Clopper-Pearson limits)"
         )
     if out is not None:
         if not claim.fits:

@@ -21,7 +21,6 @@ from buckler.runs.executor import Job, Step, StepContext
 from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import Opened
 from buckler.runs.results import inputs_of
-from buckler.runs.sample import make_engine
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
@@ -73,7 +72,7 @@ class RefuteInputs:
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that attacks a block; each refutation is sent."""
         self.expected.check(classifier, threads)
-        engine = make_engine(self.spec, classifier, threads)
+        engine = self.spec.engine(classifier, threads)
         session = Session(engine)
 
         def step(block: ToRefute, context: StepContext) -> None:

@@ -152,19 +152,6 @@ def sample(
         return summary()
 
 
-def make_engine(spec: RunSpec, classifier: Classifier, threads: int | None = None) -> Engine:
-    """Return the engine that a specification describes; ``threads`` make noise, as many as processors by default."""
-    return Engine(
-        classifier,
-        law=spec.noise_law,
-        num_classes=spec.num_classes,
-        seed=spec.seed,
-        batch_size=spec.batch_size,
-        noise=spec.noise,
-        workers=threads,
-    )
-
-
 def _write(writer: Writer, first: int, content: Shard, finished: Callable[[int, Shard], None] | None) -> None:
     writer.append(first, content)
     if finished is not None:
@@ -182,7 +169,7 @@ class DrawBlocks:
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         """Yield the step that draws a block."""
         record = self.expected.check(classifier, threads)
-        engine = make_engine(self.spec, classifier, threads)
+        engine = self.spec.engine(classifier, threads)
         with engine.session():
 
             def step(block: Block, context: StepContext) -> None:

@@ -15,7 +15,8 @@ import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
 from buckler.noise import Gaussian, noise_from_spec
-from buckler.sampling.classifiers import Dtype
+from buckler.sampling.classifiers import Classifier, Dtype
+from buckler.sampling.engine import Engine
 from buckler.sampling.streams import LARGEST_SEED, NoiseKind
 from buckler.types import Law, ScoreDtype
 
@@ -152,6 +153,18 @@ class RunSpec:
     def noise_law(self) -> Law:
         """The noise."""
         return noise_from_spec(self.sigma, self.law, self.law_parameters)
+
+    def engine(self, classifier: Classifier, threads: int | None = None) -> Engine:
+        """Return the engine that draws for a classifier; ``threads`` make noise, by default one for each processor."""
+        return Engine(
+            classifier,
+            law=self.noise_law,
+            num_classes=self.num_classes,
+            seed=self.seed,
+            batch_size=self.batch_size,
+            noise=self.noise,
+            workers=threads,
+        )
 
     @property
     def drawn_together(self) -> int:
