@@ -313,7 +313,7 @@ def test_a_callable_around_a_module_may_return_a_tensor_with_its_gradient() -> N
 
 
 def test_a_class_in_the_place_of_a_model_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"model must be one of its class, as Linear\(\.\.\.\) makes it"):
+    with pytest.raises(InvalidInput, match=r"model must be an instance, Linear\(\.\.\.\)"):
         as_classifier(torch.nn.Linear, num_classes=2)
 
 

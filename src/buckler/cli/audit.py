@@ -8,7 +8,7 @@ from typing import Annotated, cast, get_args
 import numpy as np
 import typer
 
-from buckler.certify.methods import Votes, methods
+from buckler.certify.methods import Votes, methods, sound_methods
 from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import option
@@ -88,7 +88,7 @@ def audit(
             raise typer.Exit(FAILED)
         return
     if method is None:
-        ours = ", ".join(known.name for known in methods("votes"))
+        ours = ", ".join(known.name for known in sound_methods())
         raise InvalidInput(f"METHOD must be given: {ours}, or package.module:function for a bound of your own")
     name = method
     kind = cast(MarginKind, check_choice("margin", margin, get_args(MarginKind)))

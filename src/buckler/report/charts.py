@@ -12,21 +12,21 @@ from buckler.errors import MissingExtra
 from buckler.report.plots import PALETTE
 
 COLOURS = (*PALETTE[:-1], "currentColor")
-"""The palette of the figures, its black replaced by the colour of the text, which is seen in the dark too."""
+"""The palette of the figures, with the colour of the text in place of black, for the dark mode."""
 
 DASHES = ((), (7, 3), (7, 3, 2, 3), (2, 3))
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a curve is drawn."""
+    """Colour and dashes of a curve."""
 
     colour: str
     dash: tuple[int, ...]
 
 
 def looks(runs: Sequence[int]) -> list[Look]:
-    """Return a look for each series, given the run of each: colour tells runs apart, or methods where there is one.
+    """Return a look for each series, given its run: colours by run, or by method if there is a single run.
 
     >>> [look.colour for look in looks([0, 0, 1])]
     ['#0072B2', '#0072B2', '#D55E00']
@@ -35,7 +35,7 @@ def looks(runs: Sequence[int]) -> list[Look]:
     found = []
     for i, run in enumerate(runs):
         place = list(runs[:i]).count(run)
-        # Neighbours differ in dashes too: colour alone tells nothing to some.
+        # Neighbours differ in dashes too, for the colour-blind.
         colour, dash = (place, place) if single else (run, run + place)
         found.append(Look(COLOURS[colour % len(COLOURS)], DASHES[dash % len(DASHES)]))
     return found
@@ -69,7 +69,7 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
 
 
 def bracket_chart(value: str, axis: str, top: float) -> dict[str, Any]:
-    """Return the chart of both sides; rows ``(radius, certified, refuted, known)`` come as ``bracket``.
+    """Return the chart of both accuracies; rows ``(radius, certified, refuted, known)`` come as ``bracket``.
 
     Between two radii of the grid either line shows the value that is certain there: never more than is known.
     """

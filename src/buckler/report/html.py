@@ -1,7 +1,7 @@
-"""One self-contained page about certified runs: it opens from disk and asks no network for anything.
+"""Render the page about certified runs: one file that opens from disk and makes no request.
 
-Whatever comes from a run (ids, class names, paths, settings) passes through Jinja's escaping or ``script_json``, and
-the page's policy lets no script run but the two that are hashed here.
+Text from a run (ids, class names, paths, settings) passes through Jinja's escaping or ``script_json``, and the page's
+content policy allows only the two scripts that are hashed here.
 """
 
 import json
@@ -23,7 +23,7 @@ from buckler.report.thumbnails import contact_sheet
 from buckler.rounding import rounded_down, rounded_up
 
 LARGEST_PAGE = 1_500_000
-"""Bytes; what does not fit is left out and said to be."""
+"""Bytes; what does not fit is left out, and the page says so."""
 
 LARGEST_TABLE = 2_000
 """Inputs of a run in the table at most, with their pictures; the file of certificates has all."""
@@ -86,7 +86,7 @@ def script_json(value: object) -> str:
 
 
 def _render(content: Content, packed: str, rows: int, quality: int | None = None) -> str:
-    """Return the page with so many rows of each run and, if they have a quality, their pictures."""
+    """Return the page with this many rows of each run and, with a ``quality``, their pictures."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -137,7 +137,7 @@ def _render(content: Content, packed: str, rows: int, quality: int | None = None
         payload=Markup(script_json(payload)),  # noqa: S704
         packed=Markup(packed),  # noqa: S704
     )
-    # A path may hold bytes that are no text; they can be shown as question marks, but not written.
+    # Bytes of a path that are no text become question marks.
     return page.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -153,7 +153,7 @@ def _summary(one: Series, shape: Look, step: int) -> dict[str, Any]:
 
 
 def _bracket_words(curve: BracketCurve) -> str:
-    """Return what the picture of both sides says, in a sentence."""
+    """Return the chart of certified and refuted accuracy as a sentence."""
     gap = curve.refuted - curve.certified
     worst = int(gap.argmax())
     return (
@@ -164,7 +164,7 @@ def _bracket_words(curve: BracketCurve) -> str:
 
 
 def _depth(series: Sequence[Series]) -> str:
-    """Return how far the bands reach down, in words; none for curves that have none."""
+    """Return how far the bands reach down, in words, or an empty text without bands."""
     deep = [float((one.curve.accuracy - one.curve.low).max()) for one in series]
     if not any(deep):
         return ""

@@ -51,7 +51,7 @@ def build_page(
 
 
 def _bracket(result: Result) -> BracketCurve | None:
-    """Return both sides of the accuracy, where something was refuted and labels are known."""
+    """Return certified and refuted accuracy, or None without refutations or labels."""
     far = [one.radius for one in result.refutations if one.radius is not None]
     if not far or result.labels is None:
         return None
@@ -59,7 +59,7 @@ def _bracket(result: Result) -> BracketCurve | None:
 
 
 def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -> None:
-    """Refuse fewer names than there are classes: a number beside names would be taken for one."""
+    """Raise InvalidInput for fewer names than classes."""
     if class_names is None:
         return
     groups = [group for result in results for group in result.groups]
@@ -67,7 +67,7 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
     seen += [group.labels for group in groups if group.labels is not None]
     largest = max(int(classes.max()) for classes in seen)
     if len(class_names) <= largest:
-        raise InvalidInput(f"names of classes must be at least {largest + 1}; got {len(class_names)}")
+        raise InvalidInput(f"--classes must name at least {largest + 1} classes; got {len(class_names)}")
 
 
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
@@ -76,11 +76,11 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     kinds = [name for result in results for name in kinds_of([group.certificates[0] for group in result.groups])]
     called = series_names(names, [run for run, _ in groups], kinds)
     top = max(float(one.radii.max()) for one in arrays) or 1.0
-    # Where all radii were asked for beforehand, steps are drawn at those.
+    # Decisions are about radii fixed beforehand: the curve has its steps there.
     asked = sorted({radius for result in results for radius in result.asked})
     radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
     edges = round_grid(top, BARS)
-    # Accuracy and share are different things: where one run has no labels, the shares of all are compared.
+    # If one run has no labels, the shares certified of all runs are compared, not accuracies.
     labelled = all(group.labels is not None for _, group in groups)
     made = []
     for name, kind, (run, group), one in zip(called, kinds, groups, arrays, strict=True):
@@ -125,7 +125,7 @@ def _run_page(name: str, result: Result, delta: float, command: str | None, fold
 
 
 def _refuted(result: Result) -> dict[str, Refuted]:
-    """Return what the details show of each refutation; its point as a picture where inputs are."""
+    """Return the refutations by id, with a picture of the point where inputs have pictures."""
     made = {}
     for one in result.refutations:
         if one.radius is not None and one.rival is not None and one.point is not None:

@@ -1,4 +1,4 @@
-"""What is on the page, and what its script reads of it: curves and histograms as JSON, inputs as compressed JSON.
+"""Content of the page, and the data for its script: curves and histograms as JSON, inputs as compressed JSON.
 
 Radii and margins are rounded down here and nowhere else.
 """
@@ -27,7 +27,7 @@ MARGIN_DIGITS = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Refuted:
-    """A refutation as a row's details show it: its distance as it is to be read, the class that wins there, a sentence.
+    """A refutation in a row's details: its distance as text, the class that wins there, and its sentence.
 
     ``tile`` is a small picture of the point, as ``thumbnails.tiles`` makes them.
     """
@@ -42,7 +42,7 @@ class Refuted:
 class Series:
     """One curve: the certificates of one run by one method, and what was computed from them.
 
-    ``kind`` is the method, with what tells it from others of its run; curves of one kind are switched together.
+    ``kind`` is the method, with the settings that differ within its run; curves of one kind are shown together.
     """
 
     name: str
@@ -55,7 +55,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunPage:
-    """What the page says about a run: a sentence with its guarantee, its inputs, and facts under headings.
+    """Content of the page about one run: a sentence with its guarantee, its inputs, and facts under headings.
 
     ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class. ``file``
     holds all inputs where the table is cut; ``link`` leads to it from the page, if it is known where that will be.
@@ -81,7 +81,7 @@ class RunPage:
 
 
 class Content(NamedTuple):
-    """What is to be on the page."""
+    """Content of the page."""
 
     runs: Sequence[RunPage]
     series: Sequence[Series]
@@ -92,7 +92,7 @@ class Content(NamedTuple):
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
-    """Return the kinds of curves, each with what it does; the first of every run is shown before anything is asked."""
+    """Return the kinds of curves with a sentence each; the first kind of every run is shown at the start."""
     found: dict[str, dict[str, Any]] = {}
     seen: set[int] = set()
     for one in series:

@@ -28,7 +28,7 @@ Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 
 
 def check_figure(path: Path) -> str:
-    """Return the format that a figure's name ends in, one of ours."""
+    """Return the format of a figure by the ending of its name: png, pdf or svg."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in FORMATS:
         raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
@@ -48,7 +48,7 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
 
 
 def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") -> None:
-    """Draw both sides of the accuracy against distance, certified below and refuted above, and the strip between."""
+    """Draw accuracy against distance: the certified curve, the refuted curve, and the unknown strip between them."""
     with _figure([path], 1) as (_, grid):
         axes, r = grid[0][0], curve.radii
         axes.fill_between(r, curve.known, curve.refuted, step="post", color="0.5", alpha=0.2, label="unknown")
@@ -162,10 +162,10 @@ def _figure(paths: Sequence[Path], panels: int, rows: int = 1) -> Iterator[tuple
         figure = Figure(figsize=(width, height), dpi=STYLE["savefig.dpi"], layout=layout)
         FigureCanvasAgg(figure)
         yield figure, figure.subplots(rows, panels, sharey=True, squeeze=False)
-        # Places are found once, for all formats: that takes longer than drawing, and saving would draw twice to do it.
+        # The layout is computed once for all formats: it takes longer than drawing, and saving would do it again.
         layout.execute(figure)
         figure.set_layout_engine(None)
-        # A date inside would make every drawing another file.
+        # Without a date, equal figures are equal files.
         dateless = {"png": {"Software": "buckler"}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
         for path, kind in zip(paths, kinds, strict=True):
             with atomic_write(path) as temporary:

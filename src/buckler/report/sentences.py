@@ -17,7 +17,7 @@ from buckler.soundness import ANYTIME, ENUMERATED_METHOD
 from buckler.text import ball
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
-"""The folders of a path, a drive's letter included; what stands before a colon is a kind of model, and stays."""
+"""Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""
 
 
 def kinds_of(members: Sequence[Certificate]) -> list[str]:
@@ -44,7 +44,7 @@ def kinds_of(members: Sequence[Certificate]) -> list[str]:
 
 
 def series_names(run_names: Sequence[str], runs: Sequence[int], kinds: Sequence[str]) -> list[str]:
-    """Return a name for each curve, of a run and a kind: no more than tells it from the others.
+    """Return the shortest names that tell the curves apart, by run and by kind.
 
     >>> series_names(["a", "b"], [0, 1], ["exact", "exact"]), series_names(["a"], [0], ["exact"])
     (['a', 'b'], ['exact'])
@@ -95,12 +95,12 @@ def confidence(delta: float) -> str:
     >>> confidence(0.001), confidence(1e-7)
     ('0.999', '0.9999999')
     """
-    # Subtracted in decimals: in binary, 1 - 0.001 is a little less than 0.999 and would be shown as 0.998.
+    # In decimals: 1 - 0.001 in binary is slightly below 0.999 and would be rounded down to 0.998.
     return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))
 
 
 def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
-    """Return what every certificate of a page says, and all of a method's together with probability ``1 - delta``."""
+    """Return the guarantee of every certificate of a page, and of all of a method together at ``1 - delta``."""
     alpha, law = max(group.first.alpha for group in groups), groups[0].first.law
     sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]

@@ -1,6 +1,6 @@
-"""The cells of a sweep -> one table, and one figure for each axis that has several values.
+"""Show the cells of a sweep as a table, and as a figure for each setting with several values.
 
-A cell is the certificates of one run made in one way; which way that was, its certificates say.
+A cell is the certificates of one run under one combination of settings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -54,7 +54,7 @@ def sweep_table(
 ) -> TextTable:
     """Return one row a cell, with the settings that vary and certified accuracy at each radius.
 
-    Below each cell with a twin that differs in nothing but the method ``baseline`` come its gains over it in percent.
+    Below each cell come its gains in percent over the cell with the method ``baseline`` and the same settings.
     """
     curves, what = _curves(cells, _radii(cells, radii))
     twins = _twins(cells, baseline)
@@ -74,7 +74,7 @@ def sweep_table(
 def sweep_records(
     cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> list[dict[str, Any]]:
-    """Return what ``sweep_table`` shows as one plain record a cell, accuracies and gains not rounded."""
+    """Return the cells of ``sweep_table`` as dictionaries, without rounding."""
     curves, _ = _curves(cells, _radii(cells, radii))
     twins = _twins(cells, baseline)
     records = []
@@ -143,14 +143,14 @@ def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[flo
 
 
 def _curves(cells: Sequence[Cell], radii: ArrayLike) -> tuple[list[Curve], str]:
-    """Return the curve of each cell, and what it is of: where labels of one are not known, of shares."""
+    """Return the curve of each cell, and its name: accuracy, or the share certified where a cell has no labels."""
     labelled = all(cell.labels is not None for cell in cells)
     curves = [certified_curve(cell, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells]
     return curves, "certified accuracy" if labelled else "share certified"
 
 
 def _twins(cells: Sequence[Cell], baseline: str | None) -> dict[int, int]:
-    """Return for each cell, by number, the one that differs from it in nothing but the baseline's method."""
+    """Return, for the number of a cell, that of the cell with the baseline's method and the same settings."""
     if baseline is None:
         return {}
     check_choice("baseline", baseline, list(dict.fromkeys(map(AXES["method"], cells))))
@@ -177,7 +177,7 @@ def _varying(cells: Sequence[Cell]) -> list[str]:
 
 
 def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
-    """Return the settings that are not shown elsewhere: those held at a value, and those that have but one."""
+    """Return the settings for a caption: those held fixed, and those with a single value."""
     single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
     both = {**single, **fixed}
     said = {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}

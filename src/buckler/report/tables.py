@@ -1,4 +1,4 @@
-"""Numbers -> text: a table for people, Markdown, LaTeX (booktabs) or CSV. What is a guarantee is rounded down."""
+"""Tables as text, Markdown, LaTeX (booktabs) or CSV; certified accuracies are rounded down."""
 
 import csv
 import io
@@ -35,7 +35,7 @@ class TextTable:
 
 
 def gain(baseline: float, value: float) -> str:
-    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; nothing over nothing is a dash.
+    """Return by how many percent ``value`` exceeds ``baseline``, relative to it; a dash if both are 0.
 
     >>> gain(0.774, 0.780), gain(0.5, 0.45), gain(0.0, 0.538), gain(0.0, 0.0)
     ('+0.78%', '-10.00%', '∞', '-')
@@ -125,11 +125,11 @@ def _is_number(cell: str) -> bool:
 
 
 FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
-"""How a table is written, by the ending of its file."""
+"""Ending of a file -> function that writes a table."""
 
 
 def format_of(path: Path) -> Callable[[TextTable], str]:
-    """Return what turns a table into the text of a file with the ending of ``path``."""
+    """Return the function that writes a table in the format of ``path``, by its ending."""
     if path.suffix not in FORMATS:
         raise InvalidInput(f"a table's file must end in {', '.join(FORMATS)}; got {str(path)!r}")
     return FORMATS[path.suffix]

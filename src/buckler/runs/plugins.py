@@ -10,7 +10,7 @@ from typing import Any
 from buckler.certify.methods import Method, Reads, find, own_method, register
 from buckler.errors import InvalidInput
 from buckler.noise import LAWS, named, parse
-from buckler.sampling.models import find_function, modules_here, told_in_a_line
+from buckler.sampling.models import errors_in_one_line, find_function, modules_here
 from buckler.soundness import OWN
 
 
@@ -47,7 +47,7 @@ def law_named(text: str) -> Any:
         law: Any = named(*parse(text))
     else:
         make = find_function(text, "law")
-        with told_in_a_line(f"law {text} cannot be made"):
+        with errors_in_one_line(f"law {text} cannot be made"):
             law = make()
     if not hasattr(law, "every") or not hasattr(law, "points"):
         raise InvalidInput(f"law {text} must list its copies to be audited: every(x) and points(); it does not")

@@ -1,6 +1,6 @@
-"""The card beside a network's weights: what it was trained on, how, how well, what it certifies, and its checksum.
+"""The card beside a network's weights: its data, training, accuracy, certified accuracy and checksum.
 
-Written twice, for a program (``.json``) and for a person (``.md``). Knows no torch.
+It is written as JSON for programs and as Markdown for people. Does not load torch.
 """
 
 import json
@@ -69,7 +69,7 @@ gradient of the mean probability of its label over the draws (Salman et al., Neu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What is said of any network."""
+    """Fields of every network's card."""
 
     kind: str
     weights: str
@@ -122,13 +122,13 @@ class ClassifierCard(Card):
     lam: float | None = None
 
     def noise(self) -> str:
-        """Return the noise of the training in a word or two."""
+        """Return the noise of the training, in words."""
         if self.lam is not None:
             return f"splitting, lam {self.lam:g}"
         return f"Gaussian, sigma {self.sigma:g}" if self.sigma > 0.0 else "none"
 
     def summary(self) -> str:
-        """Return the accuracies in a line."""
+        """Return the accuracies in one line."""
         if self.lam is None and self.sigma == 0.0:
             return f"accuracy {self.accuracy:.2%}"
         return f"accuracy {self.accuracy:.2%} under noise, {self.clean_accuracy:.2%} without"
@@ -166,16 +166,16 @@ class DenoiserCard(Card):
     accuracy: dict[str, float]
 
     def noise(self) -> str:
-        """Return the noise of the training in a word or two."""
+        """Return the noise of the training, in words."""
         return f"Gaussian, sigma {self.smallest_sigma:g} to {self.sigma:g}"
 
     def summary(self) -> str:
-        """Return the accuracies in a line."""
+        """Return the accuracies in one line."""
         shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
         return f"accuracy of {self.classifier} behind it: {shares}"
 
     def words(self) -> dict[str, str]:
-        """Return the parts of the page that a denoiser's has of its own."""
+        """Return the parts of the page that only a denoiser has."""
         rows = [f"| classifier behind it | `{self.classifier}`, sha256 `{self.classifier_sha256}` |"]
         rows += [
             f"| its accuracy at sigma = {sigma} | **{share:.2%}** of the test set, one draw for each image |"
@@ -199,7 +199,7 @@ def further(recipe: Mapping[str, Any]) -> str:
 
 
 def certified_at(table: Mapping[str, Any]) -> str:
-    """Return the noise under which a table was certified, and the norm where it is not the usual one."""
+    """Return the noise under which a table was certified, and its norm unless l2."""
     return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
 
 

@@ -79,7 +79,7 @@ class CallableClassifier(OnHost):
         self._call = call
 
     def __call__(self, batch: AnyArray, /) -> Any:
-        """Return what the callable returns, of a tensor its values."""
+        """Return the logits; a tensor becomes a NumPy array."""
         try:
             return on_host(self._call(batch))
         except (AttributeError, TypeError) as problem:
@@ -212,16 +212,16 @@ def as_classifier(
     compile: bool = False,  # noqa: A002  (the name torch users know)
     autocast: bool = True,
 ) -> Classifier:
-    """Return the classifier behind ``model``: a module, an estimator, an ``.onnx`` path, a callable, or one already.
+    """Return a Classifier made from a module, an estimator, an ``.onnx`` path or a callable; a Classifier as it is.
 
-    ``dtype``, ``channels_last``, ``compile`` and ``autocast`` are for torch modules; asking them of anything else is an
-    error, since the classifier that is certified is the one that is run.
+    ``dtype``, ``channels_last``, ``compile`` and ``autocast`` are for torch modules; with any other model they
+    raise InvalidInput.
     """
     check_choice("dtype", dtype, get_args(Dtype))
     if num_classes is not None:
         num_classes = check_whole("num_classes", num_classes, 2)
     if isinstance(model, type):
-        raise InvalidInput(f"model must be one of its class, as {model.__name__}(...) makes it; got the class itself")
+        raise InvalidInput(f"model must be an instance, {model.__name__}(...); got the class itself")
     if is_module(model):
         from buckler.sampling.modules import TorchClassifier
 
@@ -250,7 +250,7 @@ def as_classifier(
     else:
         raise InvalidInput(f"model must be a module, an estimator, an .onnx path or a callable; got {show(model)}")
     if num_classes is not None and made.num_classes not in {None, num_classes}:
-        raise InvalidInput(f"num_classes must be {made.num_classes}, what the model has; got {num_classes}")
+        raise InvalidInput(f"num_classes must be {made.num_classes}, as the model has; got {num_classes}")
     if made.num_classes is None:
         made.num_classes = num_classes
     return made
@@ -258,5 +258,5 @@ def as_classifier(
 
 def is_module(model: Any) -> bool:
     """Return whether this is a torch module."""
-    # Asked without importing torch: a torch module can only exist where torch has been imported.
+    # By name, without importing torch.
     return any(c.__module__.startswith("torch.nn.modules") and c.__name__ == "Module" for c in type(model).__mro__)

@@ -20,7 +20,7 @@ Loader = Callable[[Sequence[int]], Float32Array]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Inputs that can be loaded by position, each with an id that outlives any selection."""
+    """Inputs that are loaded by position; each keeps its id in every selection."""
 
     ids: tuple[str, ...]
     labels: IntArray | None
@@ -42,7 +42,7 @@ class Dataset:
         return len(self.ids)
 
     def load(self, start: int, stop: int) -> Float32Array:
-        """Return inputs ``[start, stop)`` as float32, or name the one that is outside of the declared range."""
+        """Return inputs ``[start, stop)`` as float32; one outside of the declared range raises InvalidInput."""
         where = range(start, stop) if self.positions is None else self.positions[start:stop]
         x = self.loader(where)
         flat = x.reshape(len(x), -1)
@@ -123,7 +123,7 @@ def open_dataset(
 
 
 def _refuse(name: str, value: object, what: str) -> None:
-    """Refuse an argument that these data would not look at."""
+    """Raise InvalidInput for an argument that does not apply to these data."""
     if value is not None:
         raise InvalidInput(f"{name} is for {what}; got {show(value)}")
 

@@ -1,4 +1,4 @@
-"""Models made of models: a classifier behind a denoiser, and several that answer as one. Loads torch.
+"""A classifier behind a denoiser (``Denoised``), and an ensemble of classifiers (``Averaged``). Loads torch.
 
 A classifier that was never trained under noise certifies next to nothing when it is smoothed as it is. With a denoiser
 in front, the pair is one function of the noisy input, and smoothing certifies that function like any other (Salman,
@@ -22,8 +22,8 @@ from torch import Tensor, nn
 class Denoised(nn.Module):
     """``x -> classifier(to_classifier(denoiser(x)))``, for inputs with Gaussian noise of deviation ``sigma``.
 
-    **Guarantee.** None of its own: it is a classifier, and a certificate of it is about the pair. The noise is added
-    outside, by what smooths it, at the resolution of the input and with the same ``sigma``: another is refused there.
+    **Guarantee.** None of its own: it is a classifier, and a certificate is about the pair. ``Smoothed`` adds the
+    noise, at the resolution of the input, and refuses another ``sigma``.
 
     ``denoiser`` and ``classifier`` are torch modules. A denoiser with a second argument that has no default, or is
     called sigma, is told the deviation: ``denoiser(x, sigma)``; any other is called with the images alone. Where it
@@ -41,7 +41,7 @@ class Denoised(nn.Module):
         to_denoiser: tuple[float, float] | None = None,
         to_classifier: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Hold both; a deviation that the denoiser was not made for is refused."""
+        """Hold both; a sigma that the denoiser was not made for raises InvalidInput."""
         super().__init__()
         self.told_sigma = check_positive("sigma", sigma)
         scale, shift = (1.0, 0.0) if to_denoiser is None else to_denoiser
@@ -59,7 +59,7 @@ class Denoised(nn.Module):
         self.classifier = check_module("classifier", classifier)
 
     def forward(self, x: Tensor) -> Any:
-        """Return what the classifier says of the denoised images."""
+        """Return the classifier's output for the denoised images."""
         seen = x if self._scale == 1.0 and self._shift == 0.0 else self._scale * x + self._shift
         clean = self.denoiser(seen, self._level) if self._is_told else self.denoiser(seen)
         if not isinstance(clean, Tensor) or clean.shape != x.shape:
@@ -70,7 +70,7 @@ class Denoised(nn.Module):
 
 
 class Averaged(nn.Module):
-    """Several classifiers as one: the mean of their logits, taken before the vote."""
+    """Ensemble: the mean of the logits of several classifiers."""
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -85,16 +85,16 @@ class Averaged(nn.Module):
 
 
 def check_module(name: str, model: Any) -> nn.Module:
-    """Return a torch module, or refuse what is none."""
+    """Return a torch module; anything else raises InvalidInput."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"{name} must be a torch module; got {show(model)}")
     return model
 
 
 def _is_told(denoiser: nn.Module) -> bool:
-    """Return whether a denoiser takes the deviation beside the images."""
+    """Return whether a denoiser takes sigma as its second argument."""
     if any(part.__name__ == "UNet2DModel" for part in type(denoiser).__mro__):
-        raise InvalidInput("a UNet2DModel does not know its noise: put it into buckler.sampling.diffusion.Diffusion")
+        raise InvalidInput("a UNet2DModel must be told its noise: wrap it in buckler.sampling.diffusion.Diffusion")
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     taken = [p for p in inspect.signature(denoiser.forward).parameters.values() if p.kind in positional]
     return len(taken) > 1 and (taken[1].default is inspect.Parameter.empty or taken[1].name == "sigma")

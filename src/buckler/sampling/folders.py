@@ -65,6 +65,7 @@ def load_transformers(folder: Path, normalise: bool = True) -> tuple[nn.Module, 
     model = _loaded("hf", folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
     if not (folder / PROCESSOR).is_file():
         return model, weight_files(folder)
+    _settings(folder / PROCESSOR)  # of bounded size, and JSON
     found = _loaded("hf", folder, "transformers", "AutoImageProcessor", trust_remote_code=False)
     try:
         return _prepared(model, found.to_dict(), normalise), weight_files(folder)

@@ -74,7 +74,7 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()
-    except OSError:  # a name that no file could have
+    except OSError:  # a name that no file can have
         return False
 
 

@@ -1,13 +1,11 @@
-"""What ``--model`` means: a name or path -> a classifier; ``resolve_model`` is the one door.
+"""Find the model that a ``--model`` argument names (``resolve_model``), and the denoiser that ``--denoiser`` names.
 
-- ``package.module:factory``: a function of the user's own that returns the model, called without arguments; or the
-  model itself, a torch module or a fitted estimator.
+- ``package.module:factory``: a function of the user that returns the model, called without arguments; or the model
+  itself, a torch module or a fitted estimator.
 - ``file.onnx``: run by onnxruntime.
 - ``resnet110:weights.safetensors``: a built-in architecture and its weights.
 - ``hf:FOLDER``: a transformers image classifier saved in a local folder; its image processor is put inside.
 - ``buckler:NAME``: a bundled network, or ``buckler:FOLDER/NAME`` (``zoo``).
-
-And what ``--denoiser`` means: what stands before the classifier (``load_denoiser``).
 
 Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neither can run a program.
 """
@@ -31,7 +29,7 @@ ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv"
 
 
 class Running(TypedDict, total=False):
-    """How a model is run, as ``as_classifier`` takes it."""
+    """Options of ``as_classifier`` about how a model is run."""
 
     num_classes: int | None
     device: str | None
@@ -49,10 +47,10 @@ def resolve_model(
     std: Sequence[float] | None = None,
     **running: Unpack[Running],
 ) -> Classifier:
-    """Return the classifier that a ``--model`` argument names, and behind which ``denoiser`` it stands, if any.
+    """Return the classifier that a ``--model`` argument names, behind a ``denoiser`` if one is named.
 
-    ``mean`` and ``std`` put a normalisation inside, in place of the one that a folder of transformers tells; ``sigma``
-    is the deviation that the denoiser is to remove. The classifier's ``files`` are those of both.
+    ``mean`` and ``std`` put a normalisation inside, in place of the one of a transformers folder; ``sigma`` is the
+    standard deviation that the denoiser removes. The classifier's ``files`` are those of both.
     """
     if (mean is None) != (std is None):
         raise InvalidInput("mean and std must be given together")
@@ -65,9 +63,9 @@ def resolve_model(
         model = Normalized(model, mean, std)
     if denoiser is not None:
         if sigma is None:
-            raise InvalidInput("sigma must be given with a denoiser: it is told what to remove")
+            raise InvalidInput("sigma must be given with a denoiser, which is told the noise to remove")
         if not is_module(model):
-            raise InvalidInput(f"denoiser is for a model that is a torch module; got {show(model)}")
+            raise InvalidInput(f"denoiser needs a model that is a torch module; got {show(model)}")
         cleaner, its_files = load_denoiser(denoiser)
         from buckler.sampling.denoised import Denoised
 
@@ -84,7 +82,7 @@ def resolve_model(
 
 
 def load_model(name: str, num_classes: int | None = None, *, normalise: bool = True) -> tuple[Any, Mapping[str, str]]:
-    """Return the model that a name stands for (the path itself of an ONNX file), and the hashes of its files."""
+    """Return the model that a name stands for (of an ONNX file its path), and the hashes of its files."""
     head, colon, tail = name.partition(":")
     if name.endswith(".onnx"):
         return name, {}
@@ -149,7 +147,7 @@ def _need_torch() -> None:
 
 @contextmanager
 def modules_here() -> Iterator[None]:
-    """Let modules beside the user's terminal be found, and leave the path as it was."""
+    """Put the working directory on ``sys.path`` within the block."""
     here = str(Path.cwd())
     added = here not in sys.path
     if added:
@@ -162,8 +160,8 @@ def modules_here() -> Iterator[None]:
 
 
 @contextmanager
-def told_in_a_line(what: str) -> Iterator[None]:
-    """Run a user's own code, beside whose terminal modules are found; what it raises is told after ``what``."""
+def errors_in_one_line(what: str) -> Iterator[None]:
+    """Run a user's own code with the working directory on ``sys.path``; what it raises becomes an InvalidInput."""
     with modules_here():
         try:
             yield
@@ -173,7 +171,7 @@ def told_in_a_line(what: str) -> Iterator[None]:
 
 
 def find_function(name: str, what: str) -> Callable[..., Any]:
-    """Return the function that ``package.module:function`` names; modules beside the user's terminal are found too."""
+    """Return the function that ``package.module:function`` names; modules in the working directory are found too."""
     found = _find(name, what)
     if not callable(found):
         module, _, function = name.partition(":")
@@ -187,18 +185,18 @@ def _find(name: str, what: str) -> Any:
         raise InvalidInput(f"{what} must be package.module:function; got {show(name)}")
     if module.endswith(".py") and Path(module).is_file():
         raise InvalidInput(f"{what} must name a module, {module[:-3]}:{thing}, not its file; got {show(name)}")
-    with told_in_a_line(f"{what} {name} cannot be imported"):
+    with errors_in_one_line(f"{what} {name} cannot be imported"):
         return getattr(importlib.import_module(module), thing, None)
 
 
 def call_factory(module: str, factory: str, what: str = "model") -> Any:
-    """Return what ``module:factory`` returns; a model that stands there itself is taken as it is."""
+    """Return what ``module:factory`` returns; a model instead of a factory is returned as it is."""
     there = _find(f"{module}:{factory}", what)
     is_estimator = hasattr(there, "predict_proba") or hasattr(there, "decision_function")
     if is_module(there) or (is_estimator and not isinstance(there, type)):
         return there
     found = find_function(f"{module}:{factory}", what)
-    with told_in_a_line(f"{what} {module}:{factory} cannot be made"):
+    with errors_in_one_line(f"{what} {module}:{factory} cannot be made"):
         return found()
 
 
@@ -227,7 +225,7 @@ def load_weights(path: Path) -> dict[str, Any]:
 
 
 def load_architecture(architecture: str, path: Path, num_classes: int | None = None) -> Any:
-    """Return a built-in network with its weights; the classes are counted on its last matrix."""
+    """Return a built-in network with its weights; its last matrix has a row for each class."""
     weights = load_weights(path)
     named = named_architecture(path) if path.suffix == ".safetensors" else None
     if named not in {None, architecture}:

@@ -1,7 +1,7 @@
-"""torch modules as classifiers. Imported only where a module is at hand: torch is loaded here.
+"""Classifiers from torch modules. Loads torch.
 
-The module runs in eval mode with gradients off and is given back as it came. Lower precision is autocast: weights and
-the noisy input stay float32, and matrix products and convolutions run in ``dtype``.
+The module runs in eval mode without gradients; its mode is restored at the end. Lower precision is autocast:
+weights and noisy inputs stay float32, and matrix products and convolutions run in ``dtype``.
 """
 
 import copy
@@ -81,13 +81,13 @@ class TorchClassifier:
         self.device = str(there)
         self.compiled = compile
         self._format = torch.channels_last if channels_last else torch.contiguous_format
-        # Weights of one other type, float64 say, are run as they are: noisy inputs are turned into that type.
+        # Weights of another single type, float64 say, stay as they are, and inputs are cast to that type.
         weights = {p.dtype for p in module.parameters() if p.is_floating_point()}
         self._input = weights.pop() if len(weights) == 1 else torch.float32
         self._call: Any = None if compile else module
         self._history: Any = None
         self.files: Mapping[str, str] = {}
-        # What parts of it are told of the noise (``denoised``), which must be the noise that is drawn.
+        # Sigma that denoisers inside are told: it must be that of the noise that is drawn.
         self.told_sigmas = {part.told_sigma for part in module.modules() if hasattr(part, "told_sigma")}
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
@@ -99,10 +99,9 @@ class TorchClassifier:
             return self._logits(self._call, batch)
 
     def with_gradients(self, batch: torch.Tensor) -> torch.Tensor:
-        """Return the logits with their history, for gradients with respect to the batch.
+        """Return the logits with the graph for gradients with respect to the batch.
 
-        The program for this is not compiled. If the classifier is, its weights are constants, and normalisations are
-        folded here too.
+        This runs uncompiled. If the classifier is compiled, normalisations are folded into its weights here too.
         """
         if self._history is None:
             folded = fold(self.module, self._laid_out(batch).to(self._input)) if self.compiled else None
@@ -128,14 +127,14 @@ class TorchClassifier:
         return torch.compile(fused or self.module, dynamic=False, options={"freezing": fused is None})
 
     def session(self) -> AbstractContextManager[None]:
-        """Return the context in which every part of the module is in eval mode; each gets its own mode back."""
+        """Return a context in which every part of the module is in eval mode; it restores each part's mode."""
         return evaluating(self.module)
 
 
 def infer_classes(module: nn.Module) -> int | None:
     """Return the number of classes: the configured one (transformers), or the width of the last linear layer.
 
-    A guess that the first batch of logits confirms or refutes.
+    A guess: the first batch of logits is compared with it.
     """
     last = None
     for part in module.modules():

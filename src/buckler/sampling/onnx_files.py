@@ -70,5 +70,5 @@ class OnnxClassifier(OnHost):
         values = np.asarray(found)
         if (values < 0.0).any():
             raise ClassifierError("an ONNX file with labels must give probabilities; got numbers below 0 (raw scores?)")
-        # NaN must pass the floor unharmed: it is an error to be named, not a small probability.
+        # np.maximum keeps NaN, which the engine reports as an error.
         return np.asarray(np.log(np.maximum(values, np.finfo(np.float32).tiny)))

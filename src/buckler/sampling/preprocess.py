@@ -1,7 +1,7 @@
-"""What the numbers of an input mean: floats as they are, bytes spread over a declared range, nothing guessed.
+"""Convert inputs to float32: floats as they are, bytes spread over a declared range.
 
-Sigma and the radius are in the units of the values that the model is given, so these must be told apart: 0.25 is a
-strong noise for pixels in [0, 1] and none for pixels up to 255.
+Sigma and radii are in the units of the values that the model is given: 0.25 is strong noise for pixels in [0, 1] and
+almost none for pixels up to 255. So the range of whole numbers must be declared; it is never guessed.
 """
 
 from typing import Any
@@ -42,7 +42,7 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
 
 
 def to_float32(name: str, x: ArrayLike) -> Float32Array:
-    """Return numbers as float32, refusing those beyond its range."""
+    """Return numbers as float32; values beyond its range raise InvalidInput."""
     with np.errstate(over="ignore"):
         values = np.asarray(check_float_array(name, x), dtype=np.float32, order="C")
     if not np.isfinite(values).all():
@@ -53,7 +53,7 @@ def to_float32(name: str, x: ArrayLike) -> Float32Array:
 
 
 def on_host(x: Any) -> Any:
-    """Return torch tensors as arrays, without their gradient and whatever their float type; others as they are."""
+    """Return torch tensors of any float type as detached NumPy arrays, and anything else unchanged."""
     if isinstance(x, (list, tuple)) and x and hasattr(x[0], "detach"):
         return [np.asarray(on_host(one)) for one in x]
     if not hasattr(x, "detach"):
@@ -65,7 +65,7 @@ def on_host(x: Any) -> Any:
 def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law | None = None) -> Float32Array:
     """Return one input as float32: floats as they are, whole numbers only where their range is declared.
 
-    Without one, whole numbers are steps of the grid of a ``law`` that has one: each has one float.
+    Without a range, whole numbers are steps of the grid of a ``law`` that has one.
 
     With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
     lie in it.
