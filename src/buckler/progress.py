@@ -35,6 +35,9 @@ def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True
         with _in_notebook(description) as show:
             yield show
         return
+    if quiet or not console.is_terminal:
+        yield lambda *_: None
+        return
     columns = (
         rich.TextColumn("{task.description}", markup=False),
         rich.BarColumn(),
@@ -43,8 +46,7 @@ def bar(description: str, *, quiet: bool, unit: str = "", transient: bool = True
         rich.TimeElapsedColumn(),
         rich.TimeRemainingColumn(),
     )
-    hidden = quiet or not console.is_terminal
-    with rich.Progress(*columns, console=console, disable=hidden, transient=transient) as progress:
+    with rich.Progress(*columns, console=console, transient=transient) as progress:
         task = progress.add_task(description, total=None, note="")
 
         def advance(done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:

@@ -17,7 +17,7 @@ from buckler.cli.app import BUG, DONE, MISTAKE, run
         (["demo", "--n0", "-1"], "n0 must be"),
         (["demo", "--images", "5000"], "test must be"),
         (["demo", "--n", "many"], "--n"),
-        (["demo", "--colour", "red"], "No such option: --colour"),
+        (["demo", "--colour", "red"], "--colour"),
         (["dem"], "No such command 'dem'"),
     ],
 )

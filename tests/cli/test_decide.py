@@ -93,10 +93,10 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
     [
         (["--class", "lable"], "class must be one of 'winner', 'selection', 'label'; got 'lable'"),
         (["--class", "label", "--n0", "7"], "n0 must be 0 for class 'label'; got 7"),
-        (["--map", "softmax"], "No such option: --map"),
-        (["--temperature", "1"], "No such option: --temperature"),
-        (["--method", "exact"], "No such option: --method"),
-        (["--n", "10"], "No such option: --n"),
+        (["--map", "softmax"], "--map"),
+        (["--temperature", "1"], "--temperature"),
+        (["--method", "exact"], "--method"),
+        (["--n", "10"], "--n"),
         (["--target-radius", "-1"], "radii must be above 0"),
         (["--max-n", "0"], "n must be a whole number"),
         (["--limit", "0"], "limit must be a whole number"),
@@ -126,12 +126,12 @@ def test_what_does_not_apply_is_named(options: list[str], named: str, capsys: py
 )  # fmt: skip
 def test_certify_takes_nothing_that_draws(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certify", "run", *option]) == 2
-    assert f"No such option: {option[0]}" in capsys.readouterr().err
+    assert option[0] in capsys.readouterr().err
 
 
 def test_certify_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certify"]) == 2
-    assert "Missing argument 'run'" in capsys.readouterr().err
+    assert "missing argument 'run'" in capsys.readouterr().err.lower()
 
 
 def test_a_setting_for_evidence_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

