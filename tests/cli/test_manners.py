@@ -111,7 +111,7 @@ def test_brackets_in_a_path_are_text(
         shutil.copytree(votes, name)
         commands = [
             ["certify", name, "--method", "top_class", "--tsv", f"{name}.tsv"],
-            ["import", f"{name}.tsv", "--sigma", "0.25", "--n", "100", "--rounding", "down", "--out", f"{name}.run"],
+            ["import", f"{name}.tsv", "--sigma", "0.25", "--n", "100", "--out", f"{name}.run"],
             ["sweep", name, str(votes), "--method", "top_class", "--out", f"{name}.parquet"],
             ["report", name, "--method", "top_class", "--out", f"{name}.html"],
         ]
