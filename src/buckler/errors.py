@@ -100,13 +100,13 @@ SMALLEST_ALPHA = 1e-200
 """Error probabilities below this are refused: from about 1e-230 on SciPy's betainc underflows."""
 
 
-def check_alpha(alpha: object) -> float:
+def check_alpha(alpha: object, name: str = "alpha") -> float:
     """Return an error probability, at least 1e-200 and below 1."""
     if type(alpha) is float and SMALLEST_ALPHA <= alpha < 1.0:
         return alpha
-    number = check_real("alpha", alpha)
+    number = check_real(name, alpha)
     if not SMALLEST_ALPHA <= number < 1.0:
-        raise InvalidInput(f"alpha must be at least {SMALLEST_ALPHA:g} and below 1; got {show(alpha)}")
+        raise InvalidInput(f"{name} must be at least {SMALLEST_ALPHA:g} and below 1; got {show(alpha)}")
     return number
 
 

@@ -83,6 +83,8 @@ BASE = {
     "audit": "audit top_class --n 8 --m 3 --points 4",
     "import": "import log.tsv --sigma 0.5",
     "models": f"models --folder {ROOT / 'models'}",
+    "accuracy": "accuracy known --radii 0.05,0.1",
+    "conformal": "conformal known new --radius 0.1",
     "plan": "plan --inputs 100 --classes 10 --n 1000 --rate 1000",
 }
 
@@ -433,6 +435,22 @@ TABLE: dict[str, dict[str, Row]] = {
         "--folder": Row("--folder images", refused=("--folder nowhere",)),
         "--json": Row("--json"),
     },
+    "accuracy": {
+        "--radii": Row("--radii 0.05", refused=("--radii x", "--radii -1")),
+        "--delta": Row("--delta 0.1", refused=("--delta 2",)),
+        "--n": Row("--n 50", refused=("--n 7",)),
+        "--list": Row("--list"),
+        "--seed": Row("--seed 7", given="--json --delta 0.5", refused=("--seed -1",)),
+        "--json": Row("--json"),
+    },
+    "conformal": {
+        "--radius": Row("--radius 0.2", refused=("--radius -1",)),
+        "--alpha": Row("--alpha 0.3", refused=("--alpha 0",)),
+        "--n": Row("--n 20", refused=("--n 7",)),
+        "--scores": Row("--scores", refused=("=conformal known bare --radius 0.1 --scores",)),
+        "--seed": Row("--seed 7", given="--scores --n 20 --alpha 0.3", refused=("--seed -1",)),
+        "--json": Row("--json"),
+    },
     "plan": {
         "--inputs": Row("--inputs 200"),
         "--classes": Row("--classes 100"),
@@ -502,6 +520,15 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sample(str(home / "two"), spec=spec(**{**logits, "scores": "softmax"}))
     unlabelled = spec(scores="none", runner_ups=None, limit=4, n=100, n0=20, data="x")
     write_run(unlabelled, as_classifier(linear, num_classes=10), from_arrays(x[:4]), home / "bare")
+    many = rng.random((60, 1, 8, 8)).astype(np.float32)
+    for name, ids in (("known", slice(0, 40)), ("new", slice(40, 60))):
+        part = from_arrays(many[ids], linear(many[ids]).argmax(axis=1))
+        write_run(
+            spec(**{**logits, "limit": None, "n0": 0, "data": "x"}),
+            as_classifier(linear, num_classes=10),
+            part,
+            home / name,
+        )
     with contextlib.chdir(home), contextlib.redirect_stdout(io.StringIO()):
         made = ["certify", "one", "--method", "top_class", "--out", "c.parquet", "--quiet"]
         assert run([*made, "--alpha", "0.01", "--tsv", "ours.tsv"]) == 0

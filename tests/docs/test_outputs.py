@@ -71,7 +71,8 @@ class Linear:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/sampling.md", "docs/anytime.md", "docs/noise.md", "docs/population.md"]
+    "page",
+    ["README.md", "docs/sampling.md", "docs/anytime.md", "docs/noise.md", "docs/population.md", "docs/conformal.md"],
 )
 def test_programs_run(page: str, folder: Path) -> None:
     (folder / "mymodels.py").write_text("from tests.docs.test_outputs import Linear as make\n")

@@ -123,7 +123,7 @@ def test_sentence_and_plot() -> None:
         ({"pilot": -0.1}, "pilot"),
         ({"pilot": 0.9999}, "counts must leave 2 inputs"),
         ({"seed": -1}, "seed"),
-        ({"delta": 0.0}, "alpha"),
+        ({"delta": 0.0}, "delta must be"),
         ({"sigma": None}, "exactly one of sigma"),
         ({"noise": noise.Splitting(2.5)}, "exactly one of sigma"),
         ({"sigma": None, "noise": noise.DerandomizedSplitting(2.5)}, "noise must draw copies at random"),

@@ -25,6 +25,8 @@ COMMANDS = {
     "plan": "Forecast the draws, hours and disk space of a run.",
     "sample": "Draw noisy copies through a model and keep the votes on disk.",
     "certify": "Certify every input of a run from its votes, without the model.",
+    "accuracy": "Limit the certified accuracy of a population, from few draws.",
+    "conformal": "Predict sets of classes that cover also after a move of the input.",
     "decide": "Draw from a model until chosen radii are certified or given up.",
     "refute": "Attack certified inputs: find points where the class changes.",
     "sweep": "Certify runs under many settings, into one table.",

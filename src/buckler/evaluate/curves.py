@@ -53,7 +53,7 @@ def false_certificates(inputs: int, alpha: float, delta: float) -> int:
     4
     """
     total, level = check_whole("inputs", inputs, 1), 0.0 if alpha == 0.0 else check_alpha(alpha)
-    check_alpha(delta)
+    check_alpha(delta, "delta")
     few, enough = -1, total  # bisection: the tail falls with k
     while enough - few > 1:
         k = (few + enough) // 2

@@ -15,7 +15,15 @@ from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
 from buckler.certify.budget import MOST_DRAWS, after_drawing, split
-from buckler.errors import InvalidInput, check_counts, check_float_array, check_label, check_real, check_whole
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_counts,
+    check_float_array,
+    check_label,
+    check_real,
+    check_whole,
+)
 from buckler.evaluate.curves import Curve
 from buckler.noise import law_of
 from buckler.rounding import rounded_down
@@ -118,7 +126,7 @@ def population_accuracy(
     guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_DRAWS:
         raise InvalidInput(f"counts must be of at most {MOST_DRAWS} draws in all; got {rest * draws}")
-    paid = after_drawing(delta, law)
+    paid = after_drawing(check_alpha(delta, "delta"), law)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
         thresholds[i] = threshold(law, float(grid[i]))

@@ -1,0 +1,82 @@
+"""``buckler conformal``: prediction sets that hold the true class after any move within a radius."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from buckler.cli import options
+from buckler.cli.options import option
+from buckler.cli.terminal import say
+from buckler.errors import InvalidInput
+from buckler.evaluate.conformal import RobustConformal
+from buckler.runs.store.evidence import Evidence, open_evidence
+
+USUAL = 100
+"""Draws that are used at most, unless told: more say little."""
+
+
+def conformal(
+    calibration: Annotated[Path, typer.Argument(help="Folder written by buckler sample: clean inputs with labels.")],
+    test: Annotated[Path, typer.Argument(help="Folder of the inputs to predict, drawn in the same way.")],
+    radius: Annotated[float, option("How far an input may have been moved.")],
+    alpha: Annotated[float, option("Error probability of a set.")] = 0.1,
+    n: Annotated[
+        int | None, option("Use the first n draws: one of the runs' checkpoints.", f"the largest up to {USUAL}")
+    ] = None,
+    scores: Annotated[bool, option("Count scores above a threshold in place of votes.", name="--scores")] = False,
+    seed: Annotated[int, option("Seed that splits off the inputs that tune.")] = 0,
+    as_json: Annotated[bool, options.as_json_option("Print the sets as JSON, one input a line.")] = False,
+) -> None:
+    """Predict sets of classes that cover also after a move of the input.
+
+    Within the radius, that is: each set misses the true class with probability at most alpha over calibration inputs,
+    the test input and all draws, if both were drawn from one population. Radius 0 is plain conformal prediction.
+
+    Examples:
+
+      buckler conformal calibration/ test/ --radius 0.25 --alpha 0.1
+      buckler conformal calibration/ test/ --radius 0.25 --scores --n 50 --json
+    """
+    known, new = open_evidence(calibration), open_evidence(test)
+    for what in ("noise_law", "num_classes", "model"):
+        pair = getattr(known.spec, what), getattr(new.spec, what)
+        if pair[0] != pair[1]:
+            raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
+    seen = {h for shard in known.read_shards() for h in shard.input_hashes}
+    if any(h in seen for shard in new.read_shards() for h in shard.input_hashes):
+        raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
+    values, labels, _, draws = _read(known, n, scores)
+    others, truth, ids, _ = _read(new, draws, scores)
+    if labels is None:
+        raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
+    made = RobustConformal(noise=known.spec.noise_law, radius=radius, alpha=alpha)
+    sets = made.calibrate(values, labels, n=draws, seed=seed).predict_sets(others)
+    if as_json:
+        for name, row in zip(ids, sets, strict=True):
+            say(json.dumps({"id": name, "classes": np.flatnonzero(row).tolist()}))
+        return
+    covered = "" if truth is None else f", {sets[np.arange(len(sets)), truth].mean():.3f} hold the label"
+    say(f"{len(sets)} inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of {sets.shape[1]} classes{covered}")
+    say(made)
+
+
+def _read(evidence: Evidence, n: int | None, scores: bool) -> tuple[Any, Any, tuple[str, ...], int]:
+    """Return counts or scores, labels, ids, and how many draws of each input there are."""
+    if not scores:
+        draws = n or max((p for p in evidence.spec.checkpoints if p <= USUAL), default=evidence.spec.n)
+        votes, _, labels = evidence.counts(draws)
+        return votes.values, labels, votes.ids, draws
+    draws = n or min(evidence.spec.kept_draws, USUAL)
+    rows, truth, ids = [], [], []
+    for made, _, label in evidence.scores(draws):
+        if made.values.shape[2] != made.num_classes:
+            raise InvalidInput("--scores needs the scores of all classes; this run kept some of them")
+        row = np.empty_like(made.values[0])
+        row[:, made.columns[0]] = made.values[0]
+        rows.append(row)
+        truth.append(label)
+        ids.append(made.ids[0])
+    return np.array(rows), None if None in truth else np.array(truth), tuple(ids), draws

@@ -1,0 +1,111 @@
+"""``buckler accuracy`` and ``buckler conformal`` as a user types them."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from buckler import RobustConformal, population_accuracy
+from buckler.cli.app import run
+from buckler.runs.sample import sample
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
+from tests.runs.victim import linear, spec
+
+X = np.random.default_rng(0).random((90, 1, 8, 8)).astype(np.float32)
+Y = linear(X).argmax(axis=1)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of runs: 60 inputs with labels, 30 others, and ones that do not go with them."""
+    home: Path = tmp_path_factory.mktemp("statements")
+    settings = {"data": "x", "limit": None, "n": 100, "n0": 0, "scores": "logits", "runner_ups": None, "sigma": 0.1}
+    classifier = as_classifier(linear, num_classes=10)
+    for name, part, changes in (
+        ("known", slice(0, 60), {}),
+        ("new", slice(60, 90), {}),
+        ("overlapping", slice(59, 70), {}),
+        ("noisier", slice(60, 90), {"sigma": 0.2}),
+        ("votes", slice(0, 60), {"scores": "none"}),
+    ):
+        sample(spec(**{**settings, **changes}), classifier, from_arrays(X[part], Y[part]), home / name)
+    sample(spec(**settings), classifier, from_arrays(X[:5]), home / "unlabelled")
+    sample(spec(**settings), classifier, from_arrays(X[:60], Y[:60]), home / "begun", max_samples=4000)
+    return home
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert run([str(word) for word in words]) == 0
+    return capsys.readouterr().out
+
+
+def mistake(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert run([str(word) for word in words]) == 2
+    return capsys.readouterr().err
+
+
+def test_accuracy_is_that_of_the_function(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    votes, _, labels = open_evidence(here / "known").counts(50)
+    assert labels is not None
+    for flag in ([], ["--list"]):
+        found = population_accuracy(
+            votes.values, labels, [0.01, 0.05], sigma=0.1, delta=0.1, seed=3, fixed_list=bool(flag)
+        )
+        line = ["accuracy", here / "known", "--radii", "0.01,0.05", "--delta", "0.1", "--n", "50", "--seed", "3", *flag]
+        shown = json.loads(told(capsys, *line, "--json"))
+        assert shown["low"] == found.low.tolist()
+        assert shown["low"][0] > 0.3
+        assert told(capsys, *line).strip() == str(found)
+
+
+def test_a_run_that_is_not_finished_is_used_and_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["accuracy", str(here / "begun"), "--radii", "0.01", "--json"]) == 0
+    shown = capsys.readouterr()
+    done = json.loads(shown.out)["inputs"]
+    assert 0 < done < 60
+    assert f"not finished: {done} of 60 inputs" in shown.err
+
+
+def test_accuracy_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "labels" in mistake(capsys, "accuracy", here / "unlabelled", "--radii", "0.1")
+    assert "n must be one of the checkpoints" in mistake(
+        capsys, "accuracy", here / "known", "--radii", "0.1", "--n", "3"
+    )
+    assert "--radii" in mistake(capsys, "accuracy", here / "known")
+
+
+def test_sets_are_those_of_the_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known, new = (open_evidence(here / name).counts(100) for name in ("known", "new"))
+    made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known[0].values, Y[:60], seed=1)
+    sets = made.predict_sets(new[0].values)
+    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--seed", "1"]
+    lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]
+    assert [one["classes"] for one in lines] == [np.flatnonzero(row).tolist() for row in sets]
+    assert [one["id"] for one in lines] == list(new[0].ids)
+    text = told(capsys, *line)
+    assert str(made) in text
+    assert f"30 inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of 10 classes" in text
+
+
+def test_scores_of_stored_logits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--scores", "--n", "20"]
+    assert "of 20 scores of at least" in told(capsys, *line)
+
+
+@pytest.mark.parametrize(
+    ("known", "new", "more", "named"),
+    [
+        ("known", "noisier", [], "noise_law"),
+        ("known", "overlapping", [], "different inputs"),
+        ("unlabelled", "new", [], "labels"),
+        ("known", "new", ["--radius", "-1"], "radius"),
+        ("votes", "new", ["--scores"], "without scores"),
+    ],
+)
+def test_conformal_names_what_is_wrong(
+    known: str, new: str, more: list[str], named: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert named in mistake(capsys, "conformal", here / known, here / new, "--radius", "0.02", *more)
