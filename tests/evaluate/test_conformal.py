@@ -146,9 +146,9 @@ def test_sentence() -> None:
         ({"sigma": None, "noise": noise.Splitting(2.5), "radius": 3.0}, VOTES, {}, "radius must be one that"),
         ({}, VOTES[0], {}, "values must have shape"),
         ({}, VOTES[:119], {}, "labels"),
-        ({}, VOTES + np.eye(120, 3, dtype=int), {}, "values must have one n"),
+        ({}, VOTES + np.eye(120, 3, dtype=int), {}, "values must be of equally many draws"),
         ({}, VOTES + 0.5, {}, "values"),
-        ({}, VOTES, {"n": 3}, "values must be counts of at most n = 3"),
+        ({}, VOTES, {"n": 3}, "values must be at most n = 3"),
         ({}, VOTES, {"tuning": 0.0}, "tuning"),
         ({}, VOTES, {"tuning": 1.0}, "tuning"),
         ({}, VOTES, {"seed": -1}, "seed"),
@@ -171,6 +171,6 @@ def test_new_values_must_fit_the_calibration() -> None:
         conformal.predict_sets(SCORES)
     with pytest.raises(InvalidInput, match="2 axes and 3 classes"):
         conformal.predict_sets(VOTES[:, :2])
-    with pytest.raises(InvalidInput, match="at most n = 10 draws"):
+    with pytest.raises(InvalidInput, match="values must be at most n = 10"):
         conformal.predict_sets(2 * VOTES + 10)
     assert conformal.predict_sets(np.zeros((0, 3), dtype=int)).shape == (0, 3)

@@ -210,18 +210,16 @@ class _Programme:
 
 
 def below_curve(
-    n: int, curve: Curve, law: FloatArray, inputs: int, low: FloatArray | None = None, high: FloatArray | None = None
+    n: int, curve: Curve, law: FloatArray, inputs: int, low: FloatArray | float = -1.0, high: FloatArray | float = 1.0
 ) -> FloatArray:
     """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under the law as large as can be.
 
-    It is a guess for ``lowered_below_curve``. h lies in [-1, 1], and between ``low`` and ``high`` where they are given;
-    ``inputs`` is how many will be averaged beside one whose h is the least there is (T34).
+    It is a guess for ``lowered_below_curve``. h lies between ``low`` and ``high``; ``inputs`` is how many will be
+    averaged beside one whose h is the least there is (T34).
     """
     check_draws_of(n)
-    fine = _points(n, FINE)
-    programme = _Programme(law, 0, n, lambda p: curve(p, p)[0], fine)
-    floor_, ceiling = np.full(n + 1, -1.0), np.ones(n + 1)
-    return programme.highest(inputs, floor_ if low is None else low, ceiling if high is None else high)
+    programme = _Programme(law, 0, n, lambda p: curve(p, p)[0], _points(n, FINE))
+    return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
 
 
 def lowered_below_curve(h: FloatArray, curve: Curve) -> FloatArray:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
@@ -13,6 +13,7 @@ from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
 from buckler.evaluate.conformal import RobustConformal
 from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.types import FloatArray
 
 USUAL = 100
 """Draws that are used at most, unless told: more say little."""
@@ -48,14 +49,15 @@ def conformal(
     seen = {h for shard in known.read_shards() for h in shard.input_hashes}
     if any(h in seen for shard in new.read_shards() for h in shard.input_hashes):
         raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
-    values, labels, _, draws = _read(known, n, scores)
-    others, truth, ids, _ = _read(new, draws, scores)
+    draws = n or max((p for p in known.spec.checkpoints if p <= USUAL), default=None)
+    (votes, _, labels), (other_votes, _, truth) = known.counts(draws), new.counts(draws)
+    values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
     if labels is None:
         raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
     made = RobustConformal(noise=known.spec.noise_law, radius=radius, alpha=alpha)
     sets = made.calibrate(values, labels, n=draws, seed=seed).predict_sets(others)
     if as_json:
-        for name, row in zip(ids, sets, strict=True):
+        for name, row in zip(other_votes.ids, sets, strict=True):
             say(json.dumps({"id": name, "classes": np.flatnonzero(row).tolist()}))
         return
     covered = "" if truth is None else f", {sets[np.arange(len(sets)), truth].mean():.3f} hold the label"
@@ -63,20 +65,11 @@ def conformal(
     say(made)
 
 
-def _read(evidence: Evidence, n: int | None, scores: bool) -> tuple[Any, Any, tuple[str, ...], int]:
-    """Return counts or scores, labels, ids, and how many draws of each input there are."""
-    if not scores:
-        draws = n or max((p for p in evidence.spec.checkpoints if p <= USUAL), default=evidence.spec.n)
-        votes, _, labels = evidence.counts(draws)
-        return votes.values, labels, votes.ids, draws
-    draws = n or min(evidence.spec.kept_draws, USUAL)
-    rows, truth, ids = [], [], []
-    for made, _, label in evidence.scores(draws):
+def _scores(evidence: Evidence, draws: int | None) -> FloatArray:
+    """Return the scores of all classes, ``[inputs, draws, classes]``."""
+    rows = []
+    for made, _, _ in evidence.scores(draws):
         if made.values.shape[2] != made.num_classes:
             raise InvalidInput("--scores needs the scores of all classes; this run kept some of them")
-        row = np.empty_like(made.values[0])
-        row[:, made.columns[0]] = made.values[0]
-        rows.append(row)
-        truth.append(label)
-        ids.append(made.ids[0])
-    return np.array(rows), None if None in truth else np.array(truth), tuple(ids), draws
+        rows.append(made.values[0][:, np.argsort(made.columns[0])])
+    return np.array(rows)

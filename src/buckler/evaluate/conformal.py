@@ -8,7 +8,7 @@ probability p can become. With h from ``bounds.bernstein``, ``E h(K) <= s(p)``, 
 
 from fractions import Fraction
 from math import fsum, sqrt
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -31,7 +31,7 @@ from buckler.errors import (
     check_whole,
     check_whole_array,
 )
-from buckler.evaluate.population import shuffled
+from buckler.evaluate.population import equal_draws, shuffled
 from buckler.noise import law_of
 from buckler.text import ball
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law
@@ -54,15 +54,6 @@ ROUNDING = 1.0 - 1e-12
 
 Family = list[tuple[int, FloatArray]]
 """Thresholds k in rising order, each with its h."""
-
-
-class _Tuned(NamedTuple):
-    """What the tuning inputs say of one tau: the mean size of cautious sets, a good k0, the law of the true votes."""
-
-    size: float
-    anchor: int
-    law: FloatArray
-    tau: float | None
 
 
 class RobustConformal:
@@ -126,17 +117,17 @@ class RobustConformal:
             )
         order = shuffled(len(table), seed)
         chosen, rest = order[:tuned], order[tuned:]
-        self.n, self.tau = self._draws(table, n), None
-        if self.n * (len(rest) + 1) > MOST_DRAWS:
-            raise InvalidInput(f"values must be of at most {MOST_DRAWS} draws in all; got {self.n * len(rest)}")
-        level = after_drawing(self.alpha, self.noise)
+        draws, level = _draws(table, n), after_drawing(self.alpha, self.noise)
+        if draws * (len(rest) + 1) > MOST_DRAWS:
+            raise InvalidInput(f"values must be of at most {MOST_DRAWS} draws in all; got {draws * len(rest)}")
+        self.n, self.tau = draws, None
         taus: list[float | None] = [None]
         if table.ndim == 3:
             own = np.take_along_axis(table[chosen, : self.n], truth[chosen, None, None], axis=2)
             taus = [float(tau) for tau in np.unique(np.quantile(own, QUANTILES))]
-        best = min((self._tuned(table[chosen], truth[chosen], len(rest), tau) for tau in taus), key=lambda t: t.size)
-        family = nested_polynomials(best.anchor, best.law, len(rest), self._shrinking)
-        self.tau = best.tau
+        tuned_by = [(*self._tuned(table[chosen], truth[chosen], len(rest), tau), tau) for tau in taus]
+        _, anchor, law, self.tau = min(tuned_by, key=lambda found: found[0])
+        family = nested_polynomials(anchor, law, len(rest), self._shrinking)
         votes = _true(self._counted(table[rest], self.tau), truth[rest])
         groups = [truth[rest] == y if by_label else np.ones(rest.size, dtype=np.bool_) for y in range(table.shape[-1])]
         self.thresholds = np.array([controlled_threshold(family, votes[group], level) for group in groups])
@@ -152,7 +143,7 @@ class RobustConformal:
             raise InvalidInput(
                 f"values must have {axes} axes and {classes} classes, as those calibrated; got shape {table.shape}"
             )
-        self._draws(table, self.n)
+        _draws(table, self.n)
         return np.asarray(self._counted(table, self.tau) >= self.thresholds)
 
     def __str__(self) -> str:
@@ -168,29 +159,14 @@ class RobustConformal:
             f"input and all draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
         )
 
-    def _draws(self, table: FloatArray, n: int | None) -> int:
-        """Return how many draws of each input are counted, which all of the table must have."""
-        if table.ndim == 3:
-            draws = check_whole("n", table.shape[1] if n is None else n, 1)
-            if table.shape[1] < draws:
-                raise InvalidInput(f"values must hold at least n = {draws} draws of each input; got {table.shape[1]}")
-        else:
-            counts = check_whole_array("values", table)
-            totals = counts.sum(axis=1)
-            if n is None and (totals != totals[0]).any():
-                other = int(totals[totals != totals[0]][0])
-                raise InvalidInput(f"values must have one n for all inputs, or n be given; got {totals[0]} and {other}")
-            draws = int(totals[0]) if n is None else check_whole("n", n, 1)
-            if counts.size and counts.max() > draws:
-                raise InvalidInput(f"values must be counts of at most n = {draws} draws; got {counts.max()}")
-        check_draws_of(draws)
-        return draws
-
     def _counted(self, table: FloatArray, tau: float | None) -> IntArray:
         counts = table if tau is None else (table[:, : self.n] >= tau).sum(axis=1)
         return np.asarray(counts, dtype=np.int64)
 
-    def _tuned(self, table: FloatArray, truth: IntArray, inputs: int, tau: float | None) -> _Tuned:
+    def _tuned(
+        self, table: FloatArray, truth: IntArray, inputs: int, tau: float | None
+    ) -> tuple[float, int, FloatArray]:
+        """Return the mean size of cautious sets of the tuning inputs, a good k0, and the law of the true votes."""
         counts = self._counted(table, tau)
         votes = _true(counts, truth)
         law = fitted_law(votes, self.n)
@@ -208,7 +184,18 @@ class RobustConformal:
                 low, high = (k, high) if risk <= self.alpha else (low, k)
             return low
 
-        return _Tuned(float((counts >= largest(CAUTION)).sum(axis=1).mean()), max(largest(0.0), 1), law, tau)
+        return float((counts >= largest(CAUTION)).sum(axis=1).mean()), max(largest(0.0), 1), law
+
+
+def _draws(table: FloatArray, n: int | None) -> int:
+    """Return how many draws of each input are counted, which all of the table must have."""
+    if table.ndim == 2:
+        return equal_draws("values", check_whole_array("values", table), n)
+    draws = check_whole("n", table.shape[1] if n is None else n, 1)
+    check_draws_of(draws)
+    if table.shape[1] < draws:
+        raise InvalidInput(f"values must hold at least n = {draws} draws of each input; got {table.shape[1]}")
+    return draws
 
 
 def polynomial(
@@ -216,8 +203,8 @@ def polynomial(
     law: FloatArray,
     inputs: int,
     shrinking: Shrinking | None,
-    low: FloatArray | None = None,
-    high: FloatArray | None = None,
+    low: FloatArray | float = -1.0,
+    high: FloatArray | float = 1.0,
 ) -> FloatArray:
     """Return h for the threshold k, made for this law of counts, between ``low`` and ``high``.
 

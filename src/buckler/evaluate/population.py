@@ -66,16 +66,13 @@ class PopulationAccuracy:
             f"share of {whole}, by r: {shares}."
         )
 
-    def curve(self) -> Curve:
-        """Return the limits as a curve against the radius, for the plots of ``report``."""
-        name = "these inputs" if self.fixed_list else "population"
-        return Curve(name, self.radii, self.low, self.low, self.inputs, 0.0, self.delta, self.noise.norm)
-
     def plot(self, title: str = "") -> Any:
         """Return a matplotlib figure of the limits against the radius."""
         from buckler.report.plots import accuracy_figure
 
-        return accuracy_figure([self.curve()], title, ylabel="certified accuracy, at least")
+        name = "these inputs" if self.fixed_list else "population"
+        curve = Curve(name, self.radii, self.low, self.low, self.inputs, 0.0, self.delta, self.noise.norm)
+        return accuracy_figure([curve], title, ylabel="certified accuracy, at least")
 
 
 def population_accuracy(
@@ -115,13 +112,11 @@ def population_accuracy(
     grid = np.atleast_1d(check_float_array("radii", radii))
     if grid.ndim != 1 or not grid.size or (grid < 0.0).any():
         raise InvalidInput(f"radii must be numbers of at least 0; got {grid.tolist()}")
-    share = check_share(pilot) if pilot is not None else 0.0 if fixed_list else PILOT
+    share = check_real("pilot", (0.0 if fixed_list else PILOT) if pilot is None else pilot)
     pilots = round(share * votes.size)
     rest = votes.size - pilots
-    if rest < 2:
-        raise InvalidInput(
-            f"counts must leave 2 inputs beside the pilot; got {votes.size} inputs and {pilots} of them pilot"
-        )
+    if not 0.0 <= share < 1.0 or rest < 2:
+        raise InvalidInput(f"pilot must be a share from 0 up that leaves 2 inputs; got {share} of {votes.size} inputs")
     order = shuffled(votes.size, seed)
     guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_DRAWS:
@@ -157,29 +152,27 @@ def shuffled(count: int, seed: int) -> IntArray:
     return np.argsort(np.asarray(words, dtype=np.uint64), kind="stable")
 
 
-def check_share(share: object) -> float:
-    """Return a share of at least 0 and below 1."""
-    value = check_real("pilot", share)
-    if not 0.0 <= value < 1.0:
-        raise InvalidInput(f"pilot must be a share of at least 0 and below 1; got {value}")
-    return value
-
-
 def _true_votes(counts: ArrayLike, labels: ArrayLike, n: int | None) -> tuple[IntArray, int]:
     """Return the votes for the true class of each input, and the draws that all inputs have."""
     table = check_counts("counts", counts)
     if table.ndim != 2:
         raise InvalidInput(f"counts must have shape [inputs, m]; got shape {table.shape}")
     truth = check_label(labels, table.shape[1], len(table), "labels")
-    totals = table.sum(axis=1)
-    if n is None and (totals != totals[0]).any():
-        other = int(np.flatnonzero(totals != totals[0])[0])
+    return table[np.arange(len(table)), truth], equal_draws("counts", table, n)
+
+
+def equal_draws(name: str, counts: IntArray, n: int | None) -> int:
+    """Return n, by default what each row of counts adds up to, as the number of draws of every input."""
+    totals = np.unique(counts.sum(axis=1))
+    if n is None and totals.size > 1:
         raise InvalidInput(
-            f"counts must have equally many draws of each input, or n be given; got {totals[0]} and {totals[other]}"
+            f"{name} must be of equally many draws each, or n be given; got {totals[0]} and {totals[-1]}"
         )
-    draws = int(totals[0]) if n is None else check_whole("n", n, max(1, int(totals.max())))
+    draws = int(totals[0]) if n is None else check_whole("n", n, 1)
     check_draws_of(draws)
-    return table[np.arange(len(table)), truth], draws
+    if counts.max(initial=0) > draws:
+        raise InvalidInput(f"{name} must be at most n = {draws}; got {counts.max()}")
+    return draws
 
 
 def _share_limit(h: FloatArray, votes: IntArray, guess: FloatArray, level: float, fixed_list: bool) -> float:
