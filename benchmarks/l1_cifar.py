@@ -33,7 +33,7 @@ from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.models import resolve_model
-from buckler.types import Law
+from buckler.types import Noise
 
 RADII = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
 PUBLISHED = {1.0: 0.631, 2.0: 0.513, 3.0: 0.427, 4.0: 0.336}
@@ -41,9 +41,9 @@ TOGETHER = 50
 """Inputs drawn together."""
 
 
-def votes(classifier: Classifier, data: Dataset, law: Law, stream: Any, n: int, rows: int) -> Any:
+def votes(classifier: Classifier, data: Dataset, noise: Noise, stream: Any, n: int, rows: int) -> Any:
     """Return the votes of n copies of every input, and print their rate; what is compiled first is not in it."""
-    engine = Engine(classifier, law=law, seed=0, batch_size=rows)
+    engine = Engine(classifier, noise=noise, seed=0, batch_size=rows)
     found = []
     with engine.session():
         engine.votes(data.load(0, 1), data.ids[:1], stream, min(n, 2 * rows))
@@ -69,11 +69,11 @@ def accuracies(name: str, certificates: list[Certificate], labels: Any) -> list[
     return found
 
 
-def write_table(weights: Path, law: DerandomizedSplitting, shares: Sequence[float], inputs: int) -> None:
+def write_table(weights: Path, noise: DerandomizedSplitting, shares: Sequence[float], inputs: int) -> None:
     """Put the table, of radii that this lambda can reach, into the card in the place of an older one."""
     table = {
-        "lam": law.lam, "alpha": 0, "inputs": inputs, "draws": f"each of the {law.total:,} copies once",
-        "accuracy": {f"{radius:g}": share for radius, share in zip(RADII, shares, strict=True) if radius < law.lam},
+        "lam": noise.lam, "alpha": 0, "inputs": inputs, "draws": f"each of the {noise.total:,} copies once",
+        "accuracy": {f"{radius:g}": share for radius, share in zip(RADII, shares, strict=True) if radius < noise.lam},
         "command": shlex.join(["python", *(word for word in sys.argv if word != "--cards")]),
     }  # fmt: skip
     write_card(weights.parent, replace(read_card(weights.with_suffix(".json")), certified=(table,)))
@@ -103,14 +103,14 @@ def main() -> None:
     )  # fmt: skip
     data = open_dataset(options.data).select(every=options.every, limit=options.limit)
     labels = data.labels
-    law = DerandomizedSplitting(options.lam)
-    counts = votes(classifier, data, law, "estimation", law.total, options.batch_size)
+    noise = DerandomizedSplitting(options.lam)
+    counts = votes(classifier, data, noise, "estimation", noise.total, options.batch_size)
     print(f"certified accuracy at l1 radius, lambda {options.lam:g}, alpha {options.alpha:g} for votes")
     print(f"{'':<36}" + "".join(f"{radius:>8.1f}" for radius in RADII))
     row("published, best lambda", [PUBLISHED.get(radius, np.nan) for radius in RADII])
-    shares = accuracies("without chance, alpha 0", list(certify_votes(counts, noise=law)), labels)
+    shares = accuracies("without chance, alpha 0", list(certify_votes(counts, noise=noise)), labels)
     if options.cards:
-        write_table(Path(options.weights), law, shares, len(data))
+        write_table(Path(options.weights), noise, shares, len(data))
     if options.n:
         chance = Splitting(options.lam)
         first = votes(classifier, data, chance, "selection", 100, options.batch_size)

@@ -1,14 +1,15 @@
-"""Draws a second under every law, against the Gaussian, in one process on the same network and images.
+"""Draws a second under every noise, against the Gaussian, in one process on the same network and images.
 
     python benchmarks/law_speed.py --arch resnet110 --device cuda --n 20000
     python benchmarks/law_speed.py --arch resnet110 --device cpu --threads 1 --n 32 --batch-size 64
 
 Weights are random: speed does not depend on them. On cuda in bfloat16, channels last and compiled, as in a run;
 compiling comes first and is not timed. Draws are rounded up to whole batches, since all but the last of a run are full.
-The laws take turns, ``--repeat`` times, and each round is printed as it is done; at the end the median rate of each law
-and the median over the rounds of its rate over the Gaussian's. On the host with ``--threads 1`` times are of the
-processor, which another program's load changes little. Rows that are run again (one batch in 128, of laws that are true
-to the last bit) are part of the time as they come; how many were, and how many of them gave other bits, is printed.
+The noises take turns, ``--repeat`` times, and each round is printed as it is done; at the end the median rate of each
+noise and the median over the rounds of its rate over the Gaussian's. On the host with ``--threads 1`` times are of the
+processor, which another program's load changes little. Rows that are run again (one batch in 128, of noises
+that are true to the last bit) are part of the time as they come; how many were, and how many of them gave other
+bits, is printed.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussia
 from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
-from buckler.types import FloatArray, Law
+from buckler.types import FloatArray, Noise
 
 WARM_UP = 2
 """Batches before anything is timed: what is run again has its own kernels, and the second batch is."""
@@ -46,8 +47,8 @@ def parser(text: str) -> argparse.ArgumentParser:
     return made
 
 
-def in_turn(laws: Sequence[Law], options: argparse.Namespace) -> Iterator[tuple[FloatArray, list[str]]]:
-    """Yield draws a second under each law, round by round, and what each has run again so far."""
+def in_turn(noises: Sequence[Noise], options: argparse.Namespace) -> Iterator[tuple[FloatArray, list[str]]]:
+    """Yield draws a second under each noise, round by round, and what each has run again so far."""
     if options.threads:
         torch.set_num_threads(options.threads)
     cuda = options.device.startswith("cuda")
@@ -62,7 +63,7 @@ def in_turn(laws: Sequence[Law], options: argparse.Namespace) -> Iterator[tuple[
     total = -(-options.images * options.n // rows) * rows
     share, more = divmod(total, options.images)
     requests = [Request(i, 0, share + (i < more)) for i in range(options.images)]
-    engines = [Engine(classifier, law=law, batch_size=rows, workers=options.threads) for law in laws]
+    engines = [Engine(classifier, noise=noise, batch_size=rows, workers=options.threads) for noise in noises]
 
     def seconds(engine: Engine) -> float:
         if options.threads == 1 and not cuda:
@@ -85,22 +86,22 @@ def in_turn(laws: Sequence[Law], options: argparse.Namespace) -> Iterator[tuple[
 
 
 def main() -> None:
-    """Time every law and print a table."""
+    """Time every noise and print a table."""
     options = parser(str(__doc__)).parse_args()
     side, _ = SIZES[options.arch]
-    laws: list[Law] = [
+    noises: list[Noise] = [
         Gaussian(0.5), Gaussian(scale=np.full((3, 1, 1), 0.5)), GridGaussian(0.5), Uniform(0.5), Splitting(2.5),
         DerandomizedSplitting(2.5), Ablation(75, side * side, channels=3),
     ]  # fmt: skip
     found = []
-    for rates, again in in_turn(laws, options):
+    for rates, again in in_turn(noises, options):
         found.append((rates, again))
         print("draws/s " + " ".join(f"{rate:11,.1f}" for rate in rates), flush=True)
     every = np.array([rates for rates, _ in found])
     shares = np.median(every / every[:, :1], axis=0)
     print(f"{'':<66}{'draws/s':>12}{'share':>8}{'run again (other bits)':>24}")
-    for law, rate, share, rows in zip(laws, np.median(every, axis=0), shares, found[-1][1], strict=True):
-        print(f"{law.describe():<66}{rate:>12,.1f}{share:>8.3f}{rows:>24}")
+    for noise, rate, share, rows in zip(noises, np.median(every, axis=0), shares, found[-1][1], strict=True):
+        print(f"{noise.describe():<66}{rate:>12,.1f}{share:>8.3f}{rows:>24}")
 
 
 if __name__ == "__main__":

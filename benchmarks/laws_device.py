@@ -35,21 +35,21 @@ LEAST_EXPECTED = 10.0
 FIRST = Address(0, "0", "estimation")
 
 
-def steps(law: GridGaussian, blocks: range, device: str) -> IntArray:
+def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
     """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
-    drawn = device_words(law, torch.device(device))
+    drawn = device_words(noise, torch.device(device))
     if drawn is None:
-        return np.concatenate([law.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
+        return np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
     out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)
     part: Batch = tuple(Piece(0, block, 0, NOISE_BLOCK) for block in blocks)
     drawn.write(out, part, [FIRST])
-    return law.indices(out.cpu().numpy())
+    return noise.indices(out.cpu().numpy())
 
 
-def chi_square(law: GridGaussian, seen: AnyArray) -> tuple[float, int, float]:
+def chi_square(noise: GridGaussian, seen: AnyArray) -> tuple[float, int, float]:
     """Return chi-square of counts of the steps -L, ..., L, its degrees of freedom and the p-value."""
-    edges = np.concatenate([[0.0], law.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
+    edges = np.concatenate([[0.0], noise.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
     expected = np.diff(edges) * seen.sum()
     order = np.searchsorted(np.cumsum(expected), np.arange(LEAST_EXPECTED, seen.sum(), LEAST_EXPECTED))
     starts = np.unique(np.concatenate([[0], order + 1]))
@@ -62,23 +62,23 @@ def chi_square(law: GridGaussian, seen: AnyArray) -> tuple[float, int, float]:
     return statistic, len(e) - 1, float(chdtrc(len(e) - 1, statistic))
 
 
-def check_draws(law: GridGaussian, options: argparse.Namespace) -> None:
+def check_draws(noise: GridGaussian, options: argparse.Namespace) -> None:
     """Print the first two parts."""
     each = NOISE_BLOCK * VALUES
     blocks = range(-(-options.equal // each))
     different = total = 0
     for some in (blocks[a : a + 8] for a in range(0, len(blocks), 8)):
-        host = np.concatenate([law.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some])
-        different += int((steps(law, some, options.device) != host).sum())
+        host = np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some])
+        different += int((steps(noise, some, options.device) != host).sum())
         total += host.size
-    where = "the device's kernel" if device_words(law, torch.device(options.device)) else "the host: no CUDA here"
+    where = "the device's kernel" if device_words(noise, torch.device(options.device)) else "the host: no CUDA here"
     print(f"{total:,} draws of {where}: {different} are not those of the host", flush=True)
-    half = law.reach
+    half = noise.reach
     seen = np.zeros(2 * half + 1, dtype=np.int64)
     more = range(len(blocks), len(blocks) + -(-options.chi // each))
     for some in (more[a : a + 32] for a in range(0, len(more), 32)):
-        seen += np.bincount((steps(law, some, options.device) + half).ravel(), minlength=len(seen))
-    statistic, freedom, p = chi_square(law, seen)
+        seen += np.bincount((steps(noise, some, options.device) + half).ravel(), minlength=len(seen))
+    statistic, freedom, p = chi_square(noise, seen)
     print(
         f"{seen.sum():,} draws: chi-square {statistic:,.1f} with {freedom:,} degrees of freedom, p = {p:.3f}",
         flush=True,
@@ -94,11 +94,11 @@ def main() -> None:
     parsed.add_argument("--chi", type=int, default=10**8, help="draws for chi-square")
     parsed.add_argument("--skip-draws", action="store_true", help="speed alone")
     options = parsed.parse_args()
-    law = GridGaussian(options.sigma)
+    noise = GridGaussian(options.sigma)
     if not options.skip_draws:
-        check_draws(law, options)
+        check_draws(noise, options)
     found = []
-    for rates, again in in_turn([Gaussian(options.sigma), law], options):
+    for rates, again in in_turn([Gaussian(options.sigma), noise], options):
         found.append((rates[1] / rates[0], again[1]))
         print(f"gaussian {rates[0]:,.1f} draws/s, grid {rates[1]:,.1f} ({rates[1] / rates[0]:.3f})", flush=True)
     middle = np.median([share for share, _ in found])

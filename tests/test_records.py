@@ -87,7 +87,7 @@ def test_a_radius_is_tied_to_its_margin(margin: MarginKind, factor: float) -> No
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
         replace(good, radius=factor * good.radius)
     with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
-        replace(good, law=Gaussian(0.7 / factor))
+        replace(good, noise=Gaussian(0.7 / factor))
 
 
 def test_the_last_digits_of_another_machine_are_allowed() -> None:
@@ -97,10 +97,10 @@ def test_the_last_digits_of_another_machine_are_allowed() -> None:
     assert normal_cdf(arb(near.radius) / arb(0.7)) <= (1 + arb(near.margin)) / 2
 
 
-@pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
-def test_a_law_of_whole_numbers_has_no_last_digits(law: Any) -> None:
+@pytest.mark.parametrize("noise", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
+def test_a_law_of_whole_numbers_has_no_last_digits(noise: Any) -> None:
     """Its radius is the largest float that holds: the next one above may reach a point of the ball's edge."""
-    good = buckler.certify_votes([[law.total or 1000, 0, 0]], noise=law, labels=[0])[0]
+    good = buckler.certify_votes([[noise.total or 1000, 0, 0]], noise=noise, labels=[0])[0]
     assert replace(good) == good
     for towards in (0.0, np.inf):
         with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):

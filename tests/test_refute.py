@@ -93,16 +93,16 @@ def test_an_interrupt_leaves_the_refutations_of_the_first_inputs() -> None:
 
 
 def test_on_a_grid_the_point_lies_on_it_and_drawing_takes_its_part() -> None:
-    law = GridGaussian(0.5)
-    x = law.values(np.full((1, 64), 26))
-    made = Smoothed(plane(values=64), noise=law).refute(x, labels=[1], attack=QUICK, max_n=20_000)[0]
+    noise = GridGaussian(0.5)
+    x = noise.values(np.full((1, 64), 26))
+    made = Smoothed(plane(values=64), noise=noise).refute(x, labels=[1], attack=QUICK, max_n=20_000)[0]
     assert made.point is not None
     assert made.radius is not None
-    steps = law.indices(made.point) - 26
+    steps = noise.indices(made.point) - 26
     truth = 8 * 26 / 255  # the distance to the hyperplane
     assert truth <= np.sqrt((steps**2).sum()) / 255 <= made.radius <= 1.1 * truth
     with pytest.raises(InvalidInput, match="alpha must be at least 1e-10"):
-        Smoothed(plane(values=64), noise=law).refute(x, labels=[1], attack=QUICK, alpha=1e-11)
+        Smoothed(plane(values=64), noise=noise).refute(x, labels=[1], attack=QUICK, alpha=1e-11)
 
 
 @pytest.mark.parametrize(

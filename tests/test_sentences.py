@@ -9,7 +9,8 @@ import pytest
 
 import buckler
 from buckler.certify.methods import sound_methods
-from buckler.noise import LAWS, Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
+from buckler.noise import NOISES as BUILT_IN
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import decide
 from buckler.runs.sample import sample
@@ -60,12 +61,12 @@ NOISES = [noise for noise, _, _ in THEOREMS]
 
 
 def test_every_noise_is_in_the_table() -> None:
-    assert {noise.name for noise in NOISES} == LAWS.keys()
+    assert {noise.name for noise in NOISES} == BUILT_IN.keys()
 
 
 def check(certificate: buckler.Certificate, *, chosen: str, scores: str) -> None:
     """Compare a sentence with the table, and with the record for what the table leaves open."""
-    noise, method = certificate.law, certificate.method
+    noise, method = certificate.noise, certificate.method
     ((where, condition),) = [(ball, condition) for law, ball, condition in THEOREMS if law == noise]
     radius = f"{np.floor(certificate.radius * 1e4) / 1e4:.4f}"
     margin = f"{np.floor(certificate.margin * 1e4) / 1e4:.4f}"

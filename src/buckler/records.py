@@ -28,7 +28,7 @@ from buckler.errors import (
 )
 from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES, check_sound, tie_of
 from buckler.text import sentence
-from buckler.types import FloatArray, IntArray, Label, Law, MarginKind, ScoreDtype, SimplexMap
+from buckler.types import FloatArray, IntArray, Label, MarginKind, Noise, ScoreDtype, SimplexMap
 
 OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
 MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
@@ -152,7 +152,7 @@ class Claim:
     alpha: float
     n: int
     n0: int
-    law: Law
+    noise: Noise
     map: SimplexMap
     temperature: float | None
     method: str
@@ -167,19 +167,19 @@ class Claim:
             check_sound(self.method)
         check_level(self.alpha, self.method)
         check_whole("n", self.n, 1)
-        every = self.law.total
+        every = self.noise.total
         if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:
             raise InvalidInput(
                 f"method must be {ENUMERATED_METHOD!r} if and only if all copies of the noise were counted; got "
-                f"{self.method!r} and {self.n} copies of {self.law.describe()}"
+                f"{self.method!r} and {self.n} copies of {self.noise.describe()}"
             )
         check_whole("n0", self.n0, 0)
         if not 0.0 <= check_real("winner_alpha", self.winner_alpha) <= self.alpha or (self.winner_alpha and self.n0):
             raise InvalidInput(f"winner_alpha must be from 0 to alpha, and 0 with n0 > 0; got {self.winner_alpha}")
         check_choice("map", self.map, MAPS)
         check_choice("margin_kind", self.margin_kind, MARGINS)
-        if self.margin_kind not in self.law.margins:
-            raise InvalidInput(f"margin_kind must be one of {', '.join(self.law.margins)}; got {self.margin_kind!r}")
+        if self.margin_kind not in self.noise.margins:
+            raise InvalidInput(f"margin_kind must be one of {', '.join(self.noise.margins)}; got {self.margin_kind!r}")
         if self.map != "hardmax" and self.method in OF_VOTES:
             raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
         if check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype)) != "float32" and self.map == "hardmax":
@@ -199,29 +199,29 @@ class Claim:
         self._check_tie()
 
     def _check_tie(self) -> None:
-        off = RADIUS_TOLERANCE if "quantile" in self.law.margins else 0.0  # only Gaussian radii are rounded
+        off = RADIUS_TOLERANCE if "quantile" in self.noise.margins else 0.0  # only Gaussian radii are rounded
         if self.radius > 0.0 and tie_of(self.method) == "margin":
-            needed = self.law.margin(self.radius, self.margin_kind)
+            needed = self.noise.margin(self.radius, self.margin_kind)
             # The quantile margin takes no special function, so every machine computes the same float.
             if not abs(self.margin - needed) <= (0.0 if self.margin_kind == "quantile" else off * needed):
                 raise InvalidInput(
-                    f"margin must be what radius {self.radius} needs under {self.law.describe()}, {needed}; "
+                    f"margin must be what radius {self.radius} needs under {self.noise.describe()}, {needed}; "
                     f"got {self.margin}"
                 )
             return
-        given = self.law.radius(self.margin, self.margin_kind)
+        given = self.noise.radius(self.margin, self.margin_kind)
         if not abs(self.radius - given) <= off * given:
             raise InvalidInput(
-                f"radius must be what margin {self.margin} gives under {self.law.describe()}, {given}; "
+                f"radius must be what margin {self.margin} gives under {self.noise.describe()}, {given}; "
                 f"got {self.radius}"
             )
 
     @property
     def sigma(self) -> float:
         """The standard deviation of Gaussian noise; other noise raises InvalidInput."""
-        if "sigma" not in self.law.parameters:
-            raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.law.describe()}")
-        return float(self.law.parameters["sigma"])
+        if "sigma" not in self.noise.parameters:
+            raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.noise.describe()}")
+        return float(self.noise.parameters["sigma"])
 
     @property
     def class_from(self) -> str:
@@ -239,12 +239,12 @@ class Claim:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns of a table: the fields, with sigma or None in place of the noise, and the noise last."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"law", "seed"}}
-        before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("law")))
-        sigma = {"sigma": self.law.parameters.get("sigma")}
-        law = {"law": self.law.name, "law_parameters": json.dumps(dict(self.law.parameters), sort_keys=True)}
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed"}}
+        before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("noise")))
+        sigma = {"sigma": self.noise.parameters.get("sigma")}
+        noise = {"law": self.noise.name, "law_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
         seed = {} if self.seed is None else {"seed": self.seed}
-        return {**before, **sigma, **fields, **law, **seed}
+        return {**before, **sigma, **fields, **noise, **seed}
 
     def __str__(self) -> str:
         return sentence(self)

@@ -5,7 +5,7 @@ from math import isfinite
 
 from buckler.errors import InvalidInput, check_alpha, check_real, check_whole
 from buckler.rounding import rounded_up
-from buckler.types import AnyArray, Law
+from buckler.types import AnyArray, Noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class Refutation:
     rival: int | None
     point: AnyArray | None
     alpha: float
-    law: Law
+    noise: Noise
     tried: tuple[PairTest, ...] = ()
 
     def __post_init__(self) -> None:
@@ -78,15 +78,15 @@ class Refutation:
         """Return whether the point lies inside of a certified ball of that radius."""
         if self.radius is None:
             return False
-        return self.radius <= radius if self.law.closed else self.radius < radius
+        return self.radius <= radius if self.noise.closed else self.radius < radius
 
     def __str__(self) -> str:
-        basis = f"from {self.n} draws of {self.law.describe()}"
+        basis = f"from {self.n} draws of {self.noise.describe()}"
         if self.radius is None:
             return f"{self.id}: no point was found where class {self.label} is not predicted, {basis}"
         return (
-            f"{self.id}: the smoothed classifier does not predict class {self.label} at a point at {self.law.norm} "
-            f"distance {rounded_up(self.radius, 4)} {self.law.units}, where class {self.rival} has more, with error "
+            f"{self.id}: the smoothed classifier does not predict class {self.label} at a point at {self.noise.norm} "
+            f"distance {rounded_up(self.radius, 4)} {self.noise.units}, where class {self.rival} has more, with error "
             f"probability at most {self.alpha:g} {basis}"
         )
 

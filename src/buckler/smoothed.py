@@ -16,7 +16,7 @@ from buckler.certify.sequential import Decided
 from buckler.certify.sequential_scores import SEQUENCE
 from buckler.certify.settings import Scoring, make_settings
 from buckler.errors import ClassifierError, InvalidInput, check_alpha, check_positive, check_whole, show
-from buckler.noise import default_margin, law_of
+from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.records import Certificate
 from buckler.refutations import Refutation
@@ -26,7 +26,7 @@ from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import content_id, seed_of
 from buckler.session import Inputs, Session, run
-from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray, Label, Law, MarginKind
+from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray, Label, MarginKind, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -70,11 +70,11 @@ class Smoothed:
         sigma: float | None = None,
         num_classes: int | None = None,
         *,
-        noise: Law | str | None = None,
+        noise: Noise | str | None = None,
         scores: Scoring | None = None,
         value_range: tuple[float, float] | None = None,
     ) -> None:
-        self.noise = law_of(sigma, noise)
+        self.noise = as_noise(sigma, noise)
         if self.noise.total is not None and scores is not None:
             raise InvalidInput(f"scores must be left out for {self.noise.describe()}, which certifies votes")
         self.scores = scores
@@ -323,7 +323,7 @@ class Smoothed:
                 f"x must have shape [inputs, ...] with at least one value each; got {points.shape} (one is x[None])"
             )
         engine = Engine(
-            self.classifier, law=self.noise, seed=seed_of(seed), batch_size=BATCH_SIZE if rows is None else rows
+            self.classifier, noise=self.noise, seed=seed_of(seed), batch_size=BATCH_SIZE if rows is None else rows
         )
         classes = None if labels is None else to_indices(self.classifier, labels, len(points), "labels")
         return Inputs(points, make_ids(ids, points), classes), Session(engine)

@@ -4,13 +4,13 @@ from typing import Any
 
 from buckler.rounding import rounded_down
 from buckler.soundness import ENUMERATED_METHOD
-from buckler.types import Law
+from buckler.types import Noise
 
 ONE_FUNCTION = "true to the last bit if the classifier is one function"
 """What a claim says under a noise that is computed without rounding."""
 
 
-def ball(noise: Law, radius: str | None = None) -> str:
+def ball(noise: Noise, radius: str | None = None) -> str:
     """Return where a certificate under a noise holds, in words: which points of which ball, open or closed.
 
     >>> from buckler.noise import Gaussian
@@ -23,7 +23,7 @@ def ball(noise: Law, radius: str | None = None) -> str:
 
 def sentence(claim: Any) -> str:
     """Return what a ``records.Claim`` says, with all that it rests on."""
-    noise, exact = claim.law, claim.method == ENUMERATED_METHOD
+    noise, exact = claim.noise, claim.method == ENUMERATED_METHOD
     level = "error probability" if claim.sound else "a promised, not proved, error probability"
     beside = f"; {ONE_FUNCTION}" if noise.idealised is None else f"; idealised: {noise.idealised}"
     if exact:

@@ -1,4 +1,4 @@
-"""Array aliases, the names a user may pass as strings, and what a law of noise must offer."""
+"""Array aliases, the names a user may pass as strings, and what a noise must offer."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, Protocol
@@ -30,7 +30,7 @@ WordArray = npt.NDArray[np.uint64]
 Draws = Literal["gaussian", "words", "numbers"]
 
 
-class Law(Protocol):
+class Noise(Protocol):
     """A noise: how copies are drawn, and the radius that a margin certifies (see the room ``noise``)."""
 
     @property
@@ -90,7 +90,7 @@ class Law(Protocol):
         """Raise InvalidInput for an input that the noise cannot be added to."""
 
 
-class NormalLaw(Law, Protocol):
+class NormalNoise(Noise, Protocol):
     """A noise that is drawn as unit normal numbers times ``spread``."""
 
     @property
@@ -98,7 +98,7 @@ class NormalLaw(Law, Protocol):
         """The factor of unit normal numbers: one, or an array that broadcasts to an input."""
 
 
-class NumberLaw(Law, Protocol):
+class NumberedNoise(Noise, Protocol):
     """A noise whose copies are enumerated, numbered from 0 to ``total - 1``."""
 
     def numbered(self, x: Float32Array, numbers: IntArray) -> Float32Array:

@@ -17,18 +17,18 @@ from buckler.types import Combine, FloatArray, Limit
 from tests.bettors import own_limit
 from tests.simulation import first_by_default, judge, simulate_misses
 
-Law = Callable[[np.random.Generator, int, int], FloatArray]
+Noise = Callable[[np.random.Generator, int, int], FloatArray]
 
 
-def bernoulli(p: float) -> tuple[Law, float]:
+def bernoulli(p: float) -> tuple[Noise, float]:
     return lambda rng, n, size: (rng.random((n, size)) < p).astype(np.float64), p
 
 
-def two_points(low: float, high: float, p: float) -> tuple[Law, float]:
+def two_points(low: float, high: float, p: float) -> tuple[Noise, float]:
     return lambda rng, n, size: np.where(rng.random((n, size)) < p, high, low), high * p + low * (1.0 - p)
 
 
-HOSTILE: dict[str, tuple[Law, float]] = {
+HOSTILE: dict[str, tuple[Noise, float]] = {
     "mostly high": two_points(0.0, 0.99, 0.98),
     "bernoulli .001": bernoulli(0.001),
     "bernoulli .05": bernoulli(0.05),
@@ -91,7 +91,7 @@ def test_the_audit_sees_a_miss_rate_of_1_3_alpha() -> None:
         assert binom.sf(seen - 1, size, 1.3 * alpha) > 0.4
 
 
-def logits(m: int, temperature: float, tie: bool, gap: float = 1.0) -> tuple[Law, FloatArray]:
+def logits(m: int, temperature: float, tie: bool, gap: float = 1.0) -> tuple[Noise, FloatArray]:
     """Softmax rows with class 0 ahead; with ``tie``, two rivals swap as runner-up from draw to draw."""
 
     def draw(rng: np.random.Generator, n: int, size: int) -> FloatArray:

@@ -22,9 +22,9 @@ def above(batch: Any) -> Any:
     return np.stack([over, ~over], axis=1).astype(np.float32)
 
 
-def misses(law: Any, at: int) -> int:
+def misses(noise: Any, at: int) -> int:
     """Return how many of independent certificates of the input at ``at`` steps reach beyond its exact radius."""
-    engine = Engine(as_classifier(above, num_classes=2), law=law, seed=11)
+    engine = Engine(as_classifier(above, num_classes=2), noise=noise, seed=11)
     x = np.repeat(LAW.values(np.array([[at]])), INPUTS, axis=0)
     with engine.session():
         votes = engine.votes(x, [str(i) for i in range(INPUTS)], "estimation", N)

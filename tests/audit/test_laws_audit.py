@@ -1,9 +1,9 @@
-"""Certificates under laws of whole numbers, from drawn copies to radii, against truths known by enumeration.
+"""Certificates under noises of whole numbers, from drawn copies to radii, against truths known by enumeration.
 
-Classifiers that the law protects worst, a half-space for l1 and single pixels for l0, are smoothed exactly at an input
-and at its neighbours, by listing all copies in fractions. Then hundreds of certificates are issued for the same input
-under different noise: one is wrong if its ball holds a point at which its class does not win. The judge errs once in a
-million; the planted bug is wrong nearly every time.
+Classifiers that the noise protects worst, a half-space for l1 and single pixels for l0, are smoothed exactly at an
+input and at its neighbours, by listing all copies in fractions. Then hundreds of certificates are issued for the same
+input under different noise: one is wrong if its ball holds a point at which its class does not win. The judge errs once
+in a million; the planted bug is wrong nearly every time.
 """
 
 from fractions import Fraction
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import buckler
-from buckler.evaluate.law_audit import covers, distance
+from buckler.evaluate.noise_audit import covers, distance
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.noise.grid import values_of
 from tests.simulation import judge
@@ -44,38 +44,40 @@ class Doubled(Uniform):
         return 2.0 * Uniform.radius(self, margin, kind)
 
 
-def lost(law: Any, model: Any, points: list[Any]) -> dict[int, list[Fraction]]:
+def lost(noise: Any, model: Any, points: list[Any]) -> dict[int, list[Fraction]]:
     """Return the distances from the first point at which each class does not win, by enumeration."""
     found: dict[int, list[Fraction]] = {0: [], 1: [], 2: []}
     for point in points:
         votes = [Fraction(0)] * 3
-        for weight, copy in law.every(point):
+        for weight, copy in noise.every(point):
             votes[int(model(copy[None])[0].argmax())] += weight
         for k, distances in found.items():
             if any(votes[j] >= votes[k] for j in found if j != k):
-                distances.append(distance(law.norm, points[0], point))
+                distances.append(distance(noise.norm, points[0], point))
     return found
 
 
-def misses(law: Any, model: Any, points: list[Any]) -> int:
+def misses(noise: Any, model: Any, points: list[Any]) -> int:
     """Return how many of ``COPIES`` certificates of the first point cover a point where their class does not win."""
-    away = lost(law, model, points)
-    made = buckler.Smoothed(model, noise=law, num_classes=3).certify(
+    away = lost(noise, model, points)
+    made = buckler.Smoothed(model, noise=noise, num_classes=3).certify(
         np.repeat(points[0][None], COPIES, axis=0), ids=[str(i) for i in range(COPIES)], n=N, n0=20, alpha=ALPHA,
         progress=False,
     )  # fmt: skip
     assert sum(c.predicted == 0 for c in made) > COPIES / 2
-    return sum(c.predicted is not None and any(covers(law, c.margin, d) for d in away[int(c.predicted)]) for c in made)
+    return sum(
+        c.predicted is not None and any(covers(noise, c.margin, d) for d in away[int(c.predicted)]) for c in made
+    )
 
 
 @pytest.mark.parametrize(
-    ("law", "model", "points"),
+    ("noise", "model", "points"),
     [(Uniform(50.5 / 255), half_space, LINE), (Splitting(101 / 510), half_space, LINE),
      (Ablation(1, 20), single_pixels, ROW)],
     ids=["uniform", "splitting", "ablation"],
 )  # fmt: skip
-def test_certificates_are_wrong_no_more_often_than_promised(law: Any, model: Any, points: list[Any]) -> None:
-    assert judge(misses(law, model, points), COPIES, ALPHA).passed
+def test_certificates_are_wrong_no_more_often_than_promised(noise: Any, model: Any, points: list[Any]) -> None:
+    assert judge(misses(noise, model, points), COPIES, ALPHA).passed
 
 
 def test_a_doubled_radius_is_found() -> None:
@@ -83,8 +85,8 @@ def test_a_doubled_radius_is_found() -> None:
 
 
 def test_without_chance_the_radius_ends_one_step_before_a_tie() -> None:
-    law = DerandomizedSplitting(101 / 510)
-    certificate = buckler.Smoothed(half_space, noise=law, num_classes=3).certify(LINE[0][None])[0]
-    nearest = min(lost(law, half_space, LINE)[0])
+    noise = DerandomizedSplitting(101 / 510)
+    certificate = buckler.Smoothed(half_space, noise=noise, num_classes=3).certify(LINE[0][None])[0]
+    nearest = min(lost(noise, half_space, LINE)[0])
     assert certificate.predicted == 0
     assert nearest - Fraction(certificate.radius) == pytest.approx(1 / 255, rel=1e-5)

@@ -203,16 +203,16 @@ def test_radii_need_their_rounding() -> None:
     rng, wrong = np.random.default_rng(1), [0, 0, 0]
     for _ in range(300):
         margin, sigma = float(rng.uniform(0.01, 0.99)), float(rng.uniform(0.1, 2.0))
-        law = Gaussian(sigma)
+        noise = Gaussian(sigma)
         exact1 = arb(sigma) * (arb.pi() / 2).sqrt() * arb(margin)
         assert arb(lipschitz_radius(margin, sigma)) <= exact1
         wrong[0] += bool(arb(margin / (sqrt(2.0) * (1.0 / (sigma * sqrt(np.pi))))) > exact1)
         known = 0.3 / sigma
         assert arb(lipschitz_radius(margin, sigma, known)) <= arb(margin) / (arb(2).sqrt() * arb(known))
         half = (1 + arb(margin)) / 2
-        assert normal_cdf(arb(law.radius(margin, "probability")) / arb(sigma)) <= half
+        assert normal_cdf(arb(noise.radius(margin, "probability")) / arb(sigma)) <= half
         wrong[1] += bool(normal_cdf(arb(sigma * float(ndtri((1.0 + margin) / 2.0))) / arb(sigma)) > half)
-        assert 2 * Fraction(law.radius(margin, "quantile")) <= Fraction(sigma) * Fraction(margin)
+        assert 2 * Fraction(noise.radius(margin, "quantile")) <= Fraction(sigma) * Fraction(margin)
         wrong[2] += 2 * Fraction(sigma * margin / 2.0) > Fraction(sigma) * Fraction(margin)
     assert min(wrong) > 0, "each radius needs it somewhere"
 

@@ -1,4 +1,4 @@
-"""Certificates without error probability: for all copies of a law, and for nothing else."""
+"""Certificates without error probability: for all copies of a noise, and for nothing else."""
 
 from dataclasses import replace
 from typing import Any
@@ -15,15 +15,15 @@ from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting
 from buckler.records import Certificate
 from buckler.soundness import ENUMERATED_METHOD
-from buckler.types import Law
+from buckler.types import Noise
 
 LAW = DerandomizedSplitting(0.5)
 COUNTS = np.array([[200, 55, 0], [55, 200, 0], [85, 85, 85], [129, 126, 0], [129, 127, 0], [128, 127, 0]])
 COUNTS[4, 1] -= 1  # 129 + 126
 
 
-def certificates(counts: np.ndarray = COUNTS[:4], law: Law = LAW) -> list[Certificate]:
-    return certify_votes(counts, noise=law)
+def certificates(counts: np.ndarray = COUNTS[:4], noise: Noise = LAW) -> list[Certificate]:
+    return certify_votes(counts, noise=noise)
 
 
 def test_votes_are_the_margin_and_choose_the_class() -> None:
@@ -78,7 +78,7 @@ def test_alpha_zero_is_for_all_copies_alone() -> None:
         ({"method": "exact"}, "alpha must be at least 1e-200"),
         ({"method": "exact", "alpha": 0.001}, "all copies"),
         ({"method": "exact", "alpha": 0.001, "n": 100}, "all copies"),
-        ({"law": Splitting(0.5)}, "all copies"),
+        ({"noise": Splitting(0.5)}, "all copies"),
         ({"radius": 73 / 255}, "radius must be what margin"),
     ):
         with pytest.raises(InvalidInput, match=message):

@@ -175,21 +175,21 @@ def test_two_limits_part_at_one_vote(method: str, parts: int) -> None:
 @pytest.mark.parametrize("kind", ["quantile", "probability"])
 def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
     """A limit of 0, or one whose radius is below the smallest normal number, is an abstention; one above it is not."""
-    law = Gaussian(1.0)
-    least = next(k for k in range(-1080, 0) if law.radius(2.0**k, kind) > 0.0)
+    noise = Gaussian(1.0)
+    least = next(k for k in range(-1080, 0) if noise.radius(2.0**k, kind) > 0.0)
     lows = np.array([-np.inf, -1.0, -5e-324, 0.0, 5e-324, 2.0 ** (least - 1), 2.0**least, 0.3])
     size = len(lows)
-    settings = make_settings(noise=law, alpha=0.01, margin=kind)
+    settings = make_settings(noise=noise, alpha=0.01, margin=kind)
     zeros = np.zeros(size, dtype=np.int64)
     made: list[Certificate] = make_certificates(
         settings, ChosenClass(zeros, zeros, 0.01, 0.0), lows, np.full(size, 10), [str(i) for i in range(size)]
     )
     assert [c.abstained for c in made] == [True] * 6 + [False] * 2
     assert [c.predicted for c in made] == [None] * 6 + [0] * 2
-    assert [c.radius for c in made] == [law.radius(float(low), kind) for low in lows]
+    assert [c.radius for c in made] == [noise.radius(float(low), kind) for low in lows]
     # The radius of an ulp less is no larger, and the record takes no other than its own.
     for certificate in made[6:]:
-        assert law.radius(float(np.nextafter(certificate.margin, 0.0)), kind) <= certificate.radius
+        assert noise.radius(float(np.nextafter(certificate.margin, 0.0)), kind) <= certificate.radius
         with pytest.raises(InvalidInput, match="radius"):
             replace(certificate, radius=float(np.nextafter(certificate.radius * (1.0 + 1e-14), np.inf)))
 

@@ -110,7 +110,7 @@ def test_what_used_all_of_its_draws_is_put_back() -> None:
     ],
 )
 def test_where_an_input_stands_is_put_back_into_the_same_test_alone(change: dict[str, Any]) -> None:
-    """Another level, law, margin, ladder or final test is another test, and the two together have no level."""
+    """Another level, noise, margin, ladder or final test is another test, and the two together have no level."""
     how: dict[str, Any] = {"radii": (0.25,), "noise": Gaussian(SIGMA), "alpha": 1e-3, "max_n": 60}
     first = AnytimeTest(Ladder(**how), [0], 3)
     first.update([0], [[54, 6, 0]])

@@ -1,4 +1,4 @@
-"""Ladders of radii under laws of the first margin: which thresholds they have, and which radii a fine one."""
+"""Ladders of radii under noises of the first margin: which thresholds they have, and which radii a fine one."""
 
 from fractions import Fraction
 from math import comb
@@ -14,14 +14,16 @@ from buckler.noise import Ablation, Splitting, Uniform
 from tests.stopping import ever_certified
 
 
-@pytest.mark.parametrize(("law", "radii"), [(Splitting(2.5), (0.5, 1.0, 2.0)), (Ablation(3, 64), (1.0, 4.0))], ids=str)
-def test_thresholds_are_the_margins_of_the_law(law: Any, radii: tuple[float, ...]) -> None:
-    ladder = Ladder(radii, noise=law, max_n=1000)
+@pytest.mark.parametrize(
+    ("noise", "radii"), [(Splitting(2.5), (0.5, 1.0, 2.0)), (Ablation(3, 64), (1.0, 4.0))], ids=str
+)
+def test_thresholds_are_the_margins_of_the_law(noise: Any, radii: tuple[float, ...]) -> None:
+    ladder = Ladder(radii, noise=noise, max_n=1000)
     assert ladder.margin == "probability"
     for radius, margin, least in zip(radii, ladder.margins, ladder.thresholds, strict=True):
         lost = (
             Fraction(radius) / Fraction(5, 2)
-            if law.norm == "l1"
+            if noise.norm == "l1"
             else 2 * (1 - Fraction(comb(64 - int(radius), 3), comb(64, 3)))
         )
         assert lost <= Fraction(margin) <= lost * (1 + Fraction(1, 10**12))  # rounded up, and no more
@@ -29,8 +31,8 @@ def test_thresholds_are_the_margins_of_the_law(law: Any, radii: tuple[float, ...
 
 
 def test_a_margin_at_the_threshold_is_ever_certified_with_at_most_alpha() -> None:
-    law, alpha, radius = Splitting(0.5), 0.05, 0.25
-    ladder = Ladder((radius,), noise=law, alpha=alpha, max_n=60)
+    noise, alpha, radius = Splitting(0.5), 0.05, 0.25
+    ladder = Ladder((radius,), noise=noise, alpha=alpha, max_n=60)
     # At exactly the margin of the radius two classes may tie there: such truths are (p_A, p_j, rest).
     truths = [((1.5 - rest) / 2, (0.5 - rest) / 2, rest) for rest in (0.0, 0.2, 0.45)]
 

@@ -535,13 +535,13 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_certificates(home / "c.parquet", read_certificates(home / "c.parquet"))
     # A margin that these votes did not show, and that a million unanimous ones would.
     wrong = [
-        replace(c, predicted=c.predicted or 0, n=10**6, margin=8.0, radius=c.law.radius(8.0, "quantile"))
+        replace(c, predicted=c.predicted or 0, n=10**6, margin=8.0, radius=c.noise.radius(8.0, "quantile"))
         for c in read_certificates(home / "c.parquet")
     ]
     write_certificates(home / "wrong.parquet", wrong)
     tried = (PairTest(0.5, 1, 100, 90, 10, refuted=True),)
     point = np.zeros((1, 8, 8), dtype=np.float32)
-    found = Refutation(wrong[0].id, 0, 0.5, 1, point, 1e-3, wrong[0].law, tried)
+    found = Refutation(wrong[0].id, 0, 0.5, 1, point, 1e-3, wrong[0].noise, tried)
     write_refutations(home / "r.parquet", [Bracket(found, 0.1, 1e-3)], {})
     golden = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
     (home / "log.tsv").write_text("\n".join(golden.read_text().splitlines()[:40]) + "\n")

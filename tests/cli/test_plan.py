@@ -11,7 +11,7 @@ import pytest
 from buckler.certify.forecast import typical_top
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
-from buckler.noise import law_of
+from buckler.noise import as_noise
 from buckler.runs.identity import Identity
 from buckler.runs.plan import evidence_size
 from buckler.runs.spec import RunSpec
@@ -52,7 +52,7 @@ def test_a_pilot_takes_the_place_of_the_typical(tmp_path: Path, capsys: pytest.C
 def test_a_plan_under_another_law(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     counts = [[990 - 90 * i, 10 + 90 * i] for i in range(5)]
     for law, radius in (("splitting:lam=2.5", 1.0), ("ablation:keep=4,pixels=64", 1.0), ("grid:sigma=0.5", 0.5)):
-        pilot = certify_votes(counts, noise=law_of(None, law), labels=[0] * 5, ids=list("abcde"))
+        pilot = certify_votes(counts, noise=as_noise(None, law), labels=[0] * 5, ids=list("abcde"))
         write_certificates(tmp_path / "pilot.parquet", pilot)
         given = [*PLAN, "--law", law, "--target-radius", str(radius), "--like", str(tmp_path / "pilot.parquet")]
         assert run([*given, "--json"]) == 0

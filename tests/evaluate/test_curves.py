@@ -20,7 +20,7 @@ from buckler.evaluate.curves import (
     round_grid,
 )
 from buckler.records import Claim
-from buckler.types import Law
+from buckler.types import Noise
 
 
 def certificates() -> list[buckler.Certificate]:
@@ -153,9 +153,9 @@ def test_bad_edges() -> None:
 
 
 def test_radii_of_other_norms_or_scales_are_no_curve() -> None:
-    laws: list[Law] = [buckler.noise.Gaussian(scale=scale) for scale in ([0.5, 0.25], [0.5, 0.125])]
-    laws += [buckler.noise.Gaussian(0.5), buckler.noise.Splitting(0.5)]
-    made = [buckler.certify_votes([[99, 1]], noise=law, labels=[0], ids=[law.describe()])[0] for law in laws]
+    noises: list[Noise] = [buckler.noise.Gaussian(scale=scale) for scale in ([0.5, 0.25], [0.5, 0.125])]
+    noises += [buckler.noise.Gaussian(0.5), buckler.noise.Splitting(0.5)]
+    made = [buckler.certify_votes([[99, 1]], noise=noise, labels=[0], ids=[noise.describe()])[0] for noise in noises]
     for one, other, what in ((0, 1, "scale"), (0, 2, "norm"), (2, 3, "norm")):
         pair = [made[one], made[other]]
         with pytest.raises(buckler.InvalidInput, match=f"one {what}"):

@@ -236,7 +236,7 @@ WON, LOST = PairTest(2.0, 1, 100, 90, 10, refuted=True), PairTest(1.5, 1, 100, 5
 )
 def test_a_refutation_cannot_contradict_itself(wrong: dict[str, object]) -> None:
     good = {"id": "a", "label": 0, "radius": 2.0, "rival": 1, "point": np.zeros(2), "alpha": 1e-3,
-            "law": Gaussian(0.5), "tried": (WON, LOST)}  # fmt: skip
+            "noise": Gaussian(0.5), "tried": (WON, LOST)}  # fmt: skip
     made = Refutation(**good)  # type: ignore[arg-type]
     assert (made.n, made.margin) == (200, 0.8)
     assert made.contradicts(2.1)

@@ -44,12 +44,12 @@ def test_noise_in_float32_is_fooled() -> None:
     assert "idealised: real-valued noise, drawn and added in float32" in str(here)
 
 
-def exact_probability(law: GridGaussian, low: int, high: int) -> FloatArray:
+def exact_probability(noise: GridGaussian, low: int, high: int) -> FloatArray:
     """Return the probability of class 0 at the grid points ``low, ..., high``, from the law's own probabilities."""
-    edges = np.concatenate([[0.0], law.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
+    edges = np.concatenate([[0.0], noise.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
     weights = np.diff(edges)
     half = len(weights) // 2
-    votes = reads_last_bits(law.values(np.arange(low - half, high + half + 1))[:, None])[:, 0]
+    votes = reads_last_bits(noise.values(np.arange(low - half, high + half + 1))[:, None])[:, 0]
     return np.convolve(votes, weights[::-1], mode="valid")
 
 

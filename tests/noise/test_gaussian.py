@@ -1,4 +1,4 @@
-"""The Gaussian law: closed forms, order, rounding, and the way back from a radius to a margin."""
+"""The Gaussian noise: closed forms, order, rounding, and the way back from a radius to a margin."""
 
 import json
 from fractions import Fraction
@@ -16,9 +16,9 @@ from scipy.special import erf
 import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.refutations import Refuting
-from buckler.noise import Gaussian, law_of, named
+from buckler.noise import Gaussian, as_noise, named
 from buckler.paper.radii import lipschitz_radius
-from buckler.types import Law, MarginKind
+from buckler.types import MarginKind, Noise
 from tests.balls import normal_cdf
 
 KINDS: tuple[MarginKind, ...] = get_args(MarginKind)
@@ -34,11 +34,11 @@ def test_closed_forms() -> None:
 
 @given(low=st.floats(1e-9, 1.0, exclude_max=True), sigma=st.floats(1e-3, 10))
 def test_order_and_rounding(low: float, sigma: float) -> None:
-    law = Gaussian(sigma)
-    first, better = lipschitz_radius(low, sigma), law.radius(low, "probability")
+    noise = Gaussian(sigma)
+    first, better = lipschitz_radius(low, sigma), noise.radius(low, "probability")
     assert 0.0 < first <= better * (1 + 1e-6)  # at margins near 1e-9 the rounding of 1 + low is all there is
     assert arb(first) < arb(sigma) * (arb.pi() / 2).sqrt() * arb(low)
-    assert arb(law.radius(low, "quantile")) < arb(sigma) * arb(low) / 2
+    assert arb(noise.radius(low, "quantile")) < arb(sigma) * arb(low) / 2
     # Phi(R1+ / sigma) <= (1 + low) / 2
     assert normal_cdf(arb(better) / arb(sigma)) <= (1 + arb(low)) / 2
 
@@ -97,12 +97,12 @@ def test_the_smallest_radius_from_both_sides(kind: str) -> None:
 
 
 def test_a_law_says_what_it_is() -> None:
-    law: Law = Gaussian(0.25)
-    assert named(law.name, law.parameters) == law
-    assert (law.norm, law.closed, law.describe()) == ("l2", False, "Gaussian noise with sigma 0.25")
-    assert law.margins == ("quantile", "probability")
+    noise: Noise = Gaussian(0.25)
+    assert named(noise.name, noise.parameters) == noise
+    assert (noise.norm, noise.closed, noise.describe()) == ("l2", False, "Gaussian noise with sigma 0.25")
+    assert noise.margins == ("quantile", "probability")
     assert buckler.noise.Gaussian is Gaussian
-    assert law_of(0.25, None) == law_of(None, law) == law
+    assert as_noise(0.25, None) == as_noise(None, noise) == noise
 
 
 def test_refusals() -> None:
@@ -114,9 +114,9 @@ def test_refusals() -> None:
     with pytest.raises(InvalidInput, match="lipschitz"):
         lipschitz_radius(1.0, 1.0, lipschitz=-1.0)
     with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got neither"):
-        law_of(None, None)
+        as_noise(None, None)
     with pytest.raises(InvalidInput, match="exactly one of sigma and noise must be given; got both"):
-        law_of(0.5, Gaussian(0.5))
+        as_noise(0.5, Gaussian(0.5))
     with pytest.raises(InvalidInput, match="must be one of 'gaussian'"):
         named("cauchy", {})
     with pytest.raises(InvalidInput, match="'gaussian' takes the parameters sigma, scale; got 'lam'"):
@@ -128,21 +128,23 @@ def test_refusals() -> None:
 
 
 def test_a_scale_makes_ellipsoids() -> None:
-    law = Gaussian(0.5, scale=np.array([[[2.0]], [[0.5]]]))
-    assert law == Gaussian(0.5, scale=[[[2.0]], [[0.5]]]) == named("gaussian", json.loads(json.dumps(law.parameters)))
-    assert hash(law) != hash(Gaussian(0.5))
-    assert law.describe() == "Gaussian noise with sigma 0.5 times a scale from 0.5 to 2"
+    noise = Gaussian(0.5, scale=np.array([[[2.0]], [[0.5]]]))
+    assert (
+        noise == Gaussian(0.5, scale=[[[2.0]], [[0.5]]]) == named("gaussian", json.loads(json.dumps(noise.parameters)))
+    )
+    assert hash(noise) != hash(Gaussian(0.5))
+    assert noise.describe() == "Gaussian noise with sigma 0.5 times a scale from 0.5 to 2"
     assert (repr(Gaussian(0.5)), repr(Gaussian(0.5, [2.0]))) == (
         "Gaussian(sigma=0.5)",
         "Gaussian(sigma=0.5, scale=(2.0,))",
     )
-    assert (law.norm, Gaussian(scale=[1.0]).sigma) == ("scaled l2", 1.0)
-    assert law.radius(2.0, "quantile") == Gaussian(0.5).radius(2.0, "quantile")
-    assert np.asarray(law.spread).ravel().tolist() == [1.0, 0.25]
-    law.check_input(np.zeros((2, 3, 4), dtype=np.float32))
+    assert (noise.norm, Gaussian(scale=[1.0]).sigma) == ("scaled l2", 1.0)
+    assert noise.radius(2.0, "quantile") == Gaussian(0.5).radius(2.0, "quantile")
+    assert np.asarray(noise.spread).ravel().tolist() == [1.0, 0.25]
+    noise.check_input(np.zeros((2, 3, 4), dtype=np.float32))
     for shape in ((3, 3, 4), (2,)):
         with pytest.raises(InvalidInput, match="of scale broadcasts"):
-            law.check_input(np.zeros(shape, dtype=np.float32))
+            noise.check_input(np.zeros(shape, dtype=np.float32))
     for scale in ([0.0], [-1.0, 1.0], [], ["a"], np.ones(2000)):
         with pytest.raises(InvalidInput, match="scale"):
             Gaussian(scale=scale)

@@ -1,4 +1,4 @@
-"""Noise on a grid: exact thresholds, whole numbers added, and the way of a law through every room."""
+"""Noise on a grid: exact thresholds, whole numbers added, and the way of a noise through every room."""
 
 from bisect import bisect_right
 from fractions import Fraction
@@ -55,16 +55,16 @@ def exact_threshold(k: int, sigma: Fraction, step: Fraction) -> int:
     [(0.01, 255), (0.12, 255), (0.25, 255), (0.5, 255), (1.0, 255), (4.0, 255), (0.01, 65535), (0.1, 65535)],
 )
 def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
-    law = GridGaussian(sigma, 1.0 / levels)
-    found = [int(high) << 64 | int(low) for high, low in zip(*law.thresholds, strict=True)]
-    half = law.reach
+    noise = GridGaussian(sigma, 1.0 / levels)
+    found = [int(high) << 64 | int(low) for high, low in zip(*noise.thresholds, strict=True)]
+    half = noise.reach
     # All of them where there are few, else both ends, the middle and every 97th: each anchor of the series is visited.
     every = range(-half, half)
     some = every if half < 1500 else sorted({*every[:40], *every[half - 40 : half + 40], *every[-40:], *every[::97]})
-    assert [k for k in some if found[k + half] != exact_threshold(k, Fraction(sigma), law.fraction)] == []
+    assert [k for k in some if found[k + half] != exact_threshold(k, Fraction(sigma), noise.fraction)] == []
     # Beyond them on either side less than one number is left.
-    assert exact_threshold(half, Fraction(sigma), law.fraction) == 1 << 128
-    assert exact_threshold(-half - 1, Fraction(sigma), law.fraction) == 1
+    assert exact_threshold(half, Fraction(sigma), noise.fraction) == 1 << 128
+    assert exact_threshold(-half - 1, Fraction(sigma), noise.fraction) == 1
 
 
 @pytest.mark.parametrize(
@@ -109,17 +109,17 @@ def test_the_guide_finds_what_the_thresholds_say() -> None:
     assert (LAW.noise(at_edges)[0] != ignored).sum() >= len(edges) // 7
 
 
-@pytest.mark.parametrize("law", [GridGaussian(0.004), GridGaussian(0.25), GridGaussian(1.0, 1 / 2)])
-def test_the_total_variation_of_drawing_is_what_the_theorem_says(law: GridGaussian) -> None:
+@pytest.mark.parametrize("noise", [GridGaussian(0.004), GridGaussian(0.25), GridGaussian(1.0, 1 / 2)])
+def test_the_total_variation_of_drawing_is_what_the_theorem_says(noise: GridGaussian) -> None:
     """Of the noise of one value, in balls: at most ``max(K, 4) 2^-128`` (T24)."""
     ctx.prec = 500
-    edges = [0, *(int(high) << 64 | int(low) for high, low in zip(*law.thresholds, strict=True)), 1 << 128]
-    unit = law.fraction / Fraction(law.sigma) / 2
-    ends = [normal_cdf_at((2 * k + 1) * unit) for k in range(-law.reach - 1, law.reach + 1)]
+    edges = [0, *(int(high) << 64 | int(low) for high, low in zip(*noise.thresholds, strict=True)), 1 << 128]
+    unit = noise.fraction / Fraction(noise.sigma) / 2
+    ends = [normal_cdf_at((2 * k + 1) * unit) for k in range(-noise.reach - 1, noise.reach + 1)]
     both = zip(pairwise(edges), pairwise(ends), strict=True)
     beyond = 2 * ends[0]
     apart = sum((abs((b - a) / arb(2) ** 128 - (high - low)) for (a, b), (low, high) in both), beyond)
-    assert apart / 2 < max(2 * law.reach, 4) * arb(2) ** -128
+    assert apart / 2 < max(2 * noise.reach, 4) * arb(2) ** -128
 
 
 def normal_cdf_at(t: Fraction) -> arb:
@@ -142,22 +142,22 @@ def test_noisy_copies_are_points_of_the_grid() -> None:
 
 def test_copies_are_looked_up_as_far_as_noise_reaches() -> None:
     ends = chosen_words([[0, 0], [2**64 - 1, 2**64 - 1]], [[0, 0], [2**64 - 1, 2**64 - 1]])
-    for law in (LAW, Uniform(99.5 / 255)):
-        reach = law.count // 2 if isinstance(law, Uniform) else law.reach
+    for noise in (LAW, Uniform(99.5 / 255)):
+        reach = noise.count // 2 if isinstance(noise, Uniform) else noise.reach
         for at in (*range(-900, 1200, 100), -50_000, 50_000):
-            found = law.noisy(LAW.values(np.array([at, at + 600])), ends)
+            found = noise.noisy(LAW.values(np.array([at, at + 600])), ends)
             expected = np.array([[at - reach, at + 600 - reach], [at + reach, at + 600 + reach]])
-            assert np.array_equal(found, LAW.values(expected)), (law, at)
+            assert np.array_equal(found, LAW.values(expected)), (noise, at)
 
 
-@pytest.mark.parametrize("law", [LAW, GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5)])
-def test_copies_do_not_depend_on_how_many_are_made_at_a_time(law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("noise", [LAW, GridGaussian(0.25, clip=255), Uniform(0.1), Splitting(0.1), Splitting(2.5)])
+def test_copies_do_not_depend_on_how_many_are_made_at_a_time(noise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = LAW.values(np.array([[0, 17, 255], [128, 254, 1]]))
     drawn = words(Address(3, "x", "estimation"), 50, 6)
-    whole = law.noisy(x, drawn)
+    whole = noise.noisy(x, drawn)
     for few in (0, 7, 100):
         monkeypatch.setattr(grid, "AT_A_TIME", few)
-        assert np.array_equal(law.noisy(x, drawn), whole)
+        assert np.array_equal(noise.noisy(x, drawn), whole)
 
 
 def test_words_of_a_row_do_not_depend_on_the_others() -> None:
@@ -236,35 +236,35 @@ def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
     assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, sigma=0.5, law="grid:clip=255").hash()}) == 3
 
 
-@pytest.mark.parametrize("law", [LAW, Uniform(0.5), Splitting(0.5), Ablation(2, 9)], ids=str)
-def test_limits_leave_room_for_drawing(law: Any) -> None:
+@pytest.mark.parametrize("noise", [LAW, Uniform(0.5), Splitting(0.5), Ablation(2, 9)], ids=str)
+def test_limits_leave_room_for_drawing(noise: Any) -> None:
     """At the smallest alpha a hundredth of it belongs to drawing: a limit at all of alpha would be another one."""
-    alpha, margin = 1e-10, law.margins[-1]
-    left = budget.after_drawing(alpha, law)
+    alpha, margin = 1e-10, noise.margins[-1]
+    left = budget.after_drawing(alpha, noise)
     assert Fraction(left) + Fraction(1, 2**40) <= Fraction(alpha)
     counts = [990, 6, 4]
     for labels in ([0], None):
         options: dict[str, Any] = {"labels": labels, "margin": margin, "method": "top_class"}
         found, at_left, at_all = (
             buckler.certify_votes([counts], alpha=level, **how, **options)[0]
-            for level, how in ((alpha, {"noise": law}), (left, {"sigma": 0.25}), (alpha, {"sigma": 0.25}))
+            for level, how in ((alpha, {"noise": noise}), (left, {"sigma": 0.25}), (alpha, {"sigma": 0.25}))
         )
         assert found.alpha == alpha
         assert found.margin == at_left.margin < at_all.margin
     rows = np.tile([[0.9, 0.1], [0.8, 0.2]], (1, 500, 1))
     by_scores, scores_left = (
         buckler.certify_scores(rows, alpha=level, labels=[0], margin=margin, method="pairwise/hoeffding", **how)
-        for level, how in ((alpha, {"noise": law}), (left, {"sigma": 0.25}))
+        for level, how in ((alpha, {"noise": noise}), (left, {"sigma": 0.25}))
     )
     assert by_scores[0].margin == scores_left[0].margin
-    radius = law.radius(0.3, margin) or 1.0
-    asked = (alpha, law), (left, Gaussian(0.25))
+    radius = noise.radius(0.3, margin) or 1.0
+    asked = (alpha, noise), (left, Gaussian(0.25))
     for winner in (False, True):
         ladder, plain = (Ladder((radius,), noise, level, margin=margin, winner=winner) for level, noise in asked)
         assert (ladder.needed, ladder.final_alpha) == (plain.needed, plain.final_alpha)
         assert ladder.winner_alpha == plain.winner_alpha
     with pytest.raises(buckler.InvalidInput, match=r"alpha must be at least 1e-10 .*; got 9\.9e-11"):
-        buckler.certify_votes([counts], noise=law, labels=[0], alpha=9.9e-11)
+        buckler.certify_votes([counts], noise=noise, labels=[0], alpha=9.9e-11)
 
 
 def test_noise_that_is_not_drawn_from_words_takes_nothing_from_alpha() -> None:
@@ -272,7 +272,7 @@ def test_noise_that_is_not_drawn_from_words_takes_nothing_from_alpha() -> None:
 
 
 def test_draws_and_values_beyond_the_theorem_are_refused() -> None:
-    engine = Engine(as_classifier(mean, num_classes=2), law=LAW)
+    engine = Engine(as_classifier(mean, num_classes=2), noise=LAW)
     with engine.session(), pytest.raises(buckler.InvalidInput, match="at most 1073741824 draws; got 1073741825"):
         engine.votes(LAW.values(np.array([[130]])), ["a"], "estimation", 1, start=2**30)
     with pytest.raises(buckler.InvalidInput, match="at most 268435456 values"):
@@ -290,7 +290,7 @@ def test_a_model_in_hand() -> None:
     x = LAW.values(np.array([200, 210, 180]))
     certificate = smoothed.certify(x[None], n=500)[0]
     assert certificate.predicted == 1
-    assert certificate.law == LAW
+    assert certificate.noise == LAW
     assert smoothed.certify_until(x[None], radii=[0.05, 0.1], max_n=2000).radii.tolist() == [0.1]
     with pytest.raises(buckler.InvalidInput, match="grid"):
         smoothed.certify(x[None] + np.float32(1e-3))
@@ -305,7 +305,7 @@ def test_batches_have_one_shape() -> None:
         shapes.add(batch.shape)
         return mean(batch)
 
-    engine = Engine(as_classifier(spy, num_classes=2), law=LAW, batch_size=64)
+    engine = Engine(as_classifier(spy, num_classes=2), noise=LAW, batch_size=64)
     with engine.session():
         votes = engine.votes(LAW.values(np.array([[130], [131]])), ["a", "b"], "estimation", 50)
     assert shapes == {(64, 1)}
@@ -325,7 +325,7 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     target = Target((0.05,))
     decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
-    assert [d.certificate.law for d in read_decisions(out).decided] == [LAW, LAW]
+    assert [d.certificate.noise for d in read_decisions(out).decided] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
     larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid")
     assert decide(larger, target, as_classifier(mean, num_classes=2), data, out) == decided

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import covers, distribution
-from buckler.noise import DerandomizedSplitting, FirstMarginLaw, Splitting, Uniform, named
+from buckler.evaluate.noise_audit import covers, distribution
+from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, named
 from buckler.noise.exact import float_below, whole_steps
 from buckler.noise.grid import values_of
 from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split
 from buckler.types import MarginKind
-from tests.evaluate.test_law_audit import worst_margin
+from tests.evaluate.test_noise_audit import worst_margin
 from tests.words import chosen_words
 
 STEP = Fraction(1, 255)
@@ -23,72 +23,75 @@ SMALL = [Uniform(2.5 / 255), Uniform(3.5, step=1.0), Splitting(5 / 510), Splitti
 """Laws with five to seven whole numbers a value."""
 
 
-def moved(law: Any, x: tuple[int, ...]) -> Any:
-    return values_of(np.array(x), law.grid)
+def moved(noise: Any, x: tuple[int, ...]) -> Any:
+    return values_of(np.array(x), noise.grid)
 
 
-@pytest.mark.parametrize("law", SMALL, ids=str)
+@pytest.mark.parametrize("noise", SMALL, ids=str)
 @pytest.mark.parametrize("delta", [(1, 0), (0, 2), (-1, 1), (2, -1), (3, 0), (0, -4), (2, 2), (7, 0)], ids=str)
-def test_the_radius_is_never_exceeded_and_attained_along_an_axis(law: Any, delta: tuple[int, int]) -> None:
-    here, there = distribution(law, moved(law, (9, 8))), distribution(law, moved(law, (9 + delta[0], 8 + delta[1])))
-    distance = (abs(delta[0]) + abs(delta[1])) * law.grid
-    lam = law.count * law.grid / 2
-    for votes in range(1, law.count**2 + 1):
-        margin = Fraction(votes, law.count**2)
+def test_the_radius_is_never_exceeded_and_attained_along_an_axis(noise: Any, delta: tuple[int, int]) -> None:
+    here, there = (
+        distribution(noise, moved(noise, (9, 8))),
+        distribution(noise, moved(noise, (9 + delta[0], 8 + delta[1]))),
+    )
+    distance = (abs(delta[0]) + abs(delta[1])) * noise.grid
+    lam = noise.count * noise.grid / 2
+    for votes in range(1, noise.count**2 + 1):
+        margin = Fraction(votes, noise.count**2)
         worst = worst_margin(here, there, margin)
-        assert worst > 0 or not covers(law, float_below(margin), distance)
+        assert worst > 0 or not covers(noise, float_below(margin), distance)
         if 0 in delta:
             assert (worst > 0) == (distance < lam * margin)
 
 
-@pytest.mark.parametrize("law", SMALL[:3:2], ids=str)
-def test_a_doubled_lambda_is_found(law: Any) -> None:
-    doubled = type(law)(law.lam * 2 + (law.step / 2 if isinstance(law, Uniform) else 0))
-    here, there = distribution(law, moved(law, (9,))), distribution(law, moved(law, (11,)))
+@pytest.mark.parametrize("noise", SMALL[:3:2], ids=str)
+def test_a_doubled_lambda_is_found(noise: Any) -> None:
+    doubled = type(noise)(noise.lam * 2 + (noise.step / 2 if isinstance(noise, Uniform) else 0))
+    here, there = distribution(noise, moved(noise, (9,))), distribution(noise, moved(noise, (11,)))
     margin = Fraction(3, 5)
     assert worst_margin(here, there, margin) < 0
     assert covers(doubled, 0.6, 2 * STEP)
-    assert not covers(law, 0.6, 2 * STEP)
+    assert not covers(noise, 0.6, 2 * STEP)
 
 
 def test_every_classifier_of_one_value() -> None:
-    law = Uniform(1.5, step=1.0)
+    noise = Uniform(1.5, step=1.0)
     outcomes = range(-1, 6)
     for said in product((-1, 0, 1), repeat=len(outcomes)):
         at = [Fraction(said[x] + said[x + 1] + said[x + 2], 3) for x in range(5)]
-        radius = law.radius(float_below(at[0]))
+        radius = noise.radius(float_below(at[0]))
         assert all(at[x] > 0 for x in range(5) if x < radius)
 
 
 @pytest.mark.parametrize("template", [0, 1, 7])
 @pytest.mark.parametrize("offsets", [4, 5, 9])
 def test_without_chance_a_step_changes_one_copy_at_most_and_the_radius_is_attained(template: int, offsets: int) -> None:
-    law = DerandomizedSplitting(offsets / 510, template)
+    noise = DerandomizedSplitting(offsets / 510, template)
     x = np.array([3, 7])
-    here = distribution(law, moved(law, (3, 7)))
+    here = distribution(noise, moved(noise, (3, 7)))
     reached = set()
     for y in product(range(8), range(3, 12)):
         steps = int(np.abs(x - y).sum())
-        there = distribution(law, moved(law, y))
+        there = distribution(noise, moved(noise, y))
         for votes in range(1, offsets + 1):
             margin = Fraction(votes, offsets)
             worst = worst_margin(here, there, margin)
-            certified = covers(law, votes / offsets, steps * STEP)
+            certified = covers(noise, votes / offsets, steps * STEP)
             assert worst > 0 or not certified
-            if worst <= 0 and covers(law, votes / offsets, (steps - 1) * STEP):
+            if worst <= 0 and covers(noise, votes / offsets, (steps - 1) * STEP):
                 reached.add(votes)
     # Every difference of votes that certifies a step has a classifier that changes its mind one step further.
     assert reached == set(range(3, offsets + 1))
 
 
 def test_one_vote_less_is_needed_for_equality() -> None:
-    law = DerandomizedSplitting(9 / 510)
-    assert [law.radius(votes / 9) * 255 for votes in range(10)] == pytest.approx([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
-    here, there = (distribution(law, moved(law, (x, 7))) for x in (3, 5))
+    noise = DerandomizedSplitting(9 / 510)
+    assert [noise.radius(votes / 9) * 255 for votes in range(10)] == pytest.approx([0, 0, 0, 1, 1, 2, 2, 3, 3, 4])
+    here, there = (distribution(noise, moved(noise, (x, 7))) for x in (3, 5))
     # The planted bug, 2 k <= N_A - N_j: at four votes and two steps the two classes tie.
     assert worst_margin(here, there, Fraction(4, 9)) == 0
-    assert not covers(law, 4 / 9, 2 * STEP)
-    assert covers(law, 5 / 9, 2 * STEP)
+    assert not covers(noise, 4 / 9, 2 * STEP)
+    assert covers(noise, 5 / 9, 2 * STEP)
 
 
 def test_a_template_for_each_input_is_found() -> None:
@@ -138,9 +141,9 @@ def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: in
 
 @pytest.mark.parametrize("offsets", [1, 3, 254, 255, 256, 257, 1275])
 def test_the_table_is_what_is_seen(offsets: int) -> None:
-    law, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
+    noise, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
     numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
-    np.testing.assert_array_equal(law.copy(x, numbers), split(np.arange(256), numbers, offsets))
+    np.testing.assert_array_equal(noise.copy(x, numbers), split(np.arange(256), numbers, offsets))
     each = DerandomizedSplitting(offsets / 510, template=4)
     shifted = (each.start(256) + np.arange(offsets)[:, None]) % offsets
     copies = each.numbered(x, np.arange(offsets))
@@ -178,16 +181,16 @@ def test_the_total_variation_of_a_whole_number(count: int) -> None:
     assert exact == Fraction(rest * (count - rest), count << 128) <= Fraction(count, 2**130)
 
 
-@pytest.mark.parametrize("law", [Uniform(0.5), Splitting(0.5)], ids=str)
-def test_noisy_copies_are_made_from_words_row_by_row(law: Any) -> None:
+@pytest.mark.parametrize("noise", [Uniform(0.5), Splitting(0.5)], ids=str)
+def test_noisy_copies_are_made_from_words_row_by_row(noise: Any) -> None:
     x = values_of(np.arange(12).reshape(3, 2, 2), STEP)
-    drawn = np.random.default_rng(0).integers(0, 2**64, size=(4, law.words(x.shape)), dtype=np.uint64, endpoint=False)
+    drawn = np.random.default_rng(0).integers(0, 2**64, size=(4, noise.words(x.shape)), dtype=np.uint64, endpoint=False)
     words = chosen_words(drawn)
-    copies = law.noisy(x, words)
+    copies = noise.noisy(x, words)
     assert copies.dtype == np.float32
     assert copies.shape == (4, 3, 2, 2)
-    np.testing.assert_array_equal(law.noisy(x, words[2:3])[0], copies[2])
-    if isinstance(law, Uniform):
+    np.testing.assert_array_equal(noise.noisy(x, words[2:3])[0], copies[2])
+    if isinstance(noise, Uniform):
         steps = np.rint(copies * 255).astype(int) - np.arange(12).reshape(3, 2, 2)
         expected = [[int(w) * 255 // 2**64 - 127 for w in row] for row in drawn]
         assert steps.reshape(4, 12).tolist() == expected
@@ -197,34 +200,34 @@ def test_all_bytes_are_on_the_grid_and_others_are_refused() -> None:
     pixels = np.arange(256)
     for x in ((pixels / 255.0).astype(np.float32), pixels.astype(np.float32) / np.float32(255)):
         assert whole_steps(x, STEP, 255).tolist() == pixels.tolist()
-    for x, law in (
+    for x, noise in (
         (np.array([0.5]), Uniform(0.5)),
         (np.array([np.nextafter(np.float32(0.2), np.float32(1))]), Splitting(1.0)),
         (np.array([256 / 255]), Splitting(1.0)),
         (np.array([-1 / 255]), DerandomizedSplitting(1.0)),
     ):
         with pytest.raises(InvalidInput, match=r"an input must lie .* 1/255"):
-            law.check_input(x)
+            noise.check_input(x)
     Uniform(0.5).check_input(values_of(np.array([-3, 300]), STEP))
 
 
 def test_margins_come_back() -> None:
-    for law in (Uniform(0.5), Splitting(2.5), DerandomizedSplitting(2.5)):
+    for noise in (Uniform(0.5), Splitting(2.5), DerandomizedSplitting(2.5)):
         for margin in (0.01, 0.2, 1 / 3, 0.999):
-            radius = law.radius(margin)
-            needed = law.margin(radius)
-            assert law.radius(needed) == radius
+            radius = noise.radius(margin)
+            needed = noise.margin(radius)
+            assert noise.radius(needed) == radius
             assert needed <= margin * (1 + 1e-12)
-        assert law.radius(0.0) == law.radius(-0.5) == 0.0
-        assert law.margin(99.0) == 1.0
-        assert law.unit == law.lam / 4
-        assert named(law.name, law.parameters) == law
+        assert noise.radius(0.0) == noise.radius(-0.5) == 0.0
+        assert noise.margin(99.0) == 1.0
+        assert noise.unit == noise.lam / 4
+        assert named(noise.name, noise.parameters) == noise
     assert (Uniform(0.5).norm, Uniform(0.5).closed, DerandomizedSplitting(1.0).closed) == ("l1", False, True)
 
 
 @dataclass(frozen=True, slots=True)
-class Own(FirstMarginLaw):
-    """A law of a user's that says no more than its radius."""
+class Own(BaseNoise):
+    """A noise of a user's that says no more than its radius."""
 
     reach: float
     name: ClassVar[str] = "own"
@@ -236,13 +239,13 @@ class Own(FirstMarginLaw):
 
 
 def test_a_law_of_ones_own_has_the_margin_of_a_radius_by_halving() -> None:
-    law = Own(3.0)
-    assert (law.margins, law.parameters, law.total) == (("probability",), {"reach": 3.0}, None)
-    assert (law.unit, Own(0.0).unit) == (0.75, 1.0)
+    noise = Own(3.0)
+    assert (noise.margins, noise.parameters, noise.total) == (("probability",), {"reach": 3.0}, None)
+    assert (noise.unit, Own(0.0).unit) == (0.75, 1.0)
     for radius in (1e-9, 0.1, 1.5, 2.999, 3.0):
-        needed = law.margin(radius)
-        assert law.radius(needed) >= radius > law.radius(needed * (1.0 - 1e-12))
-    assert law.margin(3.1) == 1.0
+        needed = noise.margin(radius)
+        assert noise.radius(needed) >= radius > noise.radius(needed * (1.0 - 1e-12))
+    assert noise.margin(3.1) == 1.0
 
 
 def test_every_whole_number_of_offsets_has_its_lambda() -> None:

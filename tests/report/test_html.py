@@ -276,7 +276,7 @@ def test_command_on_runs_and_certificates(
     first = result.groups[0].certificates[0]
     tests = (PairTest(1.00001, 3, 100, 90, 5, True),)
     point = np.zeros((1, 8, 8), dtype=np.float32)
-    beyond = Refutation(first.id, 2, 1.00001, 3, point, 1e-3, first.law, tests)
+    beyond = Refutation(first.id, 2, 1.00001, 3, point, 1e-3, first.noise, tests)
     text = build_page([with_data(replace(result, refutations=(beyond,)), "digits")])
     found = Parsed(text)
     assert found.rows["runs"][0]["refuted"][first.id] == {

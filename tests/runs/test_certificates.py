@@ -79,7 +79,7 @@ def column(name: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> C
     [
         (column("radius", lambda values: pc.multiply(values, 100.0)), "radius must be what margin"),
         (column("radius", lambda values: pc.multiply(values, 1.0 + 1e-14)), "radius must be what margin"),
-        (column("sigma", lambda values: pc.multiply(values, 2.0)), "sigma must be that of the law"),
+        (column("sigma", lambda values: pc.multiply(values, 2.0)), "sigma must be that of the noise"),
         (column("margin", lambda values: pc.divide(values, 2.0)), "radius must be what margin"),
         (column("method", lambda values: pa.array(["wald"] * len(values))), "cannot issue a certificate"),
         (column("method", lambda values: pa.array(["Published"] * len(values))), "cannot issue a certificate"),

@@ -68,7 +68,7 @@ def test_a_specification_with_something_unknown_is_damage(home: Path, change: di
     manifest["spec"] |= change
     manifest["owner"]["spec"] = hash_of(manifest["spec"])
     write_sealed(home / "manifest.json", manifest)
-    with pytest.raises(DamagedEvidence, match=r"manifest\.json.*(weather|law)"):
+    with pytest.raises(DamagedEvidence, match=r"manifest\.json.*(weather|noise)"):
         open_evidence(home)
 
 

@@ -10,7 +10,7 @@ import pytest
 import buckler
 from buckler.cli.app import run
 from buckler.errors import InvalidInput
-from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, law_of
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, as_noise
 from buckler.runs.interop import write_log
 from buckler.runs.store.certificates import read_certificates
 from buckler.runs.store.evidence import open_evidence
@@ -21,7 +21,7 @@ W = np.random.default_rng(0).normal(size=(64, 4)).astype("f4")
 def linear():
     return lambda batch: batch.reshape(len(batch), -1)[:, :64] @ W
 """
-FROM = ["--model", "model_for_laws:linear", "--data", "bytes.npz", "--num-classes", "4"]
+FROM = ["--model", "noise_model:linear", "--data", "bytes.npz", "--num-classes", "4"]
 LAWS = {
     "splitting:lam=0.5": Splitting(0.5),
     "uniform:lam=0.5": Uniform(0.5),
@@ -32,7 +32,7 @@ LAWS = {
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "model_for_laws.py").write_text(MODEL)
+    (tmp_path / "noise_model.py").write_text(MODEL)
     x = np.random.default_rng(0).integers(0, 256, (3, 1, 8, 8), dtype=np.uint8)
     np.savez(tmp_path / "bytes.npz", x=x, y=np.arange(3))
     np.savez(tmp_path / "floats.npz", x=x / 254.0 * 0.9, y=np.arange(3))
@@ -52,10 +52,10 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
     assert run(["certify", "run", "--out", "c.parquet", "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
     made = read_certificates(here / "c.parquet")
-    assert made[0].law == law
+    assert made[0].noise == law
     assert first["radius"] == made[0].radius == law.radius(made[0].margin, law.norm) > 0.0
     assert {c.alpha for c in made} == ({0.0} if law.total else {0.001})
-    assert law_of(None, text) == law
+    assert as_noise(None, text) == law
     with pytest.raises(InvalidInput, match=f"a log is of l2 radii; got {law.norm} ones"):
         write_log(here / "log.tsv", made, [0] * len(made))
     deciding = ["decide", *FROM, "--law", text, "--radii", "0.01", "--max-n", "300"]
@@ -123,11 +123,11 @@ def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_scale_is_kept_in_the_specification(here: Path) -> None:
     (here / "spec.toml").write_text(
-        'law = "gaussian"\nlaw_parameters = {scale = [[[0.5]]]}\nmodel = "model_for_laws:linear"\ndata = "bytes.npz"\n'
+        'law = "gaussian"\nlaw_parameters = {scale = [[[0.5]]]}\nmodel = "noise_model:linear"\ndata = "bytes.npz"\n'
     )
     assert run(["sample", "run", "--spec", "spec.toml", "--num-classes", "4", "--n", "100", "--quiet"]) == 0
     assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
-    assert read_certificates(here / "c.parquet")[0].law == Gaussian(1.0, scale=[[[0.5]]])
+    assert read_certificates(here / "c.parquet")[0].noise == Gaussian(1.0, scale=[[[0.5]]])
     assert open_evidence(here / "run").spec.noise_law == Gaussian(scale=[[[0.5]]])
 
 
@@ -145,7 +145,7 @@ def test_two_laws_of_one_sigma_are_told_apart_in_a_sweep(capsys: pytest.CaptureF
 
 @pytest.mark.parametrize("text", ["grid:sigma=0.5", *LAWS])
 def test_a_program_names_a_law_as_a_command_does(text: str) -> None:
-    law = law_of(None, text)
+    law = as_noise(None, text)
     smoothed = buckler.Smoothed(lambda x: x.reshape(len(x), -1)[:, :2], noise=text, num_classes=2)
     assert smoothed.noise == law
     pixels = np.random.default_rng(0).integers(0, 256, (1, 1, 8, 8), dtype=np.uint8)

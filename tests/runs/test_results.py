@@ -130,7 +130,7 @@ def many(path: Path, inputs: int, distinct: int) -> None:
     """Write certificates of many inputs, with so many different margins, without making a record of each."""
     first = certify_votes([[990, 10]], sigma=0.5, labels=[0])[0]
     margins = np.linspace(-1.0, 3.5, distinct)[np.arange(inputs) % distinct]
-    radii = np.array([first.law.radius(margin, "quantile") for margin in margins[:distinct].tolist()])
+    radii = np.array([first.noise.radius(margin, "quantile") for margin in margins[:distinct].tolist()])
     radii = radii[np.arange(inputs) % distinct]
     columns = {name: pa.array([value]).take(pa.array(np.zeros(inputs, int))) for name, value in first.as_dict().items()}
     columns |= {"id": pa.array([f"image {i}" for i in range(inputs)]), "margin": margins, "radius": radii}

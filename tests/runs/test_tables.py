@@ -283,19 +283,19 @@ def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:
 
 
 def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path) -> None:
-    law, path, origin = Gaussian(0.5), tmp_path / "r.parquet", {"alpha": 0.01}
+    noise, path, origin = Gaussian(0.5), tmp_path / "r.parquet", {"alpha": 0.01}
     lost, won = PairTest(0.6, 1, 100, 40, 40, refuted=False), PairTest(0.7, 1, 100, 80, 10, refuted=True)
     point = np.linspace(0.0, 1.0, 6, dtype=np.float32).reshape(2, 3)
-    nothing = Refutation("a", 0, None, None, None, 0.01, law, (lost,))
-    found = Refutation("b", 0, 0.7, 1, point, 0.01, law, (won, lost))
+    nothing = Refutation("a", 0, None, None, None, 0.01, noise, (lost,))
+    found = Refutation("b", 0, 0.7, 1, point, 0.01, noise, (won, lost))
     given = [Bracket(nothing, 0.25, 1e-3, None), Bracket(found, 0.5, 1e-3, 0)]
     write_refutations(path, given, origin)
     back, said = read_refutations(path)
     assert said == origin
     for wrote, read in zip(given, back, strict=True):
         one, other = wrote.refutation, read.refutation
-        assert (other.id, other.label, other.radius, other.rival, other.alpha, other.law, other.tried) == (
-            one.id, one.label, one.radius, one.rival, one.alpha, one.law, one.tried,
+        assert (other.id, other.label, other.radius, other.rival, other.alpha, other.noise, other.tried) == (
+            one.id, one.label, one.radius, one.rival, one.alpha, one.noise, one.tried,
         )  # fmt: skip
         assert (read.certified, read.certified_alpha, read.truth) == (
             wrote.certified, wrote.certified_alpha, wrote.truth,

@@ -16,7 +16,7 @@ from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
 from buckler.sampling.streams import NOISE_BLOCK, Address
 from buckler.sampling.unet import UNet
-from buckler.types import AnyArray, IntArray, Law
+from buckler.types import AnyArray, IntArray, Noise
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
 
@@ -86,7 +86,7 @@ def test_the_host_generator_gives_the_host_counts() -> None:
     engine = Engine(as_classifier(Rowwise(), num_classes=4), sigma=0.5, batch_size=64)
     with engine.session():
         host = engine.draw(X, IDS, "estimation", [Request(i, 0, 1000) for i in range(5)]).counts[:, 0]
-    assert (counts(64, noise="philox") == host).all()
+    assert (counts(64, generator="philox") == host).all()
     assert np.abs(counts(64) - host).max() < 120  # other noise, same distribution: 5 standard deviations are 112
 
 
@@ -179,23 +179,23 @@ def test_laws_from_words_draw_what_the_host_draws() -> None:
     """The same votes, whatever the batch size, on the host as on the device; and the same bits in other batches."""
     x = GridGaussian(0.5).values(np.random.default_rng(1).integers(0, 256, size=X.shape))
 
-    def votes(law: Law, device: str, rows: int) -> IntArray:
-        engine = Engine(as_classifier(Rowwise(), num_classes=4, device=device), law=law, batch_size=rows)
+    def votes(noise: Noise, device: str, rows: int) -> IntArray:
+        engine = Engine(as_classifier(Rowwise(), num_classes=4, device=device), noise=noise, batch_size=rows)
         with engine.session():
             found = engine.votes(x, IDS, "estimation", 250)
             assert engine.replayed()[1] == 0
             return found
 
-    for law in (
+    for noise in (
         GridGaussian(0.5),
         Uniform(0.5),
         Splitting(0.5),
         DerandomizedSplitting(0.5),
         Ablation(5, 64, channels=3),
     ):
-        host = votes(law, "cpu", 64)
+        host = votes(noise, "cpu", 64)
         for rows in (64, 333, 2048):
-            assert (votes(law, "cuda", rows) == host).all(), law
+            assert (votes(noise, "cuda", rows) == host).all(), noise
 
 
 if __name__ == "__main__":

@@ -123,9 +123,9 @@ def test_normalisation_lies_between_denoiser_and_classifier(tmp_path: Path, monk
 def test_another_sigma_than_the_denoiser_is_told_is_refused() -> None:
     pair = Averaged([Head(), Denoised(Told(), Head(), sigma=0.25)])
     x = np.full((3, 4, 4), 0.5, dtype=np.float32)
-    for law in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
+    for noise in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
         with pytest.raises(InvalidInput, match=r"sigma must be 0\.25, which the denoiser is told; got Gaussian noise"):
-            buckler.Smoothed(pair, num_classes=2, **law).certify(x[None], n=10)
+            buckler.Smoothed(pair, num_classes=2, **noise).certify(x[None], n=10)
     assert buckler.Smoothed(pair, sigma=0.25, num_classes=2).certify(x[None], n=10)[0].n == 10
 
 

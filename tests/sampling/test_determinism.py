@@ -57,7 +57,7 @@ class NetOfPlace(Net):
 
 
 def replayed(model: Any, n: int = 200, rows: int = 32, **how: Any) -> tuple[int, int]:
-    engine = Engine(as_classifier(model, num_classes=2), batch_size=rows, **({"law": LAW} | how))
+    engine = Engine(as_classifier(model, num_classes=2), batch_size=rows, **({"noise": LAW} | how))
     with engine.session():
         engine.votes(X, ["a", "b"], "estimation", n)
         return engine.replayed()
@@ -68,7 +68,7 @@ def test_one_function_gives_the_same_bits(model: Any) -> None:
     assert replayed(model) == (32, 0)
     assert replayed(model, n=8) == (32, 0)  # one batch alone, half of it filled up
     assert replayed(model, n=16 * (EVERY + 2)) == (64, 0)
-    assert replayed(model, law=Gaussian(0.25)) == (0, 0)
+    assert replayed(model, noise=Gaussian(0.25)) == (0, 0)
 
 
 @pytest.mark.parametrize("model", [of_companions, of_place, NetOfPlace()])
@@ -116,7 +116,7 @@ def test_a_model_that_overwrites_its_batch_is_one_function(model: Any) -> None:
 @pytest.mark.parametrize("model", [NET, lambda batch: NET(torch.from_numpy(batch)).numpy()])
 def test_votes_are_those_of_the_batch_and_not_of_its_replay(model: Any) -> None:
     """Rows that are run again come in another order and among others: their answers must not take the votes' place."""
-    engine, plain = (Engine(as_classifier(each, num_classes=2), law=LAW, batch_size=32) for each in (model, Net()))
+    engine, plain = (Engine(as_classifier(each, num_classes=2), noise=LAW, batch_size=32) for each in (model, Net()))
     found, expected = (each.votes(X, ["a", "b"], "estimation", 48) for each in (engine, plain))
     assert engine.replayed() == (32, 0)
     assert (found == expected).all()
@@ -223,7 +223,7 @@ def test_torch_is_asked_to_repeat_itself_and_left_as_it_was() -> None:
     assert replayed(Spy()) == (32, 0)
     assert not torch.are_deterministic_algorithms_enabled()
     with pytest.raises(buckler.BucklerError):
-        replayed(Spy(), law=Gaussian(0.25))
+        replayed(Spy(), noise=Gaussian(0.25))
 
 
 def test_torch_is_left_as_it_was_also_where_calls_overlap() -> None:

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 
 from buckler.sampling.device_noise import FORMS  # noqa: E402
 
-LAWS = [
+NOISES = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
     Splitting(0.5), Splitting(256 / 510), Splitting(0.1), Splitting(3 / 510),
     DerandomizedSplitting(2.5, template=3), Ablation(1, 12, channels=3), Ablation(5, 12, channels=3),
@@ -23,23 +23,25 @@ LAWS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_a_form_is_the_law(law: Any) -> None:
+@pytest.mark.parametrize("noise", NOISES, ids=str)
+def test_a_form_is_the_law(noise: Any) -> None:
     steps = np.random.default_rng(0).integers(0, 256, size=(3, 3, 3, 4))
-    x = values_of(steps, law.grid if isinstance(law, Uniform) else Splitting(1.0).grid)
+    x = values_of(steps, noise.grid if isinstance(noise, Uniform) else Splitting(1.0).grid)
     drawn: list[Any] = []
     host: list[Any] = []
     for i, one in enumerate(x):
-        if isinstance(law, DerandomizedSplitting):
+        if isinstance(noise, DerandomizedSplitting):
             drawn.append((np.arange(7) + 7 * i)[:, None] * 63)
-            host.append(law.numbered(one, drawn[-1][:, 0]))
+            host.append(noise.numbered(one, drawn[-1][:, 0]))
             continue
-        first = np.random.default_rng(i).integers(0, 2**64, size=(7, law.words(one.shape)), dtype=np.uint64)
+        first = np.random.default_rng(i).integers(0, 2**64, size=(7, noise.words(one.shape)), dtype=np.uint64)
         first[:3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
         words = chosen_words(first, np.arange(first.size).reshape(first.shape))
-        drawn.append(words.smallest(law.keep) if isinstance(law, Ablation) else words.below(law.count).astype(np.int32))
-        host.append(law.noisy(one, words))
-    form = FORMS[law.name](law, "cpu")
+        drawn.append(
+            words.smallest(noise.keep) if isinstance(noise, Ablation) else words.below(noise.count).astype(np.int32)
+        )
+        host.append(noise.noisy(one, words))
+    form = FORMS[noise.name](noise, "cpu")
     form.load(x)
     device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(np.concatenate(drawn)))
     assert device.dtype == torch.float32
@@ -68,14 +70,14 @@ def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_numbered_copies_are_made_whatever_the_batch() -> None:
     from buckler.sampling.device_words import DeviceWords
 
-    law = DerandomizedSplitting(2.5)
+    noise = DerandomizedSplitting(2.5)
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
     part = (Piece(0, 1, 100, 128), Piece(1, 2, 0, 3))  # draws 228 to 255 of the first input, 256 to 258 of the second
-    device = DeviceWords(law, "cpu")
+    device = DeviceWords(noise, "cpu")
     device.load(x)
     out = torch.zeros((40, 3, 2, 2))
     device.write(out, part, [])
     for rows, which, numbers in ((slice(0, 28), 0, np.arange(228, 256)), (slice(28, 31), 1, np.arange(256, 259))):
-        expected = law.numbered(x[which], numbers)
+        expected = noise.numbered(x[which], numbers)
         np.testing.assert_array_equal(out[rows].numpy(), expected)
     assert not out[31:].any()

@@ -298,15 +298,15 @@ def test_bad_arguments_are_refused(change: dict[str, Any]) -> None:
         draw_counts(rowwise, **{**good, **change})
 
 
-@pytest.mark.parametrize("law", [GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)])
-def test_copies_do_not_depend_on_how_many_words_are_held(law: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("noise", [GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)])
+def test_copies_do_not_depend_on_how_many_words_are_held(noise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
     part, addresses = (Piece(0, 2, 120, 128), Piece(1, 0, 3, 20)), [Address(0, name, "estimation") for name in "ab"]
     made = []
     for words in (backend.WORDS_AT_A_TIME, 1, 9):
         monkeypatch.setattr(backend, "WORDS_AT_A_TIME", words)
         made.append(np.empty((25, 4), dtype=np.float32))
-        NoisyCopies(law, 1).write(made[-1], part, x, addresses)
+        NoisyCopies(noise, 1).write(made[-1], part, x, addresses)
     assert np.array_equal(made[0], made[1])
     assert np.array_equal(made[0], made[2])
     assert len(np.unique(made[0], axis=0)) > 5

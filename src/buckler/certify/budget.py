@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from buckler.errors import InvalidInput, check_alpha, check_whole
-from buckler.types import Law
+from buckler.types import Noise
 
 
 def split(alpha: float, parts: int) -> float:
@@ -38,7 +38,7 @@ SMALLEST_DRAWN = 1e-10
 """Smallest alpha for noise drawn from words; ``DRAWING`` is below a hundredth of it."""
 
 
-def after_drawing(alpha: float, noise: Law) -> float:
+def after_drawing(alpha: float, noise: Noise) -> float:
     """Return the level of a limit: ``alpha``, less 2^-40 rounded down where the noise is drawn from random words.
 
     **Guarantee.** Up to ``MOST_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are within 2^-40

@@ -10,8 +10,8 @@ from buckler.certify import budget
 from buckler.certify.ladder import NULLS, SHARES, Ladder, patience
 from buckler.certify.sequential import FIRST_BATCH
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole, show
-from buckler.noise import law_of
-from buckler.types import ArrayLike, FloatArray, Law
+from buckler.noise import as_noise
+from buckler.types import ArrayLike, FloatArray, Noise
 
 OVER_LIMIT = 1.3
 """Draws that the any-time test takes over what no test can beat, ``ln(1/alpha)/KL``: the median in docs/anytime.md."""
@@ -35,7 +35,7 @@ def expected_draws(
     *,
     radii: Sequence[float],
     sigma: float | None = None,
-    noise: Law | None = None,
+    noise: Noise | None = None,
     alpha: float = 1e-3,
     max_n: int = 100_000,
 ) -> FloatArray:
@@ -55,7 +55,7 @@ def expected_draws(
     if ((p < 0.0) | (p > 1.0)).any():
         raise InvalidInput(f"top must hold probabilities; got {show(top)}")
     level = -log((SHARES - 1) * budget.split(check_alpha(alpha), SHARES))
-    ladder = Ladder(tuple(radii), law_of(sigma, noise), alpha=alpha, max_n=max_n)
+    ladder = Ladder(tuple(radii), as_noise(sigma, noise), alpha=alpha, max_n=max_n)
     null = NULLS[ladder.margin]
     three = np.stack([p, 1.0 - p, np.zeros_like(p)], axis=-1)
     draws, climbing = np.full(p.shape, float(min(FIRST_BATCH, max_n))), np.ones(p.shape, dtype=np.bool_)

@@ -30,7 +30,7 @@ from buckler.bounds.evalues import (
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
 from buckler.noise import check_margin, default_margin
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law, MarginKind
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, Noise
 
 PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
 """Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
@@ -71,7 +71,7 @@ NULLS: dict[MarginKind, _Null] = {
 class Ladder:
     """Rising radii, all certified at the error probability ``alpha`` together, with at most ``max_n`` draws.
 
-    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the law's ball, let i
+    **Guarantee.** Of the radii for which the smoothed prediction is not constantly the label on the noise's ball, let i
     be the lowest. That ``wealth`` against the rival of the smallest margin ever reaches ``needed`` at rung i (T16), or
     that ``passes_final_test`` holds there (T17), has probability at most alpha. Radii above i are certified only after
     i has been, so the probability that *any* false radius is ever certified is at most alpha: the index i is fixed by
@@ -84,7 +84,7 @@ class Ladder:
     """
 
     radii: tuple[float, ...]
-    noise: Law
+    noise: Noise
     alpha: float = 1e-3
     max_n: int = 100_000
     margin: MarginKind = None  # type: ignore[assignment]  # filled in from the noise
@@ -177,7 +177,7 @@ class Ladder:
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
         """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
 
-        Relative to that radius, or to half of the law's unit (sigma) where it is smaller. Half a vote is added to
+        Relative to that radius, or to half of the noise's unit (sigma) where it is smaller. Half a vote is added to
         either class. A rule about when to stop, and any such rule is valid (T18).
         """
         if self.precision is None:
@@ -235,17 +235,17 @@ def fine_radii(precision: float, sigma: float) -> tuple[float, ...]:
     return tuple(radii)
 
 
-def radii_for(law: Law, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
-    """Return the radii of a fine ladder under a law, as far as a probability margin of 1 reaches."""
-    radii, margin = fine_radii(precision, law.unit), margin or default_margin(law)
+def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) -> tuple[float, ...]:
+    """Return the radii of a fine ladder under a noise, as far as a probability margin of 1 reaches."""
+    radii, margin = fine_radii(precision, noise.unit), margin or default_margin(noise)
     if margin == "quantile":
         return radii
-    check_margin(law, margin)
-    most = law.radius(1.0, margin)
+    check_margin(noise, margin)
+    most = noise.radius(1.0, margin)
     if most == 0.0:
-        raise InvalidInput(f"{law.describe()} certifies no radius, whatever the margin")
-    if law.closed:  # such a law has few radii: those that it gives for a margin
-        return tuple(sorted({law.radius(law.margin(radius, margin), margin) for radius in (*radii, most)} - {0.0}))
+        raise InvalidInput(f"{noise.describe()} certifies no radius, whatever the margin")
+    if noise.closed:  # such a noise has few radii: those that it gives for a margin
+        return tuple(sorted({noise.radius(noise.margin(radius, margin), margin) for radius in (*radii, most)} - {0.0}))
     return tuple(radius for radius in radii if radius < most)
 
 

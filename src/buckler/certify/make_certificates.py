@@ -86,7 +86,7 @@ def make_certificates(
             n=draws,
             n0=n0,
             winner_alpha=chosen.winner_alpha,
-            law=settings.noise,
+            noise=settings.noise,
             map=settings.map,
             temperature=settings.temperature,
             method=settings.method.name,

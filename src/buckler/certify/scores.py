@@ -42,7 +42,7 @@ from buckler.certify.tangents import (
 )
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_label, show
 from buckler.records import OTHERS, ROW_SUM_TOLERANCE, Certificate, Scores
-from buckler.types import ArrayLike, Combine, FloatArray, IntArray, Law, Limit, MarginKind
+from buckler.types import ArrayLike, Combine, FloatArray, IntArray, Limit, MarginKind, Noise
 
 Slope = Literal["adaptive", "selection", "one"]
 """Slopes of the tangents for the quantile margin: renewed step by step from the draws before, fixed by the selection
@@ -62,7 +62,7 @@ def certify_scores(
     scores: ArrayLike | Scores,
     *,
     sigma: float | None = None,
-    noise: Law | str | None = None,
+    noise: Noise | str | None = None,
     alpha: float = 1e-3,
     labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,

@@ -184,7 +184,7 @@ class AnytimeTest:
             raise InvalidInput(f"before must be of this input, of at most {ladder.max_n} draws; got {show(before)}")
         if not ladder.winner and before.label != self._labels[row]:
             raise InvalidInput(f"before must be of class {self._labels[row]}; got class {before.label}")
-        same = (before.radii, made.alpha, made.law, made.margin_kind, made.winner_alpha) == (
+        same = (before.radii, made.alpha, made.noise, made.margin_kind, made.winner_alpha) == (
             ladder.radii, ladder.alpha, ladder.noise, ladder.margin, ladder.winner_alpha,
         )  # fmt: skip
         if not same or (before.by_final_test and ladder.final_n not in before.certified_at):
@@ -283,7 +283,7 @@ class AnytimeTest:
             n=check_whole("the number of draws", int(self._n[row]), 1),
             n0=check_whole("n0", n0, 0),
             winner_alpha=ladder.winner_alpha,
-            law=ladder.noise,
+            noise=ladder.noise,
             map="hardmax",
             temperature=None,
             method=ANYTIME,

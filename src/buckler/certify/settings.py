@@ -9,8 +9,8 @@ from typing import Literal, get_args
 from buckler.certify import budget
 from buckler.certify.methods import Method, Reads, find, sound_method
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive
-from buckler.noise import check_margin, default_margin, law_of
-from buckler.types import Law, MarginKind, ScoreDtype, SimplexMap
+from buckler.noise import as_noise, check_margin, default_margin
+from buckler.types import MarginKind, Noise, ScoreDtype, SimplexMap
 
 DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
 
@@ -58,7 +58,7 @@ class Settings:
     scores that were kept on disk.
     """
 
-    noise: Law
+    noise: Noise
     alpha: float
     method: Method
     margin: MarginKind
@@ -85,7 +85,7 @@ class Settings:
 def make_settings(
     *,
     sigma: float | None = None,
-    noise: Law | str | None = None,
+    noise: Noise | str | None = None,
     alpha: float = 1e-3,
     method: str | Method | None = None,
     margin: MarginKind | None = None,
@@ -100,19 +100,19 @@ def make_settings(
     """
     from buckler.certify.votes import ENUMERATED
 
-    law = law_of(sigma, noise)
+    given = as_noise(sigma, noise)
     reads: Reads = "votes" if scores is None else "scores"
     level = check_alpha(alpha)
-    if law.total is not None:
+    if given.total is not None:
         if method not in {None, DEFAULT_METHODS["votes"]} or scores is not None:
-            raise InvalidInput(f"method and scores must be left out for {law.describe()}, whose votes are exact")
-        check_margin(law, margin or "probability")
-        return Settings(law, 0.0, ENUMERATED, "probability", None, None)
+            raise InvalidInput(f"method and scores must be left out for {given.describe()}, whose votes are exact")
+        check_margin(given, margin or "probability")
+        return Settings(given, 0.0, ENUMERATED, "probability", None, None)
     if isinstance(method, Method):
         rule = method
     else:
         rule = (sound_method if sound else find)(method or DEFAULT_METHODS[reads], reads)
-    kind = check_choice("margin", margin or default_margin(law), get_args(MarginKind))
-    check_margin(law, kind)
+    kind = check_choice("margin", margin or default_margin(given), get_args(MarginKind))
+    check_margin(given, kind)
     rule.check_margin(kind)
-    return Settings(law, level, rule, kind, scores, seed)
+    return Settings(given, level, rule, kind, scores, seed)

@@ -26,14 +26,14 @@ from buckler.certify.settings import Settings, make_settings
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole, check_whole_array
 from buckler.records import Certificate
 from buckler.soundness import ENUMERATED_METHOD
-from buckler.types import ArrayLike, FloatArray, IntArray, Law, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise
 
 
 def certify_votes(
     counts: ArrayLike,
     *,
     sigma: float | None = None,
-    noise: Law | str | None = None,
+    noise: Noise | str | None = None,
     alpha: float = 1e-3,
     labels: ArrayLike | None = None,
     selection: ArrayLike | None = None,

@@ -16,11 +16,11 @@ from buckler.cli.terminal import say
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
-from buckler.evaluate.law_audit import audit_law
+from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.progress import bar
 from buckler.report.tables import TextTable, to_text
-from buckler.runs.plugins import law_named, method_named
+from buckler.runs.plugins import method_named, noise_named
 from buckler.types import FloatArray, IntArray, MarginKind
 
 LARGEST_ENUMERATION = 200_000
@@ -81,7 +81,7 @@ def audit(
     """
     if law is not None:
         _refuse_beside_law(ctx)
-        asked = audit_law(law_named(law))
+        asked = audit_noise(noise_named(law))
         if not quiet or as_json:
             say(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
         if fail and not asked.passed:

@@ -22,7 +22,7 @@ from buckler.runs.interop import write_log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.types import Law, MarginKind, SimplexMap
+from buckler.types import MarginKind, Noise, SimplexMap
 
 
 def certify(
@@ -98,12 +98,12 @@ def certify(
         _show(certificates, labels, evidence.spec)
 
 
-def check_tsv(path: Path | None, law: Law, labels: Any) -> None:
+def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
     """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
     if path is not None and labels is None:
         raise InvalidInput("--tsv needs labels, and this data has none")
-    if path is not None and law.norm != "l2":
-        raise InvalidInput(f"--tsv is for l2 radii; got {law.norm} ones under {law.describe()}")
+    if path is not None and noise.norm != "l2":
+        raise InvalidInput(f"--tsv is for l2 radii; got {noise.norm} ones under {noise.describe()}")
 
 
 def as_line(certificate: Certificate) -> dict[str, Any]:
@@ -120,7 +120,7 @@ def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
     first = certificates[0]
     abstained = sum(c.abstained for c in certificates)
     if labels is not None:
-        radii = [0.0, *(first.law.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
+        radii = [0.0, *(first.noise.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
         title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
         say(to_text(accuracy_table([certified_accuracy(certificates, labels, radii)]), title))
     median = rounded_down(float(np.median([c.radius for c in certificates])))

@@ -58,7 +58,7 @@ def plan(
     asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
     top = None if like is None else pilot_top(like)
     made = make_plan(
-        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, law=noise, radii=asked, alpha=alpha,
+        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=noise, radii=asked, alpha=alpha,
         top=top,
     )  # fmt: skip
     if as_json:

@@ -102,7 +102,7 @@ def refute(
         try:
             where = Where(executor, address, workers, gpus_per_worker)
             with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
-                law = opened.spec.noise_law
+                noise = opened.spec.noise_law
                 total = sum(not c.abstained for c in result.groups[0].certificates)
                 total = total if limit is None else min(limit, total)
 
@@ -111,8 +111,8 @@ def refute(
                     done = inputs
                     show(inputs, total, draws)
 
-                reach = REACH * law.unit if max_radius is None else max_radius
-                how = Refuting(law, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
+                reach = REACH * noise.unit if max_radius is None else max_radius
+                how = Refuting(noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
                 refuted = runs.refute(result, opened, how, out, limit=limit, progress=progress)
         except KeyboardInterrupt:
             stop(f"interrupted; {done} inputs are done and {kept_in(out)}")
@@ -142,8 +142,8 @@ def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:
     made = [bracket.refutation for bracket in brackets]
     farthest = max([one.radius or 0.0 for one in made] + [c.radius for c in result.groups[0].certificates])
     curve = bracket_curve(result.groups[0], made, np.linspace(0.0, 1.05 * farthest, 200))
-    law = result.groups[0].certificates[0].law
-    bracket_plot(curve, path, f"{len(made)} of {curve.inputs} inputs attacked, {law.describe()}")
+    noise = result.groups[0].certificates[0].noise
+    bracket_plot(curve, path, f"{len(made)} of {curve.inputs} inputs attacked, {noise.describe()}")
 
 
 def _line(bracket: Bracket) -> dict[str, object]:

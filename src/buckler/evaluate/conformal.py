@@ -32,9 +32,9 @@ from buckler.errors import (
     check_whole_array,
 )
 from buckler.evaluate.population import equal_draws, shuffled
-from buckler.noise import law_of
+from buckler.noise import as_noise
 from buckler.text import ball
-from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Law
+from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Noise
 
 TUNING = 0.3
 """Share of the calibration inputs that choose tau and h, by simulation (``benchmarks/conformal.py --tunings``)."""
@@ -73,10 +73,10 @@ class RobustConformal:
     """
 
     def __init__(
-        self, *, sigma: float | None = None, noise: Law | str | None = None, radius: float, alpha: float = 0.1
+        self, *, sigma: float | None = None, noise: Noise | str | None = None, radius: float, alpha: float = 0.1
     ) -> None:
         """Take the noise, as its sigma or by itself, the radius and the error."""
-        self.noise, self.alpha = law_of(sigma, noise), check_alpha(alpha)
+        self.noise, self.alpha = as_noise(sigma, noise), check_alpha(alpha)
         if self.noise.total is not None:
             raise InvalidInput(f"noise must draw copies at random; {self.noise.describe()} leaves nothing to estimate")
         self.radius = check_real("radius", radius)
@@ -255,7 +255,7 @@ def _true(counts: IntArray, truth: IntArray) -> IntArray:
     return counts[np.arange(len(counts)), truth]
 
 
-def worst_move(noise: Law, radius: float) -> Shrinking:
+def worst_move(noise: Noise, radius: float) -> Shrinking:
     """Return g: the least that a probability p can become within the radius, and its slope, both rounded down.
 
     ``Phi(Phi^-1(p) - r/sigma)`` where a quantile margin has a radius (T1), else ``p - M/2``, M being the probability

@@ -150,9 +150,9 @@ def _curve(
         # Copies of one input stand or fall together, and the guarantee counts independent ones.
         raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
     kinds = [arrays.first] if arrays else certificates
-    if len(norms := sorted({c.law.norm for c in kinds})) > 1:
+    if len(norms := sorted({c.noise.norm for c in kinds})) > 1:
         raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
-    if len(scales := {c.law.parameters.get("scale") for c in kinds}) > 1:
+    if len(scales := {c.noise.parameters.get("scale") for c in kinds}) > 1:
         raise InvalidInput(f"certificates must measure radii by one scale; got {len(scales)} of them")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if (grid < 0.0).any():

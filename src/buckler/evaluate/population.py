@@ -25,10 +25,10 @@ from buckler.errors import (
     check_whole,
 )
 from buckler.evaluate.curves import Curve
-from buckler.noise import law_of
+from buckler.noise import as_noise
 from buckler.rounding import rounded_down
 from buckler.text import ball
-from buckler.types import ArrayLike, FloatArray, IntArray, Law
+from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 
 PILOT = 0.02
 """Share of the inputs that only choose h, by simulation (``benchmarks/population.py --pilots``); 0 of a fixed list."""
@@ -47,7 +47,7 @@ class PopulationAccuracy:
     radii: FloatArray
     low: FloatArray
     delta: float
-    noise: Law
+    noise: Noise
     n: int
     inputs: int
     pilot: int
@@ -81,7 +81,7 @@ def population_accuracy(
     radii: ArrayLike,
     *,
     sigma: float | None = None,
-    noise: Law | str | None = None,
+    noise: Noise | str | None = None,
     delta: float = 1e-3,
     n: int | None = None,
     pilot: float | None = None,
@@ -106,9 +106,9 @@ def population_accuracy(
     array([0.958])
     """
     votes, draws = _true_votes(counts, labels, n)
-    law = law_of(sigma, noise)
-    if law.total is not None:
-        raise InvalidInput(f"noise must draw copies at random; {law.describe()} leaves nothing to estimate")
+    known = as_noise(sigma, noise)
+    if known.total is not None:
+        raise InvalidInput(f"noise must draw copies at random; {known.describe()} leaves nothing to estimate")
     grid = np.atleast_1d(check_float_array("radii", radii))
     if grid.ndim != 1 or not grid.size or (grid < 0.0).any():
         raise InvalidInput(f"radii must be numbers of at least 0; got {grid.tolist()}")
@@ -121,10 +121,10 @@ def population_accuracy(
     guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_DRAWS:
         raise InvalidInput(f"counts must be of at most {MOST_DRAWS} draws in all; got {rest * draws}")
-    paid = after_drawing(check_alpha(delta, "delta"), law)
+    paid = after_drawing(check_alpha(delta, "delta"), known)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
-        thresholds[i] = threshold(law, float(grid[i]))
+        thresholds[i] = threshold(known, float(grid[i]))
         if thresholds[i] < 1.0:
             level = split(paid, grid.size)
             made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
@@ -132,15 +132,15 @@ def population_accuracy(
             low[i] = limit * rest / votes.size if fixed_list else limit
     # What is certified at a radius is certified at the smaller ones.
     low = np.array([low[grid >= r].max() for r in grid])
-    return PopulationAccuracy(grid, low, delta, law, draws, votes.size, pilots, fixed_list, thresholds, made)
+    return PopulationAccuracy(grid, low, delta, known, draws, votes.size, pilots, fixed_list, thresholds, made)
 
 
-def threshold(noise: Law, radius: float) -> float:
+def threshold(noise: Noise, radius: float) -> float:
     """Return t, rounded up: a true class of probability above t is predicted everywhere within the radius; at most 1.
 
     It is ``(1 + M)/2``, M the probability margin that the radius needs: no rival has more than ``1 - p``.
 
-    >>> round(threshold(law_of(0.5, None), 0.5), 6)
+    >>> round(threshold(as_noise(0.5, None), 0.5), 6)
     0.841345
     """
     return min(1.0, nextafter(0.5 * (1.0 + noise.margin(radius, "probability")), inf))

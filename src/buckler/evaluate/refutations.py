@@ -19,7 +19,7 @@ from buckler.evaluate.pairs import PairTests
 from buckler.noise.grid import GridGaussian
 from buckler.records import Claim
 from buckler.refutations import PairTest, Refutation
-from buckler.types import AnyArray, FloatArray, IntArray, Law
+from buckler.types import AnyArray, FloatArray, IntArray, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack, Search
@@ -39,7 +39,7 @@ FLATTEST = 0.35
 """The least share of the steepest slope, ``2 / sigma``, that the margin is taken to have."""
 
 SEARCHED = frozenset({"gaussian", "grid"})
-"""Laws whose points are searched for."""
+"""Noises whose points are searched for."""
 
 BATCHES = 4
 """Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
@@ -73,18 +73,18 @@ class Attacked(Protocol):
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""
 
 
-def check_searched(law: Law) -> None:
-    """Refuse a law whose norm the search does not know."""
-    if law.name not in SEARCHED or law.norm != "l2":
+def check_searched(noise: Noise) -> None:
+    """Refuse a noise whose norm the search does not know."""
+    if noise.name not in SEARCHED or noise.norm != "l2":
         known = " or ".join(sorted(SEARCHED))
-        raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {law.describe()}")
+        raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}")
 
 
 @dataclass(frozen=True, slots=True)
 class Refuting:
     """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack."""
 
-    law: Law
+    noise: Noise
     alpha: float = 1e-3
     max_n: int = MAX_DRAWS
     reach: float = np.inf
@@ -92,7 +92,7 @@ class Refuting:
     attack: "Attack | None" = None
 
     def __post_init__(self) -> None:
-        check_searched(self.law)
+        check_searched(self.noise)
         check_alpha(self.alpha)
         check_whole("max_n", self.max_n, 1)
         if not self.reach > 0.0:
@@ -111,16 +111,16 @@ class Refuting:
         return max(1, BATCHES * rows // looks)
 
     def placed(self, points: Points) -> Points:
-        """Return the points themselves, or the nearest ones of the law's grid."""
-        if not isinstance(self.law, GridGaussian):
+        """Return the points themselves, or the nearest ones of the noise's grid."""
+        if not isinstance(self.noise, GridGaussian):
             return points
-        steps = np.rint(points.astype(np.float64) / self.law.step)
-        return self.law.values(steps if self.law.clip is None else np.clip(steps, 0, self.law.clip))
+        steps = np.rint(points.astype(np.float64) / self.noise.step)
+        return self.noise.values(steps if self.noise.clip is None else np.clip(steps, 0, self.noise.clip))
 
     def distances(self, points: Points, x: Points) -> FloatArray:
         """Return the l2 distances of points and inputs, rounded up; on a grid, of what the floats stand for."""
-        if isinstance(self.law, GridGaussian):
-            return distances_between(self.law.indices(points), self.law.indices(x)) * self.law.step
+        if isinstance(self.noise, GridGaussian):
+            return distances_between(self.noise.indices(points), self.noise.indices(x)) * self.noise.step
         return distances_between(points, x)
 
     def refute(
@@ -133,7 +133,7 @@ class Refuting:
         from buckler.evaluate.attacks import Search
 
         search = Search(
-            model, x, labels, start, sigma=self.law.unit, reach=self.reach,
+            model, x, labels, start, sigma=self.noise.unit, reach=self.reach,
             value_range=self.value_range, attack=self.attack,
         )  # fmt: skip
         found = _Line(model, search, ids, labels, self)
@@ -141,7 +141,7 @@ class Refuting:
         for _ in range(COARSE_ROUNDS):
             tie, _, _ = yield from found.tie(tie, COARSE, COARSE_DRAWS)
         tie, rivals, steepness = yield from found.tie(tie, FINE, FINE_DRAWS)
-        level = after_drawing(self.alpha, self.law)
+        level = after_drawing(self.alpha, self.noise)
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
         alive = np.ones(len(ids), dtype=np.bool_)
@@ -162,7 +162,7 @@ class Refuting:
                 alive[i] = tests.passed[row]
         return [
             Refutation(
-                id=name, label=int(label), point=point, alpha=self.alpha, law=self.law, tried=tuple(tests),
+                id=name, label=int(label), point=point, alpha=self.alpha, noise=self.noise, tried=tuple(tests),
                 radius=None if point is None else [t.radius for t in tests if t.refuted][-1],
                 rival=None if point is None else tests[0].rival,
             )
@@ -188,7 +188,7 @@ class _Line:
 
         By a line through the margins of votes at some offsets, in sigmas, from each distance.
         """
-        ids, labels, unit = self.ids, self.labels, self.how.law.unit
+        ids, labels, unit = self.ids, self.labels, self.how.noise.unit
         norms = np.maximum(distances[:, None] + unit * offsets, 0.0)
         places = np.repeat(np.arange(len(ids)), len(offsets))
         names = [f"{ids[i]}/{offset:g}" for i, offset in zip(places.tolist(), np.tile(offsets, len(ids)), strict=True)]
@@ -207,15 +207,15 @@ class _Line:
         return np.clip(root, 0.0, np.minimum(norms[:, -1] + unit, self.how.reach)), rivals, steepness
 
 
-def to_refute(certificate: Claim, law: Law) -> tuple[int, float]:
-    """Return the class and the radius of a certificate, or say why it cannot be refuted under this law."""
+def to_refute(certificate: Claim, noise: Noise) -> tuple[int, float]:
+    """Return the class and the radius of a certificate, or say why it cannot be refuted under this noise."""
     if certificate.predicted is None:
         raise InvalidInput(f"certificate {certificate.id!r} is an abstention: it claims nothing to refute")
     if certificate.map != "hardmax":
         raise InvalidInput(f"certificate {certificate.id!r} is of {certificate.map} scores; votes alone can be refuted")
-    if (certificate.law.name, dict(certificate.law.parameters)) != (law.name, dict(law.parameters)):
+    if (certificate.noise.name, dict(certificate.noise.parameters)) != (noise.name, dict(noise.parameters)):
         raise InvalidInput(
-            f"certificate {certificate.id!r} is for {certificate.law.describe()}, and this is {law.describe()}"
+            f"certificate {certificate.id!r} is for {certificate.noise.describe()}, and this is {noise.describe()}"
         )
     return check_whole("predicted", certificate.predicted, 0), certificate.radius
 

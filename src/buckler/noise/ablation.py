@@ -19,7 +19,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
 from buckler.noise.exact import float_below
-from buckler.noise.first_margin import FirstMarginLaw
+from buckler.noise.first_margin import BaseNoise
 from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, MarginKind
 
@@ -47,7 +47,7 @@ def least_margins(pixels: int, keep: int) -> tuple[float, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ablation(FirstMarginLaw):
+class Ablation(BaseNoise):
     """Noise that replaces all but ``keep`` of ``pixels`` pixels by ``mark``; the kept ones are drawn uniformly.
 
     An input has ``pixels`` values or, with ``channels`` above 1, the shape ``[channels, ...]`` with ``pixels`` places

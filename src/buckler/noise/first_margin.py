@@ -9,7 +9,7 @@ HALVINGS = 80
 """Bisection steps on [0, 1]: more than float64 can tell apart."""
 
 
-class FirstMarginLaw:
+class BaseNoise:
     """Base class of a noise that is drawn from random words and has one radius, from the probability margin.
 
     A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,

@@ -23,7 +23,7 @@ import numpy as np
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.exact import LEVELS, float_above, whole_steps
 from buckler.noise.grid import looked_up
-from buckler.noise.uniform import L1Law
+from buckler.noise.uniform import L1Noise
 from buckler.noise.words import Words
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind
 
@@ -70,7 +70,7 @@ def seen_table(count: int) -> Float32Array:
 
 
 @dataclass(frozen=True, slots=True)
-class Splitting(L1Law):
+class Splitting(L1Noise):
     """Splitting noise with ``510 lam`` offsets, independent in every coordinate, for 8-bit inputs in [0, 1].
 
     >>> Splitting(2.5).describe(), Splitting(2.5).radius(0.5)
@@ -141,8 +141,8 @@ class DerandomizedSplitting(Splitting):
         every 8-bit input at most k steps away, the *closed* l1 ball of the radius (T29). The float of ``k / 255`` may
         be rounded either way: no 8-bit input lies between. ``margin`` is a whole number of votes over N.
 
-        >>> law = DerandomizedSplitting(2.5)
-        >>> law.radius(511 / 1275), law.radius(510 / 1275)
+        >>> noise = DerandomizedSplitting(2.5)
+        >>> noise.radius(511 / 1275), noise.radius(510 / 1275)
         (1.0, 0.996078431372549)
         """
         del kind

@@ -17,7 +17,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
 from buckler.noise import exact
-from buckler.noise.first_margin import FirstMarginLaw
+from buckler.noise.first_margin import BaseNoise
 from buckler.noise.grid import looked_up, table_around, values_of
 from buckler.noise.words import Words
 from buckler.types import AnyArray, Float32Array, MarginKind
@@ -26,7 +26,7 @@ MOST_STEPS = 2**22
 """Largest lambda in steps: sums with the steps of an input stay below 2^24."""
 
 
-class L1Law(FirstMarginLaw):
+class L1Noise(BaseNoise):
     """Base class of l1 noises that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
 
     __slots__ = ()
@@ -107,7 +107,7 @@ class L1Law(FirstMarginLaw):
 
 
 @dataclass(frozen=True, slots=True)
-class Uniform(L1Law):
+class Uniform(L1Noise):
     """Uniform noise of whole steps in [-lam, lam], independent in every coordinate, for inputs on a grid of ``step``.
 
     >>> Uniform(0.5).describe()

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import numpy as np
 
-from buckler.types import BoolArray, Float32Array, IntArray, Law, WordArray
+from buckler.types import BoolArray, Float32Array, IntArray, Noise, WordArray
 
 HALF = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
@@ -80,7 +80,7 @@ class Words:
         return found
 
 
-class WordLaw(Law, Protocol):
+class WordNoise(Noise, Protocol):
     """A noise that makes noisy copies from random words."""
 
     def words(self, shape: tuple[int, ...]) -> int:

@@ -28,7 +28,7 @@ def kinds_of(members: Sequence[Certificate]) -> list[str]:
     details = [
         ("margin_kind", "{} margin"),
         ("alpha", "alpha {:g}"),
-        ("law", "{}"),
+        ("noise", "{}"),
         ("map", "{}"),
         ("temperature", "T {:g}"),
     ]
@@ -38,7 +38,7 @@ def kinds_of(members: Sequence[Certificate]) -> list[str]:
         for field, text in details:
             values = [getattr(other, field) for other in members]
             if any(value != values[0] for value in values) and (mine := getattr(member, field)) is not None:
-                parts.append(text.format(mine.describe() if field == "law" else mine))
+                parts.append(text.format(mine.describe() if field == "noise" else mine))
         names.append(", ".join(parts))
     return names
 
@@ -101,7 +101,7 @@ def confidence(delta: float) -> str:
 
 def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
     """Return the guarantee of every certificate of a page, and of all of a method together at ``1 - delta``."""
-    alpha, law = max(group.first.alpha for group in groups), groups[0].first.law
+    alpha, noise = max(group.first.alpha for group in groups), groups[0].first.noise
     sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
     wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
     risk = (
@@ -110,7 +110,7 @@ def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
         "is the shaded band"
     )
     return (
-        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class {ball(law)}, "
+        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class {ball(noise)}, "
         f"around the input, and "
         f"{risk if alpha else 'is exact: no error probability is left'}."
     )
@@ -121,7 +121,7 @@ def described(groups: Sequence[CertificateArrays], model: str, data: str) -> str
     total = len(groups[0])
     draws = min(int(group.n.min()) for group in groups), max(int(group.n.max()) for group in groups)
     count = f"{draws[0]:,} draws" if draws[0] == draws[1] else f"{draws[0]:,} to {draws[1]:,} draws"
-    noise = " or ".join(dict.fromkeys(group.first.law.describe() for group in groups))
+    noise = " or ".join(dict.fromkeys(group.first.noise.describe() for group in groups))
     other = sorted({n0 for group in groups for n0 in np.unique(group.n0).tolist()} - {0})
     given = any(group.first.n0 == 0 and group.first.winner_alpha == 0.0 for group in groups)
     ways = ["fixed beforehand (a given label)"] if given else []

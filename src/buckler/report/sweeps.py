@@ -30,8 +30,8 @@ def _temperature(cell: Cell) -> float | None:
 
 AXES: dict[str, Callable[[Cell], Any]] = {
     "run": lambda cell: cell.run,
-    "law": lambda cell: text_of(cell.certificates[0].law, sigma=False),
-    "sigma": lambda cell: cell.certificates[0].law.parameters.get("sigma"),
+    "law": lambda cell: text_of(cell.certificates[0].noise, sigma=False),
+    "sigma": lambda cell: cell.certificates[0].noise.parameters.get("sigma"),
     "n": lambda cell: cell.certificates[0].n,
     "alpha": lambda cell: cell.certificates[0].alpha,
     "margin": lambda cell: cell.certificates[0].margin_kind,
@@ -109,7 +109,7 @@ def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("pn
         mine = [cell for cell in cells if all(AXES[name](cell) in {None, value} for name, value in fixed.items())]
         mine = [cell for cell in mine if AXES[axis](cell) is not None]
         reached = max(c.radius for cell in mine for c in cell.certificates)
-        top = 1.05 * (reached or mine[0].certificates[0].law.unit)
+        top = 1.05 * (reached or mine[0].certificates[0].noise.unit)
         curves, what = _curves(mine, np.linspace(0.0, top, FINE))
         panels: dict[str, list[Curve]] = {}
         for cell, curve in zip(mine, curves, strict=True):
@@ -138,7 +138,9 @@ def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[flo
     if not cells:
         raise InvalidInput("a sweep must have at least one cell; got none")
     return (
-        sorted(set(radii)) if radii else [min(cell.certificates[0].law.unit for cell in cells) * step for step in SHOWN]
+        sorted(set(radii))
+        if radii
+        else [min(cell.certificates[0].noise.unit for cell in cells) * step for step in SHOWN]
     )
 
 
@@ -189,7 +191,7 @@ def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
     unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
-    norm = cells[0].certificates[0].law.norm
+    norm = cells[0].certificates[0].noise.norm
     return f"{what} at radius r{'' if norm == 'l2' else f' ({norm})'}, {listed}, class by {_class(cells[0])}{caution}"
 
 

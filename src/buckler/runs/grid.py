@@ -38,7 +38,7 @@ class Cell:
 class Grid:
     """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint.
 
-    ``margin`` empty is the first that the law of a run has a radius for.
+    ``margin`` empty is the first that the noise of a run has a radius for.
     """
 
     n: tuple[int, ...] | None = ()

@@ -30,7 +30,7 @@ from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.onnx_files import OnnxClassifier
 from buckler.sampling.streams import content_id
-from buckler.types import Float32Array, Law
+from buckler.types import Float32Array, Noise
 
 INPUTS = 8
 """Inputs of the probe, at most: spread evenly from the first to the last."""
@@ -72,7 +72,7 @@ class Probe:
 
     ids: tuple[str, ...]
     x: Float32Array
-    noise: Law
+    noise: Noise
     num_classes: int
     seed: int
     batch_size: int
@@ -81,11 +81,11 @@ class Probe:
         """Return the hash of the logits, or NOT_REPEATABLE if they differ between several ``times``."""
         engine = Engine(
             classifier,
-            law=self.noise,
+            noise=self.noise,
             num_classes=self.num_classes,
             seed=self.seed,
             batch_size=self.batch_size,
-            noise="philox",
+            generator="philox",
             workers=threads,
         )
 

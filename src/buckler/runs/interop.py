@@ -123,15 +123,15 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
         name = certificate.id if numbered else str(i)
-        if certificate.law.norm != "l2":
+        if certificate.noise.norm != "l2":
             raise InvalidInput(
-                f"a log is of l2 radii; got {certificate.law.norm} ones under {certificate.law.describe()}"
+                f"a log is of l2 radii; got {certificate.noise.norm} ones under {certificate.noise.describe()}"
             )
         if certificate.radius >= LARGEST_RADIUS:
             raise InvalidInput(f"the radii of a log must be below {LARGEST_RADIUS:.0e}; got {certificate.radius:g}")
         radius = rounded_down(certificate.radius, DECIMALS)
         made = (certificate.method, certificate.margin_kind, certificate.alpha, certificate.n)
-        noise = (certificate.law.parameters.get("sigma", "-"), text_of(certificate.law, sigma=False))
+        noise = (certificate.noise.parameters.get("sigma", "-"), text_of(certificate.noise, sigma=False))
         cells = (name, label, predicted, radius, int(predicted == label), 0.0, *made, *noise)
         lines.append("\t".join(map(str, cells)))
     with atomic_write(path) as temporary:

@@ -15,7 +15,7 @@ from buckler.noise import Gaussian
 from buckler.runs.blocks import SECONDS
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates
-from buckler.types import FloatArray, Law
+from buckler.types import FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
@@ -50,7 +50,7 @@ def plan(
     n: int,
     rate: float,
     n0: int = 0,
-    law: Law = Gaussian(0.5),  # noqa: B008  (a frozen record)
+    noise: Noise = Gaussian(0.5),  # noqa: B008  (a frozen record)
     radii: Sequence[float] = (0.5,),
     alpha: float = 1e-3,
     top: FloatArray | None = None,
@@ -63,10 +63,10 @@ def plan(
     inputs = check_whole("inputs", inputs, 1)
     rate = check_positive("rate", rate)
     probabilities = typical_top() if top is None else top
-    draws = expected_draws(probabilities, radii=radii, noise=law, alpha=alpha, max_n=n)
-    needed = Ladder(tuple(radii), law, alpha=alpha, max_n=n).thresholds
+    draws = expected_draws(probabilities, radii=radii, noise=noise, alpha=alpha, max_n=n)
+    needed = Ladder(tuple(radii), noise, alpha=alpha, max_n=n).thresholds
     spec = RunSpec(
-        model="plan", data="plan", law=law.name, law_parameters=law.parameters, num_classes=num_classes, n=n, n0=n0
+        model="plan", data="plan", law=noise.name, law_parameters=noise.parameters, num_classes=num_classes, n=n, n0=n0
     )
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))

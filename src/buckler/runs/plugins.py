@@ -1,6 +1,6 @@
-"""Methods and laws by name, the user's own included: ``package.module:NAME``, whose module is run as the program it is.
+"""Methods and noises by name, the user's own included: ``package.module:NAME``.
 
-It is found beside the user's terminal too.
+The module is imported, with the working directory on sys.path.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 
 from buckler.certify.methods import Method, Reads, find, own_method, register
 from buckler.errors import InvalidInput
-from buckler.noise import LAWS, named, parse
+from buckler.noise import NOISES, named, parse
 from buckler.sampling.models import errors_in_one_line, find_function, modules_here
 from buckler.soundness import OWN
 
@@ -38,17 +38,17 @@ def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def law_named(text: str) -> Any:
-    """Return a law that lists its copies (``every``, ``points``): one of ours, ``NAME:key=value,...``, or a user's own.
+def noise_named(text: str) -> Any:
+    """Return a noise that lists its copies (``every``, ``points``): ours, ``NAME:key=value,...``, or a user's own.
 
-    ``package.module:LAW`` is a class or a function that makes the law without arguments.
+    ``package.module:LAW`` is a class or a function that makes the noise without arguments.
     """
-    if text.partition(":")[0] in LAWS:
-        law: Any = named(*parse(text))
+    if text.partition(":")[0] in NOISES:
+        noise: Any = named(*parse(text))
     else:
         make = find_function(text, "law")
         with errors_in_one_line(f"law {text} cannot be made"):
-            law = make()
-    if not hasattr(law, "every") or not hasattr(law, "points"):
+            noise = make()
+    if not hasattr(noise, "every") or not hasattr(noise, "points"):
         raise InvalidInput(f"law {text} must list its copies to be audited: every(x) and points(); it does not")
-    return law
+    return noise

@@ -86,11 +86,11 @@ class RefuteInputs:
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with which the model and the data of a result are opened again; those given win."""
-    law = result.groups[0].certificates[0].law
-    check_searched(law)
+    noise = result.groups[0].certificates[0].noise
+    check_searched(noise)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
     if not settings:
-        settings = {"law": law.name, "law_parameters": dict(law.parameters)}
+        settings = {"law": noise.name, "law_parameters": dict(noise.parameters)}
     settings.pop("fresh_seed", None)  # it has one by now
     settings |= {key: value for key, value in given.items() if value is not None}
     for name in ("model", "data"):
@@ -120,7 +120,7 @@ def refute(
     claims = claims if limit is None else claims[: check_whole("limit", limit, 1)]
     if not claims:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")
-    wanted = {c.id: (*to_refute(c, how.law), c, i) for c, i in claims}
+    wanted = {c.id: (*to_refute(c, how.noise), c, i) for c, i in claims}
     if result.contents is None and result.contents_hash is not None:
         deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
     identity, probe = identify(run.spec, run.executor, run.dataset)

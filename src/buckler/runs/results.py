@@ -200,9 +200,9 @@ def with_data(result: Result, data: str) -> Result:
 def with_refutations(result: Result, path: Path) -> Result:
     """Return a result with the refutations of ``buckler refute`` for its inputs; those of others are refused."""
     made = [bracket.refutation for bracket in read_refutations(path)[0]]
-    known, law = set(result.ids), result.groups[0].certificates[0].law
+    known, noise = set(result.ids), result.groups[0].certificates[0].noise
     for one in made:
-        if one.id not in known or one.law.describe() != law.describe():
+        if one.id not in known or one.noise.describe() != noise.describe():
             raise InvalidInput(f"{str(path)!r} holds a refutation that is not of {str(result.path)!r}: {one.id!r}")
     return replace(result, refutations=tuple(made))
 

@@ -17,8 +17,8 @@ from buckler.errors import InvalidInput, check_choice, check_positive, check_who
 from buckler.noise import Gaussian, noise_from_spec
 from buckler.sampling.classifiers import Classifier, Dtype
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import LARGEST_SEED, NoiseKind
-from buckler.types import Law, ScoreDtype
+from buckler.sampling.streams import LARGEST_SEED, GeneratorKind
+from buckler.types import Noise, ScoreDtype
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 
@@ -71,7 +71,7 @@ class RunSpec:
     checkpoints: tuple[int, ...] = ()
     batch_size: int = 512
     shard_inputs: int | None = None
-    noise: NoiseKind = "philox"
+    noise: GeneratorKind = "philox"
     device: str = "cpu"
     dtype: Dtype = "float32"
     channels_last: bool = False
@@ -107,7 +107,7 @@ class RunSpec:
                 put(self, name, check_whole(name, getattr(self, name), 1, most))
         put(self, "seed", check_whole("seed", self.seed, 0, LARGEST_SEED))
         check_choice("scores", self.scores, get_args(ScoreKind))
-        check_choice("noise", self.noise, get_args(NoiseKind))
+        check_choice("noise", self.noise, get_args(GeneratorKind))
         check_choice("dtype", self.dtype, get_args(Dtype))
         self._check_scores()
         for name in ("channels_last", "compile", "fresh_seed"):
@@ -129,28 +129,28 @@ class RunSpec:
             raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
     def _settle_law(self) -> None:
-        law = noise_from_spec(self.sigma, self.law, self.law_parameters)
-        rest = {key: value for key, value in law.parameters.items() if key != "sigma"}
-        put, plain = object.__setattr__, law.name == Gaussian.name and not rest
-        put(self, "sigma", law.parameters.get("sigma"))
-        put(self, "law", None if plain else law.name)
+        noise = noise_from_spec(self.sigma, self.law, self.law_parameters)
+        rest = {key: value for key, value in noise.parameters.items() if key != "sigma"}
+        put, plain = object.__setattr__, noise.name == Gaussian.name and not rest
+        put(self, "sigma", noise.parameters.get("sigma"))
+        put(self, "law", None if plain else noise.name)
         put(self, "law_parameters", rest or None)
-        self._check_draws(law)
-        if law.total is not None:
-            put(self, "checkpoints", (law.total,))
+        self._check_draws(noise)
+        if noise.total is not None:
+            put(self, "checkpoints", (noise.total,))
 
-    def _check_draws(self, law: Law) -> None:
+    def _check_draws(self, noise: Noise) -> None:
         """Refuse settings for random draws under noise whose values are enumerated."""
-        fixed = {"n": law.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (law.total,)}
-        for name, value in fixed.items() if law.total is not None else ():
+        fixed = {"n": noise.total, "n0": 0, "seed": 0, "scores": "none", "checkpoints": (noise.total,)}
+        for name, value in fixed.items() if noise.total is not None else ():
             given = getattr(self, name)
             if name == "checkpoints":
                 given = tuple(given) or value
             if given != value:
-                raise InvalidInput(f"{name} must be {value} for {law.describe()}; got {show(given)}")
+                raise InvalidInput(f"{name} must be {value} for {noise.describe()}; got {show(given)}")
 
     @property
-    def noise_law(self) -> Law:
+    def noise_law(self) -> Noise:
         """The noise."""
         return noise_from_spec(self.sigma, self.law, self.law_parameters)
 
@@ -158,11 +158,11 @@ class RunSpec:
         """Return the engine that draws for a classifier; ``threads`` make noise, by default one for each processor."""
         return Engine(
             classifier,
-            law=self.noise_law,
+            noise=self.noise_law,
             num_classes=self.num_classes,
             seed=self.seed,
             batch_size=self.batch_size,
-            noise=self.noise,
+            generator=self.noise,
             workers=threads,
         )
 

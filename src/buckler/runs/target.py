@@ -6,9 +6,9 @@ from typing import Any, Literal, cast, get_args
 
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.errors import InvalidInput, check_alpha, check_choice
-from buckler.noise import LAWS, default_margin, noise_from_spec, parse
+from buckler.noise import NOISES, default_margin, noise_from_spec, parse
 from buckler.runs.spec import RunSpec, from_dict
-from buckler.types import Law, MarginKind
+from buckler.types import MarginKind, Noise
 
 ClassRule = Literal["winner", "selection", "label"]
 
@@ -79,8 +79,8 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
 
 
 def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:
-    """Return the margin to test: as wanted, else the first of the law in the settings."""
+    """Return the margin to test: as wanted, else the first of the noise in the settings."""
     if wanted is not None:
         return cast(MarginKind, check_choice("margin", wanted, get_args(MarginKind)))
-    name = check_choice("law", parse(settings.get("law", "gaussian"))[0], tuple(LAWS))
-    return default_margin(cast(Law, LAWS[name]))
+    name = check_choice("law", parse(settings.get("law", "gaussian"))[0], tuple(NOISES))
+    return default_margin(cast(Noise, NOISES[name]))

@@ -13,13 +13,13 @@ import numpy as np
 
 from buckler.errors import ClassifierError
 from buckler.files import usable_cores
-from buckler.noise.words import WordLaw
+from buckler.noise.words import WordNoise
 from buckler.records import OTHERS
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.determinism import Replay
 from buckler.sampling.streams import NOISE_BLOCK, Address, PhiloxNoise
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Law, NormalLaw, NumberLaw
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise, NormalNoise, NumberedNoise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +80,11 @@ class HostBackend:
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
     rows = 1
 
-    def __init__(self, classifier: Classifier, *, law: Law, num_classes: int, workers: int | None = None) -> None:
+    def __init__(self, classifier: Classifier, *, noise: Noise, num_classes: int, workers: int | None = None) -> None:
         self._classifier = classifier
         self._m = num_classes
-        self._one_shape = law.idealised is None
-        self._copies = NoisyCopies(law, workers)
+        self._one_shape = noise.idealised is None
+        self._copies = NoisyCopies(noise, workers)
         self._replay = Replay(self._run, _reversed, _bits) if self._one_shape else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
@@ -174,12 +174,12 @@ class NoisyCopies:
     A block depends on its address alone, so the copies do not depend on the threads.
     """
 
-    def __init__(self, law: Law, workers: int | None = None) -> None:
+    def __init__(self, noise: Noise, workers: int | None = None) -> None:
         """Use ``workers`` threads, one for each processor of this process if None."""
-        self._law = law
-        self._spread = cast(NormalLaw, law).spread if law.draws == "gaussian" else np.float32(1.0)
+        self._noise = noise
+        self._spread = cast(NormalNoise, noise).spread if noise.draws == "gaussian" else np.float32(1.0)
         self._workers = workers or usable_cores()
-        self._noise = PhiloxNoise()
+        self._philox = PhiloxNoise()
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address]) -> None:
@@ -194,7 +194,7 @@ class NoisyCopies:
                 whole.append((rows, address, x[piece.input]))
             else:
                 # No thread: the generator keeps its place in a block that the next batch continues.
-                self._fill(self._noise, rows, address, x[piece.input], piece.low)
+                self._fill(self._philox, rows, address, x[piece.input], piece.low)
         if whole:
             self._pool = self._pool or ThreadPoolExecutor(self._workers)
             list(self._pool.map(self._block, *zip(*whole, strict=True)))
@@ -202,21 +202,21 @@ class NoisyCopies:
     def _block(self, rows: Float32Array, address: Address, x: Float32Array) -> None:
         self._fill(PhiloxNoise(), rows, address, x, 0)
 
-    def _fill(self, noise: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
-        if self._law.draws == "gaussian":
-            noise.fill(rows, address, low)
+    def _fill(self, philox: PhiloxNoise, rows: Float32Array, address: Address, x: Float32Array, low: int) -> None:
+        if self._noise.draws == "gaussian":
+            philox.fill(rows, address, low)
             rows *= self._spread
             rows += x
             return
         step = max(1, WORDS_AT_A_TIME // x.size)
         for a in range(0, len(rows), step):
             some = rows[a : a + step]
-            if self._law.draws == "numbers":
+            if self._noise.draws == "numbers":
                 first = address.block * NOISE_BLOCK + low + a
-                some[...] = cast(NumberLaw, self._law).numbered(x, np.arange(first, first + len(some)))
+                some[...] = cast(NumberedNoise, self._noise).numbered(x, np.arange(first, first + len(some)))
             else:
-                drawn = cast(WordLaw, self._law)
-                some[...] = drawn.noisy(x, noise.words(address, len(some), drawn.words(x.shape), low + a))
+                drawn = cast(WordNoise, self._noise)
+                some[...] = drawn.noisy(x, philox.words(address, len(some), drawn.words(x.shape), low + a))
 
 
 def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Array:

@@ -139,11 +139,11 @@ class ClassifierCard(Card):
             about = "A classifier trained without noise: one to stand behind a denoiser, not to be smoothed as it is."
             noise, accuracies = "none", f"| accuracy | **{self.accuracy:.2%}** of the test set |"
         else:
-            law, size = (
+            kind, size = (
                 ("Gaussian", f"sigma = {self.sigma}") if self.lam is None else ("splitting", f"lam = {self.lam}")
             )
-            about = f"A classifier trained under {law} noise, to be certified by randomized smoothing at {size}."
-            noise = f"{law}, {size}, drawn anew for every image in every epoch"
+            about = f"A classifier trained under {kind} noise, to be certified by randomized smoothing at {size}."
+            noise = f"{kind}, {size}, drawn anew for every image in every epoch"
             accuracies = (
                 f"| accuracy under noise | **{self.accuracy:.2%}** of the test set, "
                 f"one draw for each image at {size} |\n"

@@ -20,8 +20,8 @@ from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.determinism import Replay
 from buckler.sampling.device_words import device_words
-from buckler.sampling.streams import NOISE_BLOCK, Address, NoiseKind
-from buckler.types import Float32Array, FloatArray, IntArray, Law, NormalLaw
+from buckler.sampling.streams import NOISE_BLOCK, Address, GeneratorKind
+from buckler.types import Float32Array, FloatArray, IntArray, Noise, NormalNoise
 
 
 class CudaNoise:
@@ -61,23 +61,29 @@ class TorchBackend:
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
     def __init__(
-        self, classifier: Classifier, *, law: Law, num_classes: int, noise: NoiseKind, workers: int | None = None
+        self,
+        classifier: Classifier,
+        *,
+        noise: Noise,
+        num_classes: int,
+        generator: GeneratorKind,
+        workers: int | None = None,
     ) -> None:
         self._device = torch.device(classifier.device)
-        if noise == "cuda" and self._device.type != "cuda":
-            raise InvalidInput(f"noise 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
+        if generator == "cuda" and self._device.type != "cuda":
+            raise InvalidInput(f"generator 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
         self._classifier = classifier
         # Pad a short batch for a compiled module, which is compiled for one shape, and for noise without idealisation:
         # kernels may round differently for another shape.
-        self._one_shape = bool(getattr(classifier, "compiled", False)) or law.idealised is None
+        self._one_shape = bool(getattr(classifier, "compiled", False)) or noise.idealised is None
         self._m = num_classes
-        self._on_device = CudaNoise(classifier.device) if noise == "cuda" else None
-        self._on_host = NoisyCopies(law, workers)
-        self._words = device_words(law, self._device)
+        self._on_device = CudaNoise(classifier.device) if generator == "cuda" else None
+        self._on_host = NoisyCopies(noise, workers)
+        self._words = device_words(noise, self._device)
         if self._on_device is not None:
-            spread = cast(NormalLaw, law).spread
+            spread = cast(NormalNoise, noise).spread
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
-        self._replay = Replay(self._run, _reversed, _bits) if law.idealised is None else None
+        self._replay = Replay(self._run, _reversed, _bits) if noise.idealised is None else None
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:

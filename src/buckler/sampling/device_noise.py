@@ -84,9 +84,9 @@ class RowWords:
 class GridForm:
     """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
 
-    def __init__(self, law: GridGaussian, device: str) -> None:
-        edges, low = law.thresholds
-        self._law, self._device, self._half = law, device, law.reach
+    def __init__(self, noise: GridGaussian, device: str) -> None:
+        edges, low = noise.thresholds
+        self._noise, self._device, self._half = noise, device, noise.reach
         cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
         guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
         tables = edges.view(np.int64), low.view(np.int64), guide
@@ -94,11 +94,11 @@ class GridForm:
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
-        at = self._law.indices(x).reshape(len(x), -1)
-        low, high = (int(at.min()), int(at.max())) if self._law.clip is None else (0, self._law.clip)
-        reach = self._half if self._law.clip is None else 0
+        at = self._noise.indices(x).reshape(len(x), -1)
+        low, high = (int(at.min()), int(at.max())) if self._noise.clip is None else (0, self._noise.clip)
+        reach = self._half if self._noise.clip is None else 0
         first = low - reach
-        table = values_of(np.arange(first, high + reach + 1), self._law.fraction)
+        table = values_of(np.arange(first, high + reach + 1), self._noise.fraction)
         self._table = torch.from_numpy(table).to(self._device)
         # The kernel adds the number of thresholds reached, which is the noise plus half of all thresholds.
         self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
@@ -110,27 +110,27 @@ class GridForm:
         grid_copies[rows.programs](
             rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._low, self._table, out,
             rows.count,
-            self._law.clip or 0, GUIDE_BITS, self._law.clip is not None, TILE,
+            self._noise.clip or 0, GUIDE_BITS, self._noise.clip is not None, TILE,
         )  # fmt: skip
 
 
 class UniformForm:
     """``Uniform.noisy``: adds whole steps and looks the sums up."""
 
-    def __init__(self, law: Uniform, device: str) -> None:
-        self._law, self._device = law, device
+    def __init__(self, noise: Uniform, device: str) -> None:
+        self._noise, self._device = noise, device
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
-        at = whole_steps(x, self._law.grid).reshape(len(x), -1)
-        low, reach = int(at.min()), self._law.count // 2
-        table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._law.grid)
+        at = whole_steps(x, self._noise.grid).reshape(len(x), -1)
+        low, reach = int(at.min()), self._noise.count // 2
+        table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._noise.grid)
         self._table = torch.from_numpy(table).to(self._device)
         self._at = torch.from_numpy((at - low).astype(np.int32)).to(self._device)
 
     def draw(self, rows: RowWords) -> Tensor:
         """Return the number of each value's move."""
-        return rows.below(self._law.count)
+        return rows.below(self._noise.count)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return copies moved by whole steps."""
@@ -141,9 +141,9 @@ class UniformForm:
 class SplittingForm:
     """``Splitting.noisy``: looks up the middle of the part of each value under its offset."""
 
-    def __init__(self, law: Splitting, device: str) -> None:
-        table = seen_table(law.count)
-        self._law, self._device, self._width = law, device, table.shape[1]
+    def __init__(self, noise: Splitting, device: str) -> None:
+        table = seen_table(noise.count)
+        self._noise, self._device, self._width = noise, device, table.shape[1]
         self._table = torch.from_numpy(table.reshape(-1)).to(device)
 
     def load(self, x: Float32Array) -> None:
@@ -153,7 +153,7 @@ class SplittingForm:
 
     def draw(self, rows: RowWords) -> Tensor:
         """Return the offset of each value."""
-        return rows.below(self._law.count)
+        return rows.below(self._noise.count)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return the copies under these offsets."""
@@ -167,31 +167,31 @@ class DerandomizedForm(SplittingForm):
     def load(self, x: Float32Array) -> None:
         """Send the inputs and the offsets of the template."""
         super().load(x)
-        assert isinstance(self._law, DerandomizedSplitting)  # noqa: S101  (see FORMS)
-        self._start = torch.from_numpy(self._law.start(x[0].size).astype(np.int32)).to(self._device)
+        assert isinstance(self._noise, DerandomizedSplitting)  # noqa: S101  (see FORMS)
+        self._start = torch.from_numpy(self._noise.start(x[0].size).astype(np.int32)).to(self._device)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return the copies under the template's offsets, shifted by the number of each copy."""
-        return super().noisy(inputs, (self._start + drawn.int()).remainder_(self._law.count))
+        return super().noisy(inputs, (self._start + drawn.int()).remainder_(self._noise.count))
 
 
 class AblationForm:
     """``Ablation.noisy``: shows the pixels of the smallest words."""
 
-    def __init__(self, law: Ablation, device: str) -> None:
-        self._law, self._device = law, device
+    def __init__(self, noise: Ablation, device: str) -> None:
+        self._noise, self._device = noise, device
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs, channel by channel."""
-        self._x = torch.from_numpy(x.reshape(len(x), -1, self._law.pixels)).to(self._device)
+        self._x = torch.from_numpy(x.reshape(len(x), -1, self._noise.pixels)).to(self._device)
 
     def draw(self, rows: RowWords) -> Tensor:
         """Return which pixels are shown."""
-        return rows.smallest(self._law.keep)
+        return rows.smallest(self._noise.keep)
 
     def noisy(self, inputs: Tensor, drawn: Tensor) -> Tensor:
         """Return copies with all other pixels marked."""
-        return torch.where(drawn[:, None], self._x[inputs], self._law.mark).flatten(1)
+        return torch.where(drawn[:, None], self._x[inputs], self._noise.mark).flatten(1)
 
 
 FORMS: dict[str, Any] = {

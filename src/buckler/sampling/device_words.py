@@ -17,7 +17,7 @@ from buckler.sampling.batches import Batch, Piece, draws_of, inputs_of, size
 from buckler.sampling.conv_kernel import AVAILABLE
 from buckler.sampling.device_noise import FORMS, GridForm, RowWords
 from buckler.sampling.streams import Address
-from buckler.types import AnyArray, Float32Array, Law
+from buckler.types import AnyArray, Float32Array, Noise
 
 MOST = 1 << 26
 """Values of noisy copies made at a time, half a gigabyte of words, but at least one row."""
@@ -45,9 +45,9 @@ class Form(Protocol):
 class DeviceWords:
     """Maker of noisy copies on a device."""
 
-    def __init__(self, law: Law, device: str) -> None:
-        self._law, self._device, self._compared = law, device, False
-        self._form: Form | GridForm = FORMS[law.name](law, device)
+    def __init__(self, noise: Noise, device: str) -> None:
+        self._noise, self._device, self._compared = noise, device, False
+        self._form: Form | GridForm = FORMS[noise.name](noise, device)
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs; the first time, compare some copies with the host's."""
@@ -61,11 +61,11 @@ class DeviceWords:
         # A device or compiler that was not tested may draw other noise, and certificates would be about that.
         part, addresses = (Piece(0, 0, 0, COMPARED),), [Address(0, "0", "estimation")]
         host = np.empty((COMPARED, *self._shape), dtype=np.float32)
-        NoisyCopies(self._law, 1).write(host, part, x, addresses)
+        NoisyCopies(self._noise, 1).write(host, part, x, addresses)
         out = torch.empty(host.shape, device=self._device)
         self.write(out, part, addresses)
         if out.cpu().numpy().tobytes() != host.tobytes():
-            name = self._law.describe()
+            name = self._noise.describe()
             raise BucklerError(f"{self._device} draws other noise than the host, and {name} needs the same bits")
 
     def write(self, out: torch.Tensor, part: Batch, addresses: Sequence[Address]) -> None:
@@ -75,7 +75,7 @@ class DeviceWords:
             self._form.write(out, inputs, self._words(part, addresses))
             return
         form = self._form
-        numbers = self._send(draws_of(part)[:, None]) if self._law.draws == "numbers" else None
+        numbers = self._send(draws_of(part)[:, None]) if self._noise.draws == "numbers" else None
         words = self._words(part, addresses) if numbers is None else None
         rows = max(1, MOST // out[0].numel())
         for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
@@ -83,7 +83,7 @@ class DeviceWords:
             out[some] = form.noisy(inputs[some], drawn).view(-1, *self._shape)
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
-        count: int = self._law.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
+        count: int = self._noise.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
         keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
         halves = (np.array([key >> shift & WORD for key in keys], dtype=np.uint64) for shift in (0, 64))
         low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
@@ -94,7 +94,7 @@ class DeviceWords:
         return torch.from_numpy(values).to(self._device, non_blocking=True)
 
 
-def device_words(law: Law, device: torch.device) -> DeviceWords | None:
+def device_words(noise: Noise, device: torch.device) -> DeviceWords | None:
     """Return the maker of noisy copies on a device, or None without CUDA, Triton or a form: then the host draws."""
-    fits = device.type == "cuda" and AVAILABLE and law.draws != "gaussian" and law.name in FORMS
-    return DeviceWords(law, str(device)) if fits else None
+    fits = device.type == "cuda" and AVAILABLE and noise.draws != "gaussian" and noise.name in FORMS
+    return DeviceWords(noise, str(device)) if fits else None

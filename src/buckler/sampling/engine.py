@@ -25,13 +25,13 @@ from buckler.errors import (
     check_whole,
     show,
 )
-from buckler.noise import law_of
+from buckler.noise import as_noise
 from buckler.sampling.backend import Backend, HostBackend, KeptScores
 from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.preprocess import to_float32
-from buckler.sampling.streams import NoiseKind, Stream, check_address
-from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Law, SimplexMap
+from buckler.sampling.streams import GeneratorKind, Stream, check_address
+from buckler.types import ArrayLike, Float32Array, FloatArray, IntArray, Noise, SimplexMap
 
 BATCH_SIZE = 512
 """Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
@@ -56,39 +56,42 @@ class Tally:
 
 
 class Engine:
-    """Draws for one classifier under one law (a sigma is Gaussian) and one seed; call it inside ``session()``."""
+    """Draws for one classifier under one noise (a sigma is Gaussian) and one seed; call it inside ``session()``."""
 
     def __init__(
         self,
         classifier: Classifier,
         *,
         sigma: float | None = None,
-        law: Law | None = None,
+        noise: Noise | None = None,
         num_classes: int | None = None,
         seed: int = 0,
         batch_size: int = BATCH_SIZE,
-        noise: NoiseKind | None = None,
+        generator: GeneratorKind | None = None,
         workers: int | None = None,
     ) -> None:
         """Validate the settings and open a backend.
 
-        ``noise`` defaults to the device's own generator on cuda, for laws that are drawn from normals. ``workers``
+        ``generator`` defaults to the device's own generator on cuda, for noise drawn from normals. ``workers``
         threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
-        self.law = law_of(sigma, law)
+        self.noise = as_noise(sigma, noise)
         for told in getattr(classifier, "told_sigmas", ()):
-            if self.law.parameters.get("sigma", told) != told:
-                raise InvalidInput(f"sigma must be {told:g}, which the denoiser is told; got {self.law.describe()}")
+            if self.noise.parameters.get("sigma", told) != told:
+                raise InvalidInput(f"sigma must be {told:g}, which the denoiser is told; got {self.noise.describe()}")
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:
             raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
         self.num_classes = check_whole("num_classes", m, 2)
         self.seed = check_address(seed, "any", "selection").seed
-        own = classifier.device.startswith("cuda") and self.law.draws == "gaussian"
-        self.noise: NoiseKind = noise or ("cuda" if own else "philox")
-        if check_choice("noise", self.noise, get_args(NoiseKind)) == "cuda" and self.law.draws != "gaussian":
-            raise InvalidInput(f"noise must be 'philox' for {self.law.describe()}, which is drawn from its words")
+        own = classifier.device.startswith("cuda") and self.noise.draws == "gaussian"
+        self.generator: GeneratorKind = generator or ("cuda" if own else "philox")
+        if (
+            check_choice("generator", self.generator, get_args(GeneratorKind)) == "cuda"
+            and self.noise.draws != "gaussian"
+        ):
+            raise InvalidInput(f"generator must be 'philox' for {self.noise.describe()}, which is drawn from its words")
         self._batch_size = self.rows
         self._workers = None if workers is None else check_whole("workers", workers, 1)
         self.classifier = classifier
@@ -97,13 +100,17 @@ class Engine:
 
     def _open_backend(self) -> Backend:
         if self.classifier.backend == "numpy":
-            if self.noise != "philox":
-                raise InvalidInput(f"noise must be 'philox' for a classifier on the host; got {self.noise!r}")
-            return HostBackend(self.classifier, law=self.law, num_classes=self.num_classes, workers=self._workers)
+            if self.generator != "philox":
+                raise InvalidInput(f"generator must be 'philox' for a classifier on the host; got {self.generator!r}")
+            return HostBackend(self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers)
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
-            self.classifier, law=self.law, num_classes=self.num_classes, noise=self.noise, workers=self._workers
+            self.classifier,
+            noise=self.noise,
+            num_classes=self.num_classes,
+            generator=self.generator,
+            workers=self._workers,
         )
 
     @contextmanager
@@ -117,7 +124,7 @@ class Engine:
             compared, differed = self._backend.replayed()
         if differed and not self._warned:
             self._warned = True
-            what = f"certificates under {self.law.describe()} hold for an idealisation of it alone"
+            what = f"certificates under {self.noise.describe()} hold for an idealisation of it alone"
             warnings.warn(f"{self._not_one_function(compared, differed)}; {what}", BucklerWarning, stacklevel=3)
 
     @staticmethod
@@ -130,7 +137,7 @@ class Engine:
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places among other rows, and how many gave other bits.
 
-        Asked of classifiers under a law that is true to the last bit, and otherwise (0, 0). Call inside ``session()``.
+        Counted under noise that is true to the last bit, and (0, 0) otherwise. Call inside ``session()``.
         """
         return self._backend.replayed()
 
@@ -154,7 +161,7 @@ class Engine:
         inputs = check_inputs(x, ids)
         for name, one in zip(ids, inputs, strict=True):
             try:
-                self.law.check_input(one)
+                self.noise.check_input(one)
             except InvalidInput as problem:
                 raise InvalidInput(f"input {name!r}: {problem}") from None
         addresses = [check_address(self.seed, name, stream) for name in ids]
@@ -174,7 +181,7 @@ class Engine:
         self._settle(ids, sink)
         if done:
             yield done
-        if self.law.total is not None:
+        if self.noise.total is not None:
             compared, differed = self._backend.replayed()
             if differed:
                 raise ClassifierError(self._not_one_function(compared, differed) + "; alpha = 0 needs one function")
@@ -234,9 +241,9 @@ class Engine:
             try:
                 self._backend.step(part, slots[low:high])
             except self._backend.out_of_memory as problem:
-                if self.law.idealised is None:
+                if self.noise.idealised is None:
                     raise ClassifierError(
-                        f"out of memory for a batch of {self.rows} rows, and {self.law.describe()} needs batches of "
+                        f"out of memory for a batch of {self.rows} rows, and {self.noise.describe()} needs batches of "
                         "one shape: use a smaller batch size"
                     ) from problem
                 if self.rows == 1:

@@ -39,7 +39,7 @@ class Attacked:
         if not isinstance(engine.classifier, TorchClassifier):
             raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
         self._engine, self._classifier = engine, engine.classifier
-        self._sigma = float(np.float32(engine.law.unit))
+        self._sigma = float(np.float32(engine.noise.unit))
         self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
         self.device = torch.device(self._classifier.device)
         self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None

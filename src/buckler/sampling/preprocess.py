@@ -10,7 +10,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
 from buckler.noise import GridGaussian, Splitting, Uniform
-from buckler.types import AnyArray, ArrayLike, Float32Array, Law
+from buckler.types import AnyArray, ArrayLike, Float32Array, Noise
 
 ValueRange = tuple[float, float]
 
@@ -62,10 +62,10 @@ def on_host(x: Any) -> Any:
     return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
-def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law | None = None) -> Float32Array:
+def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
     """Return one input as float32: floats as they are, whole numbers only where their range is declared.
 
-    Without a range, whole numbers are steps of the grid of a ``law`` that has one.
+    Without a range, whole numbers are steps of the grid of a ``noise`` that has one.
 
     With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
     lie in it.
@@ -74,8 +74,8 @@ def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, law: Law 
         array: AnyArray = np.asarray(on_host(x))
     except ValueError:
         raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
-    if array.dtype.kind in "iu" and value_range is None and isinstance(law, (GridGaussian, Uniform, Splitting)):
-        return law.values(array)
+    if array.dtype.kind in "iu" and value_range is None and isinstance(noise, (GridGaussian, Uniform, Splitting)):
+        return noise.values(array)
     if array.dtype.kind in "iu" and value_range is None:
         raise InvalidInput(
             f"{name} must hold floats, or value_range = (low, high) must be given: the units of sigma and radius are "

@@ -33,7 +33,7 @@ NOISE_BLOCK = 128
 Stream = Literal["selection", "estimation", "attack", "refutation"]
 """Names of streams. Their first three letters are hashed, so these must differ."""
 
-NoiseKind = Literal["philox", "cuda"]
+GeneratorKind = Literal["philox", "cuda"]
 
 LARGEST_SEED = 2**53
 _PERSON = b"buckler-noise-1"

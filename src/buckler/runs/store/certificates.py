@@ -17,7 +17,7 @@ from buckler.noise import named
 from buckler.records import Certificate, Claim
 from buckler.results import CertificateArrays
 from buckler.runs.store.tables import read_table, read_table_origin, schema, write_table
-from buckler.types import IntArray, Law
+from buckler.types import IntArray, Noise
 
 Row = TypeVar("Row", bound=Claim)
 
@@ -202,7 +202,7 @@ def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row])
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
     """Return the certificate of a row; fields that contradict one another or a margin that cannot be are refused."""
-    made = Certificate(**_with_law(row))
+    made = Certificate(**_with_noise(row))
     if made.alpha > 0.0 and made.margin > (most := largest_margin(made.margin_kind, made.alpha, made.n)):
         raise InvalidInput(
             f"margin must be at most {most:.6g}, that of {made.n:,} unanimous votes at alpha {made.alpha:g}; got "
@@ -229,19 +229,19 @@ def largest_margin(kind: str, alpha: float, n: int) -> float:
 
 def claim_of(row: dict[str, Any]) -> Claim:
     """Return the certificate of a row, or the claim of one that says that its method is not sound."""
-    return certificate_of(row) if row["sound"] else Claim(**_with_law(row))
+    return certificate_of(row) if row["sound"] else Claim(**_with_noise(row))
 
 
-def _with_law(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the law in place of its columns."""
-    law, sigma = _law(row.pop("law"), row.pop("law_parameters")), row.pop("sigma")
-    if law.parameters.get("sigma") != sigma:
-        raise InvalidInput(f"sigma must be that of the law, {law.describe()}; got {sigma}")
-    return {"law": law, **row}
+def _with_noise(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the noise in place of its columns."""
+    noise, sigma = _noise(row.pop("law"), row.pop("law_parameters")), row.pop("sigma")
+    if noise.parameters.get("sigma") != sigma:
+        raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
+    return {"noise": noise, **row}
 
 
 @lru_cache(maxsize=64)
-def _law(name: str, parameters: str) -> Law:
+def _noise(name: str, parameters: str) -> Noise:
     try:
         found = parse_json(parameters)
     except (TypeError, ValueError):

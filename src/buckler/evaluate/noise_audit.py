@@ -1,10 +1,10 @@
-"""Does a law's radius hold? Asked of the worst classifier there is, by enumeration in fractions.
+"""Audit the radius of a noise against the exact worst classifier, by enumeration in fractions.
 
-A law that can list all copies of a small input (``every``) is asked about pairs of small inputs (``points``). For the
+A noise that can list all copies of a small input (``every``) is asked about pairs of small inputs (``points``). For the
 inputs x and y the classifier that a margin at x protects worst at y follows from Neyman and Pearson: it gives away, in
 the order of their likelihood ratio, the copies that y likes more than x. Along one axis that is a half-space, in a few
 dimensions a box or its corner, for ablation a single flipped pixel: none is left out. The largest margin M at x for
-which it ties at y is a fraction, computed exactly: no radius of a margin up to M may cover y (T25), and a law that
+which it ties at y is a fraction, computed exactly: no radius of a margin up to M may cover y (T25), and a noise that
 gives nothing away covers y from there on.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 from scipy.special import bdtr, bdtrc
 
 from buckler.errors import InvalidInput, show
-from buckler.noise.words import WordLaw, Words
-from buckler.types import AnyArray, NumberLaw
+from buckler.noise.words import WordNoise, Words
+from buckler.types import AnyArray, NumberedNoise
 
 Distribution = dict[bytes, Fraction]
 
 DRAWS = 20_000
-"""Copies that are drawn, to see whether they follow the law that was listed."""
+"""Copies that are drawn, to see whether they follow the noise that was listed."""
 
 SUSPICIOUS = 1e-9
 """Chance, over all copies, that drawing is called wrong although it is right."""
@@ -33,8 +33,8 @@ MOST_COPIES = 20_000
 """Copies of one point that are still listed."""
 
 
-class ListedLaw(WordLaw, Protocol):
-    """A law all of whose copies of a small input can be listed."""
+class ListedNoise(WordNoise, Protocol):
+    """A noise all of whose copies of a small input can be listed."""
 
     def every(self, x: Any) -> Iterable[tuple[Fraction, Any]]:
         """Yield every copy of an input with its probability."""
@@ -44,33 +44,35 @@ class ListedLaw(WordLaw, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class LawAudit:
+class NoiseAudit:
     """What was found: pairs of inputs looked at, those for which the radius is attained, and what speaks against it."""
 
-    law: str
+    noise: str
     pairs: int
     attained: int
     problem: str | None = None
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the law."""
+        """Whether nothing speaks against the noise."""
         return self.problem is None
 
     def __str__(self) -> str:
         if self.problem is not None:
-            return f"FAILED: {self.law}: {self.problem}"
-        return f"passed: {self.law}: {self.pairs} pairs of inputs, the radius attained at {self.attained}"
+            return f"FAILED: {self.noise}: {self.problem}"
+        return f"passed: {self.noise}: {self.pairs} pairs of inputs, the radius attained at {self.attained}"
 
 
-def distribution(law: ListedLaw, x: Any) -> Distribution:
+def distribution(noise: ListedNoise, x: Any) -> Distribution:
     """Return the probability of every copy of an input."""
     found: Distribution = {}
-    for weight, copy in law.every(np.asarray(x, dtype=np.float32)):
+    for weight, copy in noise.every(np.asarray(x, dtype=np.float32)):
         key = np.ascontiguousarray(copy, dtype=np.float32).tobytes()
         found[key] = found.get(key, Fraction(0)) + weight
         if len(found) > MOST_COPIES:
-            raise InvalidInput(f"{law.describe()} has more than {MOST_COPIES:,} copies of a point: audit a smaller law")
+            raise InvalidInput(
+                f"{noise.describe()} has more than {MOST_COPIES:,} copies of a point: audit a smaller one"
+            )
     return found
 
 
@@ -102,41 +104,41 @@ SLACK = Fraction(1, 10**6)
 """Relative: float32 points of a grid lie this close to where they should, and a closed radius may end there."""
 
 
-def covers(law: ListedLaw, margin: float, away: Fraction) -> bool:
+def covers(noise: ListedNoise, margin: float, away: Fraction) -> bool:
     """Return whether the radius of a margin covers a distance, clearly: by more than points of a float32 grid are off.
 
     At the distance itself a closed ball covers and an open one does not.
     """
-    radius = Fraction(law.radius(margin, "probability"))
-    reach = radius**2 if law.norm == "l2" else radius
-    return radius > 0 and (away * (1 - SLACK) <= reach if law.closed else away * (1 + SLACK) < reach)
+    radius = Fraction(noise.radius(margin, "probability"))
+    reach = radius**2 if noise.norm == "l2" else radius
+    return radius > 0 and (away * (1 - SLACK) <= reach if noise.closed else away * (1 + SLACK) < reach)
 
 
-def audit_law(law: ListedLaw) -> LawAudit:
-    """Return what is found about a law's radius from the probability margin, and about its drawing.
+def audit_noise(noise: ListedNoise) -> NoiseAudit:
+    """Return what is found about a noise's radius from the probability margin, and about its drawing.
 
     **Guarantee.** If it fails, the inputs that are named show it. If it passes, no classifier contradicts the radius at
     the pairs looked at, whatever its decision regions: a proof there, evidence elsewhere.
     """
-    if "probability" not in law.margins:
-        raise InvalidInput(f"{law.describe()} must have a radius for the probability margin to be audited")
-    first, *others = [np.asarray(point, dtype=np.float32) for point in law.points()]
-    here = distribution(law, first)
-    problem = _of_listing(here) or _of_drawing(law, first, here)
+    if "probability" not in noise.margins:
+        raise InvalidInput(f"{noise.describe()} must have a radius for the probability margin to be audited")
+    first, *others = [np.asarray(point, dtype=np.float32) for point in noise.points()]
+    here = distribution(noise, first)
+    problem = _of_listing(here) or _of_drawing(noise, first, here)
     attained = 0
     for other in others:
         if problem is not None:
             break
-        there = distribution(law, other)
-        tie, away = tying_margin(here, there), distance(law.norm, first, other)
+        there = distribution(noise, other)
+        tie, away = tying_margin(here, there), distance(noise.norm, first, other)
         below = _at_most(tie)
-        if covers(law, below, away):
+        if covers(noise, below, away):
             problem = (
-                f"the radius of margin {below:.6g} is {law.radius(below, 'probability'):.6g} and covers "
+                f"the radius of margin {below:.6g} is {noise.radius(below, 'probability'):.6g} and covers "
                 f"{show(other.tolist())}, but a classifier with that margin at {show(first.tolist())} ties there"
             )
-        attained += covers(law, _just_above(law, tie), away)
-    return LawAudit(law.describe(), len(others), attained, problem)
+        attained += covers(noise, _just_above(noise, tie), away)
+    return NoiseAudit(noise.describe(), len(others), attained, problem)
 
 
 def _at_most(value: Fraction) -> float:
@@ -144,9 +146,9 @@ def _at_most(value: Fraction) -> float:
     return near if Fraction(near) <= value else nextafter(near, -inf)
 
 
-def _just_above(law: ListedLaw, tie: Fraction) -> float:
-    """Return the next margin that the law can show, or one that is larger than a tie by more than ``SLACK``."""
-    total = getattr(law, "total", None)
+def _just_above(noise: ListedNoise, tie: Fraction) -> float:
+    """Return the next margin that the noise can show, or one that is larger than a tie by more than ``SLACK``."""
+    total = getattr(noise, "total", None)
     return float(tie * (1 + 4 * SLACK)) if total is None else float(Fraction(floor(tie * total) + 1, total))
 
 
@@ -155,16 +157,16 @@ def _of_listing(here: Distribution) -> str | None:
     return None if total == 1 and min(here.values()) > 0 else f"the probabilities of all copies add up to {total}"
 
 
-def _of_drawing(law: ListedLaw, x: AnyArray, here: Distribution) -> str | None:
+def _of_drawing(noise: ListedNoise, x: AnyArray, here: Distribution) -> str | None:
     """Return what is wrong with drawn copies: one that cannot be, or one that comes too often or too seldom."""
-    law.check_input(x)
-    numbered = getattr(law, "total", None)
+    noise.check_input(x)
+    numbered = getattr(noise, "total", None)
     if numbered is not None:
-        drawn, made = numbered, cast(NumberLaw, law).numbered(x, np.arange(numbered))
+        drawn, made = numbered, cast(NumberedNoise, noise).numbered(x, np.arange(numbered))
     else:
-        shape = 2, DRAWS, law.words(x.shape)
+        shape = 2, DRAWS, noise.words(x.shape)
         first, second = np.random.Philox(key=0).random_raw(prod(shape)).reshape(shape)
-        drawn, made = DRAWS, law.noisy(x, Words(first, lambda rows: second[rows]))
+        drawn, made = DRAWS, noise.noisy(x, Words(first, lambda rows: second[rows]))
     copies = np.ascontiguousarray(made, dtype=np.float32)
     if copies.shape != (drawn, *x.shape):
         return f"noisy must return copies of shape {(drawn, *x.shape)}; got {copies.shape}"

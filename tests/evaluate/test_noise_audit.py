@@ -1,4 +1,4 @@
-"""The audit of laws: ours pass and are attained, and each planted bug is found and named."""
+"""The audit of noises: ours pass and are attained, and each planted bug is found and named."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.evaluate.law_audit import Distribution, audit_law, distance, distribution, tying_margin
+from buckler.evaluate.noise_audit import Distribution, audit_noise, distance, distribution, tying_margin
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.noise.words import Words
 
@@ -33,12 +33,12 @@ def worst_margin(here: Distribution, there: Distribution, margin: Fraction) -> F
     return there_now
 
 
-@pytest.mark.parametrize("law", OURS, ids=lambda law: law.describe())
-def test_our_laws_pass_and_are_attained(law: Any) -> None:
-    found = audit_law(law)
+@pytest.mark.parametrize("noise", OURS, ids=lambda noise: noise.describe())
+def test_our_laws_pass_and_are_attained(noise: Any) -> None:
+    found = audit_noise(noise)
     assert found.passed, found.problem
     assert found.attained > 0
-    assert str(found).startswith(f"passed: {law.describe()}: {found.pairs} pairs of inputs, the radius attained at")
+    assert str(found).startswith(f"passed: {noise.describe()}: {found.pairs} pairs of inputs, the radius attained at")
 
 
 class Doubled(Splitting):
@@ -85,7 +85,7 @@ class Unlisted(Splitting):
 
 
 @pytest.mark.parametrize(
-    ("law", "problem"),
+    ("noise", "problem"),
     [
         (Doubled(5 / 510), "a classifier with that margin at"),
         (Tied(9 / 510), "ties there"),
@@ -96,15 +96,15 @@ class Unlisted(Splitting):
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_planted_bugs_are_found(law: Any, problem: str) -> None:
-    found = audit_law(law)
+def test_planted_bugs_are_found(noise: Any, problem: str) -> None:
+    found = audit_noise(noise)
     assert not found.passed
     assert problem in str(found)
 
 
 @dataclass(frozen=True)
 class Listed:
-    """Two inputs with given laws."""
+    """Two inputs with given noises."""
 
     weights: tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -115,8 +115,8 @@ class Listed:
 
 @pytest.mark.parametrize("weights", [((1, 1, 2), (2, 1, 1)), ((3, 1, 0), (0, 1, 3)), ((1, 2, 3), (1, 2, 3))])
 def test_the_worst_classifier_is_the_worst_of_all(weights: Any) -> None:
-    law: Any = Listed(weights)
-    here, there = (distribution(law, np.array([x])) for x in (0, 1))
+    noise: Any = Listed(weights)
+    here, there = (distribution(noise, np.array([x])) for x in (0, 1))
     parts = 4  # scores in steps of 1/4 between j and A: the extreme points are among them
     margins: dict[Fraction, Fraction] = {}
     for said in product(range(-parts, parts + 1), repeat=3):
@@ -138,5 +138,5 @@ def test_distances_are_exact() -> None:
 
 
 def test_too_large_a_law_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="audit a smaller law"):
-        audit_law(Ablation(4, 30))
+    with pytest.raises(InvalidInput, match="audit a smaller one"):
+        audit_noise(Ablation(4, 30))
