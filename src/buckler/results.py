@@ -131,7 +131,8 @@ class Result:
     the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
     devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
     ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand; ``votes``
-    are those of the draws that were certified, where known, and ``refutations`` what was found beyond certified radii.
+    are those of the draws that were certified, where known, and ``refutations`` what was found beyond certified radii;
+    ``true_votes``, ``[inputs, 2]``, are the votes for the true class and all other draws, of the first draws of each.
     """
 
     path: Path
@@ -149,6 +150,7 @@ class Result:
     asked: tuple[float, ...] = ()
     votes: TopVotes | None = None
     refutations: tuple[Refutation, ...] = ()
+    true_votes: IntArray | None = None
 
     @property
     def ids(self) -> tuple[str, ...]:

@@ -22,8 +22,10 @@ from buckler.report import html
 from buckler.report.pages import build_page
 from buckler.report.sentences import confidence, described, explained, kinds_of, promise
 from buckler.report.thumbnails import SIDE, contact_sheet, tiles
-from buckler.runs.results import CertifyOptions, read_result, with_data
+from buckler.runs.recovery import import_log
+from buckler.runs.results import CertifyOptions, read_result, true_votes, with_data
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
+from buckler.runs.store.evidence import open_evidence
 from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
@@ -326,3 +328,31 @@ def test_command_on_runs_and_certificates(
         told = capsys.readouterr().err
         assert complaint in told
         assert len(told.splitlines()) == 1
+
+
+def test_limits_for_the_population_are_beside_the_curve() -> None:
+    """Those of ``population_accuracy`` from the draws asked for, at radii that the noise alone decides."""
+    run_folder = Path(__file__).parents[2] / "evidence" / "cifar10-sigma0.50"
+    result = read_result(run_folder, CertifyOptions(methods=("top_class",), n=100))
+    parsed = Parsed(build_page([result], delta=0.01))
+    votes, _, labels = open_evidence(run_folder).counts(100)
+    assert labels is not None
+    radii = [0.0, 0.25, 0.5, 0.75]
+    found = buckler.population_accuracy(votes.values, labels, [*radii, 1.0, 1.5], sigma=0.5, delta=0.01)
+    assert [point["radius"] for point in parsed.payload["population"]] == radii
+    for point, low in zip(parsed.payload["population"], found.low, strict=False):
+        assert point["series"] == "s0"
+        assert low - 1e-3 < point["accuracy"] <= low
+    assert found.low[0] > 0.5
+    assert str(found) in parsed.text
+    without = Parsed(build_page([replace(result, true_votes=None)]))
+    assert without.payload["population"] == []
+    assert "of the population" not in without.text
+
+
+def test_votes_recovered_from_a_log_give_no_limit_for_the_population(tmp_path: Path) -> None:
+    """They are lower limits of the votes, and the polynomial does not rise with them."""
+    lines = ["idx\tlabel\tpredict\tradius\tcorrect\ttime"] + [f"{i}\t0\t0\t0.532\t1\t0" for i in range(60)]
+    (tmp_path / "log.tsv").write_text("\n".join(lines))
+    import_log(tmp_path / "log.tsv", alpha=0.001, n=1000, sigma=0.5, out=tmp_path / "imported")
+    assert true_votes(open_evidence(tmp_path / "imported")) is None

@@ -4,14 +4,15 @@ import json
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
-from buckler.bounds.bernstein import MOST_DRAWS
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
-from buckler.evaluate.population import population_accuracy
+from buckler.evaluate.population import LARGEST_N, population_accuracy
+from buckler.runs.results import true_votes
 from buckler.runs.store.evidence import open_evidence
 
 
@@ -38,13 +39,17 @@ def accuracy(
       buckler accuracy run/ --radii 0.5 --n 200 --delta 0.01 --list
     """
     evidence = open_evidence(run)
-    draws = n or max((p for p in evidence.spec.checkpoints if p <= MOST_DRAWS), default=None)
-    votes, _, labels = evidence.counts(draws)
-    if labels is None:
-        raise InvalidInput(f"the data of a run must have labels; {str(run)!r} was drawn without")
+    if n is not None:
+        evidence.checkpoint(n)
+    votes = true_votes(evidence, n)
+    if votes is None:
+        raise InvalidInput(
+            f"the run must have labels, noise drawn at random, counted votes (not recovered from a log) and a "
+            f"checkpoint of at most {LARGEST_N} draws; {str(run)!r} lacks one of them"
+        )
     asked = options.radii_from(None, radii, None, None)
     found = population_accuracy(
-        votes.values, labels, asked, noise=evidence.spec.noise_law, delta=delta, n=draws, seed=seed,
+        votes, np.zeros(len(votes), dtype=np.int64), asked, noise=evidence.spec.noise_law, delta=delta, seed=seed,
         fixed_list=fixed_list,
     )  # fmt: skip
     if not evidence.complete:

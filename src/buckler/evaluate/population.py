@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from buckler.bounds import bernstein
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
@@ -30,8 +31,14 @@ from buckler.rounding import rounded_down
 from buckler.text import ball
 from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 
+LARGEST_N = bernstein.MOST_DRAWS
+"""Draws of each input at most."""
+
 PILOT = 0.02
 """Share of the inputs that only choose h, by simulation (``benchmarks/population.py --pilots``); 0 of a fixed list."""
+
+USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
+"""Radii of a report, in units of the noise: fixed before anything is drawn, since limits hold for such radii alone."""
 
 SPLIT_KEY = 0x706F70756C617465
 """Key of the words that order the inputs, so that no other use of the seed shares them."""

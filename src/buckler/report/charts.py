@@ -44,6 +44,8 @@ def looks(runs: Sequence[int]) -> list[Look]:
 def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) -> dict[str, Any]:
     """Return the chart of curves against radius; rows ``(series, radius, place, accuracy, low)`` come as ``curves``.
 
+    Limits for the population, ``(series, radius, accuracy)`` in ``population``, are open diamonds.
+
     Between two radii of the grid the step shows the value at the larger one: never more than is certified.
     """
     keys = [f"s{i}" for i in range(len(series))]
@@ -57,10 +59,12 @@ def accuracy_chart(series: Sequence[Look], value: str, axis: str, top: float) ->
     line = {"type": "line", "interpolate": "step-before", "strokeWidth": 2}
     rule = {"type": "rule", "color": "currentColor", "opacity": 0.5}
     point = {"type": "point", "filled": True, "opacity": 1, "size": 60}
+    limit = {"type": "point", "shape": "diamond", "opacity": 1, "size": 70, "strokeWidth": 2}
     xyc = {"x": x, "y": y, "color": colour}
     layers = [
         {"mark": band, "transform": [shown], "encoding": xyc | {"y2": {"field": "low"}}},
         {"mark": line, "transform": [shown], "encoding": xyc | {"strokeDash": _nominal("series", keys, dashes)}},
+        {"mark": limit, "data": {"name": "population"}, "transform": [shown], "encoding": xyc},
         {"mark": rule, "transform": here, "encoding": {"x": x}},
         {"mark": point, "transform": here, "encoding": xyc},
     ]

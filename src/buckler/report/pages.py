@@ -12,6 +12,7 @@ import numpy as np
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve, radius_histogram, round_grid
+from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
 from buckler.report.html import LARGEST_TABLE, report_page
 from buckler.report.payload import Refuted, RunPage, Series
 from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
@@ -23,6 +24,9 @@ CELLS = 150
 """Steps of the radius in a curve, about: fine enough for a screen."""
 
 BARS = 24
+
+FEWEST_INPUTS = 50
+"""With fewer inputs a limit for the population says nothing of use."""
 
 
 def build_page(
@@ -43,11 +47,22 @@ def build_page(
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
     _check_names(results, class_names)
     names = short_names([result.path for result in results])
-    pages = [_run_page(name, result, delta, command, folder) for name, result in zip(names, results, strict=True)]
+    pages = [
+        replace(_run_page(name, result, delta, command, folder), population=_population(result, delta))
+        for name, result in zip(names, results, strict=True)
+    ]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
     bracket = _bracket(results[0]) if len(results) == 1 else None
     return report_page(pages, made, title=title, promise=said, class_names=class_names, bracket=bracket)
+
+
+def _population(result: Result, delta: float) -> PopulationAccuracy | None:
+    """Return limits of the population's certified accuracy, or None where the result brings no votes for them."""
+    votes, law = result.true_votes, result.groups[0].certificates[0].law
+    if votes is None or len(votes) < FEWEST_INPUTS:
+        return None
+    return population_accuracy(votes, np.zeros(len(votes)), USUAL_RADII * law.unit, noise=law, delta=delta)
 
 
 def _bracket(result: Result) -> BracketCurve | None:

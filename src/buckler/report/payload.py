@@ -14,6 +14,7 @@ from zlib import compress
 
 from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve, Histogram
+from buckler.evaluate.population import PopulationAccuracy
 from buckler.report.charts import accuracy_chart, bracket_chart, histogram_chart, looks
 from buckler.report.plots import radius_axis
 from buckler.report.sentences import explained
@@ -59,6 +60,7 @@ class RunPage:
 
     ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class. ``file``
     holds all inputs where the table is cut; ``link`` leads to it from the page, if it is known where that will be.
+    ``population`` are limits of the certified accuracy of the population, where votes allow them.
     """
 
     name: str
@@ -73,6 +75,7 @@ class RunPage:
     refuted: Mapping[str, Refuted] = field(default_factory=dict)
     file: str = ""
     link: str | None = None
+    population: PopulationAccuracy | None = None
 
     @property
     def pictures(self) -> list[AnyArray]:
@@ -127,6 +130,7 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
             "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
         },
         "bracket": None,
+        "population": [row for i, run in enumerate(content.runs) for row in _limits(run, series, i, float(radii[-1]))],
     }
     if (curve := content.bracket) is not None:
         norm = series[0].curve.norm
@@ -136,6 +140,15 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
         rows = zip(*(column.tolist() for column in columns.values()), strict=True)
         made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
     return made
+
+
+def _limits(run: RunPage, series: Sequence[Series], place: int, top: float) -> list[dict[str, Any]]:
+    """Return the points of a run's limits for the population, which are shown with its first curve."""
+    if run.population is None:
+        return []
+    first = next(i for i, one in enumerate(series) if one.run == place)
+    pairs = zip(run.population.radii.tolist(), run.population.low.tolist(), strict=True)
+    return [{"series": f"s{first}", "radius": r, "accuracy": float(rounded_down(low))} for r, low in pairs if r <= top]
 
 
 def _series(one: Series, kind: int) -> dict[str, Any]:

@@ -33,6 +33,9 @@ RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, Gri
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""
 
+IMPORTED = "an imported log"
+"""Model of a run whose votes were recovered: lower limits of votes, not the votes themselves."""
+
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
 """Settings that most papers give for their logs."""
 
@@ -124,7 +127,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     held = np.where(log.certified, found, made.n // 2)
     chosen = np.where(log.certified, log.predicted, log.labels)
     spec = RunSpec(
-        model="an imported log", data=source, sigma=made.sigma, num_classes=others + 1, n=made.n,
+        model=IMPORTED, data=source, sigma=made.sigma, num_classes=others + 1, n=made.n,
         n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     identity = Identity(f"log {source}, read at alpha {made.alpha:g}", _hash(log))

@@ -11,6 +11,7 @@ import numpy as np
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
+from buckler.evaluate.population import LARGEST_N
 from buckler.results import (
     SHOWN_CLASSES,
     CertificateArrays,
@@ -24,10 +25,11 @@ from buckler.results import (
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
+from buckler.runs.recovery import IMPORTED
 from buckler.runs.spec import RunSpec, from_dict
 from buckler.runs.store.certificates import arrays_in, read_rows
 from buckler.runs.store.decisions import read_decisions
-from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
@@ -78,7 +80,31 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         caution=drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
         votes=top_votes(made.votes),
+        true_votes=true_votes(evidence, options.n),
     )
+
+
+def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
+    """Return the votes for the true class and all other draws, ``[inputs, 2]``, of the first draws of each input.
+
+    They are at most n, and at most as many as a limit for the population takes; None without labels, without a
+    checkpoint that small, for votes recovered from a log, and where the copies of an input are enumerated.
+    """
+    spec = evidence.spec
+    points = [p for p in spec.checkpoints if p <= min(n or LARGEST_N, LARGEST_N)]
+    if not points or spec.noise_law.total is not None or spec.model == IMPORTED:
+        return None
+    place, found = evidence.checkpoint(max(points)), []
+    for shard in evidence.read_shards():
+        if shard.labels is None:
+            return None
+        known = (shard.labels >= 0) & (shard.labels < spec.num_classes)  # a class that the model lacks has no votes
+        rows = shard.counts[np.arange(len(shard.ids)), place, np.where(known, shard.labels, 0)]
+        found.append(np.where(known, rows, 0))
+    if not found:
+        return None
+    votes = np.concatenate(found)
+    return np.stack([votes, max(points) - votes], axis=1)
 
 
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:

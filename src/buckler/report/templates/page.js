@@ -32,7 +32,7 @@
   const curveRows = payload.series.flatMap((one, i) => payload.radii.map((radius, place) => ({
     series: `s${i}`, radius: Number(radius), place, accuracy: Number(one.accuracy[place]), low: Number(one.low[place]),
   })));
-  const accuracyView = embed("accuracy-chart", payload.charts.accuracy, { curves: curveRows });
+  const accuracyView = embed("accuracy-chart", payload.charts.accuracy, { curves: curveRows, population: payload.population });
 
   const showRadius = (place) => {
     const text = payload.radii[place];
