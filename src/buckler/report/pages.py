@@ -59,10 +59,10 @@ def build_page(
 
 def _population(result: Result, delta: float) -> PopulationAccuracy | None:
     """Return limits of the population's certified accuracy, or None where the result brings no votes for them."""
-    votes, law = result.true_votes, result.groups[0].certificates[0].law
+    votes, noise = result.true_votes, result.groups[0].certificates[0].noise
     if votes is None or len(votes) < FEWEST_INPUTS:
         return None
-    return population_accuracy(votes, np.zeros(len(votes)), USUAL_RADII * law.unit, noise=law, delta=delta)
+    return population_accuracy(votes, np.zeros(len(votes)), USUAL_RADII * noise.unit, noise=noise, delta=delta)
 
 
 def _bracket(result: Result) -> BracketCurve | None:
