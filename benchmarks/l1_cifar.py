@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import DerandomizedSplitting, Splitting
-from buckler.records import Certificate
 from buckler.sampling.cards import read_card, write_card
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
-from buckler.records import Certificate
 from buckler.runs.open_run import open_run
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import Evidence, open_evidence

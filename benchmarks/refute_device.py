@@ -26,13 +26,12 @@ import numpy as np
 import torch
 from torch import nn
 
+from buckler.certificate import Certificate, Refutation
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting
 from buckler.noise.gaussian import Gaussian
-from buckler.records import Certificate
-from buckler.refutations import Refutation
 from buckler.results import Certified
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier

@@ -19,7 +19,7 @@ ROOMS = (
     "runs/identity.py",
     "runs/executor.py",
     "sampling/streams.py",
-    "records.py",
+    "certificate.py",
 )
 
 

@@ -7,28 +7,13 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {
-    "types",
-    "errors",
-    "records",
-    "refutations",
-    "results",
-    "rounding",
-    "soundness",
-    "files",
-    "certificates",
-    "text",
-}
+ROOT = {"types", "errors", "certificate", "certificates", "results", "files"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
-    "rounding": set[str](),
-    "soundness": {"types", "errors"},
-    "text": {"types", "rounding", "soundness"},
-    "records": {"types", "errors", "soundness", "text"},
-    "refutations": {"types", "errors", "rounding"},
-    "results": {"types", "errors", "records", "refutations"},
-    "certificates": {"types", "errors", "records", "rounding"},
+    "certificate": {"types", "errors"},
+    "results": {"types", "errors", "certificate"},
+    "certificates": {"types", "errors", "certificate"},
     "files": {"types", "errors"},
     "noise": ROOT,
     "bounds": ROOT,

@@ -8,11 +8,12 @@ import pytest
 from flint import arb
 
 import buckler
+from buckler.certificate import Claim
 from buckler.certify.ladder import Ladder
+from buckler.certify.scores import Scores
 from buckler.certify.sequential import AnytimeTest
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform
-from buckler.records import OTHERS, Claim, Counts, Scores
-from buckler.types import MarginKind
+from buckler.types import OTHERS, MarginKind
 from tests.balls import normal_cdf
 
 
@@ -29,22 +30,11 @@ def scores(**change: Any) -> Scores:
 
 
 def test_frozen_and_slotted() -> None:
-    counts = Counts(("a",), np.array([[1, 2]]))
     certificate = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
-    for record in (counts, scores(), certificate):
+    for record in (scores(), certificate):
         assert not hasattr(record, "__dict__")
         with pytest.raises(FrozenInstanceError):
             setattr(record, next(iter(record.__dataclass_fields__)), "other")
-
-
-def test_counts() -> None:
-    counts = Counts(("a", "b"), np.array([[1, 2, 3], [4, 5, 6]]))
-    assert counts.n.tolist() == [6, 15]
-    assert counts.num_classes == 3
-    with pytest.raises(buckler.InvalidInput, match="ids"):
-        Counts(("a", "a"), np.array([[1, 2], [1, 2]]))
-    with pytest.raises(buckler.InvalidInput, match="shape"):
-        Counts(("a",), np.array([1, 2]))
 
 
 def test_scores() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from buckler.rounding import rounded_down
+from buckler.certificate import rounded_down
 
 
 def test_one_ulp_below_a_short_decimal() -> None:

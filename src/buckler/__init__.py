@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from buckler import compat as compat
     from buckler import noise as noise
+    from buckler.certificate import Certificate as Certificate
+    from buckler.certificate import Claim as Claim
+    from buckler.certificate import Refutation as Refutation
     from buckler.certificates import Certificates as Certificates
     from buckler.certify.scores import certify_scores as certify_scores
     from buckler.certify.settings import Softmax as Softmax
@@ -21,11 +24,6 @@ if TYPE_CHECKING:
     from buckler.evaluate.conformal import RobustConformal as RobustConformal
     from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
     from buckler.evaluate.population import population_accuracy as population_accuracy
-    from buckler.records import Certificate as Certificate
-    from buckler.records import Claim as Claim
-    from buckler.records import Counts as Counts
-    from buckler.records import Scores as Scores
-    from buckler.refutations import Refutation as Refutation
     from buckler.sampling.denoised import Averaged as Averaged
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
@@ -36,16 +34,14 @@ _ROOMS = ("compat", "noise")
 _HOME = {
     "Averaged": "sampling.denoised",
     "BucklerError": "errors",
-    "Certificate": "records",
+    "Certificate": "certificate",
     "Certificates": "certificates",
-    "Claim": "records",
-    "Counts": "records",
+    "Claim": "certificate",
     "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
     "PopulationAccuracy": "evaluate.population",
-    "Refutation": "refutations",
+    "Refutation": "certificate",
     "RobustConformal": "evaluate.conformal",
-    "Scores": "records",
     "Smoothed": "smoothed",
     "Softmax": "certify.settings",
     "Sparsemax": "certify.settings",

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
+from buckler.certificate import Certificate, rounded_down
 from buckler.errors import InvalidInput, MissingExtra, show
-from buckler.records import Certificate
-from buckler.rounding import rounded_down
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, Label
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 
+from buckler.certificate import Certificate, Claim, Refutation
 from buckler.errors import InvalidInput
-from buckler.records import Certificate, Claim
-from buckler.refutations import Refutation
 from buckler.types import AnyArray, FloatArray, IntArray
 
 SHOWN_CLASSES = 4

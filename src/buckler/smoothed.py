@@ -8,18 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from buckler.certificate import ABSTAINED, Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify.budget import after_drawing
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
-from buckler.certify.make_certificates import ABSTAINED
 from buckler.certify.sequential import Decided
 from buckler.certify.sequential_scores import SEQUENCE
 from buckler.certify.settings import Scoring, make_settings
 from buckler.errors import ClassifierError, InvalidInput, check_alpha, check_positive, check_whole, show
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
-from buckler.records import Certificate
-from buckler.refutations import Refutation
 from buckler.sampling.classifiers import as_classifier, to_indices, to_label
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model

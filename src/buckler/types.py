@@ -26,6 +26,9 @@ Decision = Literal["undecided", "certified", "given up", "precise"]
 Float32Array = npt.NDArray[np.float32]
 WordArray = npt.NDArray[np.uint64]
 
+OTHERS = -1
+"""Column of scores with the maximum, in each draw, over the classes that have no column of their own."""
+
 
 Draws = Literal["gaussian", "words", "numbers"]
 

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 
 import buckler
+from buckler.certificate import ENUMERATED_METHOD, Certificate
 from buckler.certify.ladder import Ladder
 from buckler.certify.scores import certify_scores
 from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting
-from buckler.records import Certificate
-from buckler.soundness import ENUMERATED_METHOD
 from buckler.types import Noise
 
 LAW = DerandomizedSplitting(0.5)

@@ -9,13 +9,13 @@ import pytest
 from flint import arb
 
 from buckler import certify_votes
+from buckler.certificate import Certificate
 from buckler.certify.ladder import Ladder
 from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.sequential import AnytimeTest
 from buckler.certify.settings import make_settings
 from buckler.errors import InvalidInput
 from buckler.noise import DerandomizedSplitting, Gaussian
-from buckler.records import Certificate
 from buckler.types import MarginKind
 from tests.balls import normal_cdf, tail_at_least
 

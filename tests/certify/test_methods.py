@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 import buckler
-from buckler import soundness
+from buckler import certificate
+from buckler.certificate import SCORES, VOTES, tie_of
 from buckler.certify import Method, register
 from buckler.certify import methods as registry
 from buckler.certify.methods import Draws, Votes, find, methods, own_method, sound_method, sound_methods
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.soundness import SCORES, VOTES, tie_of
 from buckler.types import FloatArray, MarginKind
 
 
 @pytest.fixture(autouse=True)
 def _own_methods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
-    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
 
 
 def half(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
@@ -122,7 +122,7 @@ def test_the_record_knows_the_names_before_any_method_is_loaded() -> None:
     probe = (
         "import sys\n"
         "from buckler.noise import Gaussian\n"
-        "from buckler.records import Certificate\n"
+        "from buckler.certificate import Certificate\n"
         "radius = Gaussian(1.0).radius(2.0)\n"
         "Certificate('a', 0, radius, 'quantile', 2.0, 0.1, 9, 0, Gaussian(1.0), 'hardmax', None, 'exact')\n"
         "print([name for name in sys.modules if name.startswith('buckler.certify')])\n"

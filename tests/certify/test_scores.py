@@ -12,12 +12,11 @@ from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.star import star_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, split, winner_share
-from buckler.certify.scores import Slope, certify_scores, margin_lower, top_class
+from buckler.certify.scores import Scores, Slope, certify_scores, margin_lower, top_class
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.records import OTHERS, Scores
-from buckler.types import Combine, FloatArray, Limit, MarginKind
+from buckler.types import OTHERS, Combine, FloatArray, Limit, MarginKind
 from tests.balls import normal_quantile
 
 LIMITS = get_args(Limit)

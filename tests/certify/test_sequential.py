@@ -16,11 +16,11 @@ from scipy.special import ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import kl_to_null, tangent_mixture
+from buckler.certificate import Certificate
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
-from buckler.records import Certificate
 from buckler.types import ArrayLike, IntArray
 from tests.interrupting import interrupted
 

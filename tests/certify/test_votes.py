@@ -11,13 +11,13 @@ from scipy.special import ndtri
 from scipy.stats import multinomial
 
 import buckler
+from buckler.certificate import Certificate
 from buckler.certify.budget import rest, winner_share
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import sound_methods
 from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
-from buckler.records import Certificate
 from buckler.types import MarginKind
 from tests.balls import normal_cdf
 

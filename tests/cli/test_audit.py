@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from buckler import soundness
+from buckler import certificate
 from buckler.certify import methods as registered
 from buckler.certify.methods import methods
 from buckler.cli.app import run
@@ -49,7 +49,7 @@ scored = Method("own:scored", "scores", len)
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registered, "_METHODS", dict(registered._METHODS))
-    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
     (tmp_path / "bounds_for_audit.py").write_text(BOUNDS)
     monkeypatch.chdir(tmp_path)
 

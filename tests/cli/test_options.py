@@ -22,9 +22,9 @@ import pytest
 import typer
 from PIL import Image
 
+from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.cli import app as command_line
 from buckler.cli.app import load, run
-from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.sample import sample as write_run
 from buckler.runs.store.certificates import read_certificates, write_certificates
 from buckler.runs.store.evidence import open_evidence

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
 from buckler.evaluate.refutations import Refuting
-from buckler.records import Certificate
 from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.classifiers import as_classifier

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import buckler
-from buckler import soundness
+from buckler import certificate
 from buckler.certify import methods
 from buckler.cli.app import run
 from buckler.runs import sweep as sweeping
@@ -131,7 +131,7 @@ halved = Method("own:halved", "votes", cautious, "half of what is proved", sound
 def _own_methods(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "sweptbounds.py").write_text(OWN, encoding="utf-8")
     monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
-    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
     monkeypatch.delitem(sys.modules, "sweptbounds", raising=False)
 
 
@@ -167,7 +167,7 @@ def test_a_method_declared_sound_certifies_under_its_own_name(here: Path, capsys
     assert [json.loads(line)["method"] for line in capsys.readouterr().out.splitlines()] == ["top_class", "own:halved"]
     assert {certificate.method for certificate in read_certificates(here / "c.parquet")} == {"own:halved"}
     # Elsewhere nobody knows the name: the file is refused until the method is registered.
-    soundness._TIES.pop("own:halved")
+    certificate._TIES.pop("own:halved")
     with pytest.raises(buckler.UnsoundMethod, match="own:halved"):
         read_certificates(here / "c.parquet")
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from buckler import soundness
+from buckler import certificate
 from buckler.certify import methods
 from buckler.cli.app import run
 
@@ -118,7 +118,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Yield an empty folder to run a page in; modules and methods that the page made are forgotten afterwards."""
     before = set(sys.modules)
     monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
-    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "120")

@@ -5,11 +5,11 @@ from math import comb
 import numpy as np
 import pytest
 
+from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.noise.gaussian import Gaussian
-from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.results import Certified
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import buckler
+from buckler.certificate import Claim
 from buckler.evaluate.curves import (
     certified_accuracy,
     certified_share,
@@ -19,7 +20,6 @@ from buckler.evaluate.curves import (
     radius_histogram,
     round_grid,
 )
-from buckler.records import Claim
 from buckler.types import Noise
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from buckler.bounds.sign_test import tail_of_votes
+from buckler.certificate import PairTest
 from buckler.evaluate.pairs import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
-from buckler.refutations import PairTest
 
 
 def test_pairs_are_decided_apart() -> None:

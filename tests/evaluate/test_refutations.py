@@ -11,12 +11,12 @@ from scipy.optimize import brentq
 from scipy.special import chndtr
 from torch import nn
 
+from buckler.certificate import PairTest, Refutation
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, Search
 from buckler.evaluate.refutations import COARSE_DRAWS, COARSE_ROUNDS, FINE_DRAWS, JUDGED, Refuting, distances_between
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
-from buckler.refutations import PairTest, Refutation
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, exhaust
 from buckler.sampling.gradients import Attacked

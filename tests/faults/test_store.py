@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from buckler.certificate import Certificate
 from buckler.noise import Gaussian
-from buckler.records import Certificate
 from buckler.runs.recovery import radius_of
 from buckler.runs.sample import sample
 from buckler.runs.store.certificates import write_certificates

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError
 from buckler.noise import Gaussian
-from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.identity import Identity
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from buckler import soundness
+from buckler import certificate
 from buckler.certify import methods
 from buckler.certify.methods import own_method
 from buckler.cli.app import run
@@ -220,7 +220,7 @@ def test_a_mistake_is_one_line(
 def test_a_log_of_our_own(evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A method that a user has registered, here one for the other margin, is none of the paper's.
     monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
-    monkeypatch.setattr(soundness, "_TIES", dict(soundness._TIES))
+    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
     nothing = own_method("own:nothing", lambda _, alpha: alpha, margins=("probability",), sound=True)
     methods.register(nothing)
     log = Path(__file__).parents[1] / "golden" / "usual_log.tsv"

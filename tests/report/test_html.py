@@ -16,8 +16,8 @@ import pytest
 from PIL import Image
 
 import buckler
+from buckler.certificate import ANYTIME, ENUMERATED_METHOD, VOTES, PairTest, Refutation
 from buckler.cli.app import run
-from buckler.refutations import PairTest, Refutation
 from buckler.report import html
 from buckler.report.pages import build_page
 from buckler.report.sentences import confidence, described, explained, kinds_of, promise
@@ -26,7 +26,6 @@ from buckler.runs.recovery import import_log
 from buckler.runs.results import CertifyOptions, read_result, true_votes, with_data
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.soundness import ANYTIME, ENUMERATED_METHOD, VOTES
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
 

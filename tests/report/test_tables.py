@@ -6,10 +6,10 @@ import io
 import numpy as np
 import pytest
 
+from buckler.certificate import rounded_down
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
 from buckler.report.tables import TextTable, accuracy_table, gain, to_csv, to_latex, to_markdown, to_text
-from buckler.rounding import rounded_down
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 

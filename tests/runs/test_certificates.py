@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import buckler
+from buckler.certificate import Certificate
 from buckler.noise import Gaussian
-from buckler.records import Certificate
 from buckler.runs.store.certificates import SCHEMA, largest_margin, read_certificates, write_certificates
 from buckler.types import MarginKind
 from tests.runs.forging import rewrite

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from buckler.certificate import Certificate
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.noise import Gaussian
-from buckler.records import Certificate
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
 from buckler.runs import resume

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from buckler import files
+from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
-from buckler.records import Certificate
 from buckler.results import Certified
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import CertifyOptions, read_result

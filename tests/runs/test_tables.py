@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import buckler
+from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.errors import DamagedEvidence, InvalidInput
 from buckler.noise import Gaussian
-from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store import scores as store
 from buckler.runs.store import sweeps, tables
 from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates

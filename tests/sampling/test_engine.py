@@ -9,7 +9,6 @@ import torch
 
 from buckler.errors import ClassifierError, InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian
-from buckler.records import OTHERS
 from buckler.sampling import backend
 from buckler.sampling.backend import KeptScores, NoisyCopies
 from buckler.sampling.batches import Piece, Request
@@ -17,7 +16,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, exhaust, score_map
 from buckler.sampling.streams import NOISE_BLOCK, Address, gaussian
-from buckler.types import AnyArray, IntArray
+from buckler.types import OTHERS, AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
 
 torch.set_num_threads(1)

@@ -6,16 +6,13 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from buckler.certificate import ABSTAINED, Certificate, Claim
 from buckler.certify import budget
 from buckler.certify.settings import Settings
 from buckler.errors import InvalidInput, check_label
-from buckler.records import Certificate, Claim
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 Kind = TypeVar("Kind", bound=Claim)
-
-ABSTAINED = -1
-"""The class of an input that failed the winner's test."""
 
 
 class ChosenClass(NamedTuple):

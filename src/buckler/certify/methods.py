@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
+from buckler.certificate import SCORES, VOTES, declare_sound
 from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
-from buckler.soundness import SCORES, VOTES, declare_sound
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
 
 Reads = Literal["votes", "scores"]

@@ -11,13 +11,11 @@ import numpy as np
 
 from buckler.bounds.binomial import clopper_pearson_lower, distinct
 from buckler.bounds.sign_test import STAKES, log_wealth_of_votes
+from buckler.certificate import ABSTAINED
 from buckler.certify import budget
 from buckler.certify.ladder import LOG_ROUNDING
 from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
-
-ABSTAINED = -1
-"""The class of an input for which nothing is predicted."""
 
 FIRST_BATCH = 16
 GROWTH = 8

@@ -15,6 +15,7 @@ must give each of them ``budget.split(alpha, how_many)``, or choose on a selecti
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import log
 from typing import Literal, get_args
 
@@ -24,9 +25,10 @@ from scipy.special import ndtri
 from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, earlier_moments, plug_in_bets, wealth_goal
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.star import MANY, smallest_lower, star_lower
+from buckler.certificate import ABSTAINED, MAPS, Certificate
 from buckler.certificates import Certificates
 from buckler.certify.budget import split
-from buckler.certify.make_certificates import ABSTAINED, ChosenClass, choose_class, make_certificates, names_or_numbers
+from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
 from buckler.certify.methods import Draws, Method, sound_method
 from buckler.certify.predictions import winner_of_scores
 from buckler.certify.settings import Scoring, Settings, Softmax, make_settings, scoring
@@ -40,9 +42,18 @@ from buckler.certify.tangents import (
     path_limit,
     predictable_slopes,
 )
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_float_array, check_label, show
-from buckler.records import OTHERS, ROW_SUM_TOLERANCE, Certificate, Scores
-from buckler.types import ArrayLike, Combine, FloatArray, IntArray, Limit, MarginKind, Noise
+from buckler.errors import (
+    InvalidInput,
+    check_alpha,
+    check_choice,
+    check_float_array,
+    check_label,
+    check_positive,
+    check_whole,
+    check_whole_array,
+    show,
+)
+from buckler.types import OTHERS, ArrayLike, Combine, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
 
 Slope = Literal["adaptive", "selection", "one"]
 """Slopes of the tangents for the quantile margin: renewed step by step from the draws before, fixed by the selection
@@ -56,6 +67,58 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "hoeffding": hoeffding_lower,
 }
 BETTING = ("star", "betting")
+
+ROW_SUM_TOLERANCE = 5e-3
+"""Largest difference of the sum of a full row of scores from 1; ten scores in float16 stay well below it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """Scores of noisy copies in the simplex, ``values[input, draw, column]``, in the order of the draws.
+
+    ``columns[input, column]`` is the class of each column; ``OTHERS`` marks the column with the maximum over all other
+    classes. The choice of columns must be fixed beforehand or come from the selection stream.
+    """
+
+    ids: tuple[str, ...]
+    values: FloatArray
+    columns: IntArray
+    num_classes: int
+    map: SimplexMap
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        values = check_float_array("scores", self.values)
+        columns = check_whole_array("columns", self.columns, low=OTHERS)
+        num_classes = check_whole("num_classes", self.num_classes, 2)
+        if values.ndim != 3 or 0 in values.shape or columns.shape != (values.shape[0], values.shape[2]):
+            raise InvalidInput(
+                f"scores must have shape [inputs, draws, columns] and columns [inputs, columns]; "
+                f"got {values.shape} and {columns.shape}"
+            )
+        check_choice("map", self.map, MAPS)
+        if self.temperature is not None:
+            check_positive("temperature", self.temperature)
+        if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
+            raise InvalidInput(f"columns must be different classes from 0 to {num_classes - 1}, or {OTHERS}")
+        names_or_numbers(self.ids, values.shape[0])
+        sums = values.sum(axis=2)
+        full = ~(columns == OTHERS).any(axis=1) & (columns.shape[1] == num_classes)
+        wrong = (values < 0.0).any(axis=2) | (values > 1.0 + ROW_SUM_TOLERANCE).any(axis=2)
+        wrong |= np.where(full[:, None], np.abs(sums - 1.0) > ROW_SUM_TOLERANCE, sums > 1.0 + ROW_SUM_TOLERANCE)
+        if wrong.any():
+            i, draw = (int(k) for k in np.argwhere(wrong)[0])
+            raise InvalidInput(
+                f"scores must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
+                f"got {show(values[i, draw].tolist())} at input {i} ({self.ids[i]}), draw {draw}"
+            )
+        object.__setattr__(self, "values", np.minimum(values, 1.0))
+        object.__setattr__(self, "columns", columns)
+
+    @property
+    def n(self) -> int:
+        """The number of draws of each input."""
+        return int(self.values.shape[1])
 
 
 def certify_scores(

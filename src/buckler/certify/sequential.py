@@ -12,11 +12,10 @@ from typing import get_args
 
 import numpy as np
 
+from buckler.certificate import ABSTAINED, ANYTIME, Certificate
 from buckler.certify.ladder import Ladder
-from buckler.certify.predictions import ABSTAINED, PredictionTest
+from buckler.certify.predictions import PredictionTest
 from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
-from buckler.records import Certificate
-from buckler.soundness import ANYTIME
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
 
 FIRST_BATCH = 16

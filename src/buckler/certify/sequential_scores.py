@@ -10,14 +10,14 @@ import numpy as np
 
 from buckler.bounds.betting import earlier_moments
 from buckler.bounds.bounded import SLACK, sequence_lower
+from buckler.certificate import ABSTAINED, Certificate
 from buckler.certify import budget
 from buckler.certify.ladder import patience
 from buckler.certify.make_certificates import ChosenClass, make_certificates
-from buckler.certify.predictions import ABSTAINED, ScoreWinner
+from buckler.certify.predictions import ScoreWinner
 from buckler.certify.settings import Settings
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height
 from buckler.errors import InvalidInput, check_label, check_whole
-from buckler.records import Certificate
 from buckler.types import BoolArray, FloatArray, IntArray
 
 SEQUENCE = "pairwise/sequence"

@@ -16,6 +16,7 @@ from typing import get_args
 import numpy as np
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
+from buckler.certificate import ENUMERATED_METHOD, Certificate
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
@@ -24,8 +25,6 @@ from buckler.certify.methods import Method, Votes, find
 from buckler.certify.predictions import predicted_class
 from buckler.certify.settings import Settings, make_settings
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole, check_whole_array
-from buckler.records import Certificate
-from buckler.soundness import ENUMERATED_METHOD
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise
 
 

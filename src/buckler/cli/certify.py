@@ -7,15 +7,14 @@ from typing import Annotated, Any, cast
 import numpy as np
 import typer
 
+from buckler.certificate import Certificate, rounded_down
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
-from buckler.records import Certificate
 from buckler.report.tables import accuracy_table, to_text
-from buckler.rounding import rounded_down
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
 from buckler.runs.interop import write_log

@@ -7,14 +7,13 @@ from typing import Annotated, NoReturn, cast
 
 import numpy as np
 
+from buckler.certificate import Certificate, rounded_down
 from buckler.cli import options
 from buckler.cli.certify import as_line, check_tsv, noise_in
 from buckler.cli.options import option
 from buckler.cli.terminal import interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
 from buckler.progress import bar
-from buckler.records import Certificate
-from buckler.rounding import rounded_down
 from buckler.runs import decide as runs
 from buckler.runs.interop import write_log
 from buckler.runs.open_run import Where, open_run, settings_from

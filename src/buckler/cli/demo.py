@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 
+from buckler.certificate import Certificate
 from buckler.certify.methods import sound_methods
 from buckler.cli import options
 from buckler.cli.options import option
@@ -13,7 +14,6 @@ from buckler.cli.terminal import say
 from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
-from buckler.records import Certificate
 from buckler.report.plots import accuracy_plot
 from buckler.report.tables import accuracy_table, to_text
 from buckler.runs.certify import certify_evidence

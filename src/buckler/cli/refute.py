@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 import typer
 
+from buckler.certificate import Bracket, rounded_down, rounded_up
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import interruptible, kept_in, say, stop
@@ -15,10 +16,8 @@ from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
 from buckler.progress import bar
-from buckler.refutations import Bracket
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.results import Result
-from buckler.rounding import rounded_down, rounded_up
 from buckler.runs import refute as runs
 from buckler.runs.open_run import Where, open_run
 from buckler.runs.results import CertifyOptions, read_result

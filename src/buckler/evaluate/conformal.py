@@ -21,6 +21,7 @@ from buckler.bounds.bernstein import (
     lowered_below_curve,
     shrunk_tail,
 )
+from buckler.certificate import ball
 from buckler.certify.budget import MOST_DRAWS, after_drawing
 from buckler.errors import (
     InvalidInput,
@@ -33,7 +34,6 @@ from buckler.errors import (
 )
 from buckler.evaluate.population import equal_draws, shuffled
 from buckler.noise import as_noise
-from buckler.text import ball
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Noise
 
 TUNING = 0.3

@@ -12,6 +12,7 @@ from math import ceil, floor, log10
 import numpy as np
 from scipy.special import betainc
 
+from buckler.certificate import Certificate, Claim
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -22,7 +23,6 @@ from buckler.errors import (
     first_repeated,
     show,
 )
-from buckler.records import Certificate, Claim
 from buckler.results import CertificateArrays, Certified, arrays_of
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 

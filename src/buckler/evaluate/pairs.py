@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.bounds.sign_test import log_wealth_of_votes, tail_of_votes
+from buckler.certificate import PairTest
 from buckler.certify.budget import split
 from buckler.errors import check_alpha, check_whole
-from buckler.refutations import PairTest
 from buckler.types import ArrayLike, BoolArray, IntArray
 
 FIRST_BATCH, GROWTH = 64, 4

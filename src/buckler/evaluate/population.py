@@ -15,6 +15,7 @@ from buckler.bounds import bernstein
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
+from buckler.certificate import ball, rounded_down
 from buckler.certify.budget import MOST_DRAWS, after_drawing, split
 from buckler.errors import (
     InvalidInput,
@@ -27,8 +28,6 @@ from buckler.errors import (
 )
 from buckler.evaluate.curves import Curve
 from buckler.noise import as_noise
-from buckler.rounding import rounded_down
-from buckler.text import ball
 from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 
 LARGEST_N = bernstein.MOST_DRAWS

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from buckler.certificate import Claim, PairTest, Refutation
 from buckler.certify.budget import after_drawing
 from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.evaluate.pairs import PairTests
 from buckler.noise.grid import GridGaussian
-from buckler.records import Claim
-from buckler.refutations import PairTest, Refutation
 from buckler.types import AnyArray, FloatArray, IntArray, Noise
 
 if TYPE_CHECKING:

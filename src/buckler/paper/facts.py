@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from buckler.certificate import rounded_down
 from buckler.certify.votes import margin_lower
 from buckler.paper.figures import OTHER_NETWORKS
 from buckler.paper.library import Library
@@ -13,7 +14,6 @@ from buckler.paper.printed import ALPHA, PrintedTable
 from buckler.paper.quantile import published_quantile
 from buckler.paper.tables import ESTIMATE, INVALID, PRINTED, VALID, Line, Reproduced
 from buckler.report.tables import to_markdown
-from buckler.rounding import rounded_down
 
 BEYOND = (3.5, 4.0, 4.5)
 """Margins of Table 1 that no valid bound reaches with n = 100 draws."""

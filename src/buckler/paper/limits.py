@@ -10,12 +10,11 @@ from functools import cached_property
 import numpy as np
 
 from buckler.certify.methods import Method
-from buckler.certify.scores import limits_of_scores, top_class
+from buckler.certify.scores import Scores, limits_of_scores, top_class
 from buckler.certify.settings import Softmax, make_settings
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.paper.methods import is_limit
-from buckler.records import Scores
 from buckler.runs.certify import CertifiedClass, certified_class_of, limits_of_evidence, needed
 from buckler.runs.store.evidence import Evidence
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind

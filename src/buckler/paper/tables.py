@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from buckler.certificate import rounded_down
 from buckler.certify.methods import Method, find
 from buckler.paper.library import Library
 from buckler.paper.limits import Recorded
 from buckler.paper.methods import ESTIMATES
 from buckler.paper.printed import ALPHA, Case, PrintedTable
 from buckler.report.tables import TextTable, gain
-from buckler.rounding import rounded_down
 from buckler.runs.certify import CertifiedClass
 
 PRINTED = "printed in the paper"

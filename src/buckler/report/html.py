@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from buckler import __version__
+from buckler.certificate import rounded_down, rounded_up
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.bracket import BracketCurve
 from buckler.report.charts import Look, looks, runtime
 from buckler.report.payload import Content, RunPage, Series, kinds, pack, payload_of, rows_of
 from buckler.report.sentences import confidence
 from buckler.report.thumbnails import contact_sheet
-from buckler.rounding import rounded_down, rounded_up
 
 LARGEST_PAGE = 1_500_000
 """Bytes; what does not fit is left out, and the page says so."""

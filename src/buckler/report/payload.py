@@ -12,6 +12,7 @@ from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 from zlib import compress
 
+from buckler.certificate import rounded_down
 from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve, Histogram
 from buckler.evaluate.population import PopulationAccuracy
@@ -20,7 +21,6 @@ from buckler.report.plots import radius_axis
 from buckler.report.sentences import explained
 from buckler.report.thumbnails import Sheet
 from buckler.results import CertificateArrays, TopVotes
-from buckler.rounding import rounded_down
 from buckler.types import AnyArray, IntArray
 
 MARGIN_DIGITS = 4

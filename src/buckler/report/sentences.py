@@ -8,13 +8,10 @@ from math import ceil, log10
 
 import numpy as np
 
+from buckler.certificate import ANYTIME, ENUMERATED_METHOD, Certificate, ball, rounded_down
 from buckler.certify.methods import methods
 from buckler.evaluate.curves import false_certificates
-from buckler.records import Certificate
 from buckler.results import CertificateArrays
-from buckler.rounding import rounded_down
-from buckler.soundness import ANYTIME, ENUMERATED_METHOD
-from buckler.text import ball
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from buckler.certificate import rounded_down
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.rounding import rounded_down
 
 _LATEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

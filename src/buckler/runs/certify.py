@@ -6,13 +6,13 @@ from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
+from buckler.certificate import Certificate, Claim
 from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.methods import Method
 from buckler.certify.scores import limits_of_scores
 from buckler.certify.settings import Settings, make_settings, scoring
 from buckler.certify.votes import limits_of_votes
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
-from buckler.records import Certificate, Claim
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence

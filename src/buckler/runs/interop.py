@@ -12,18 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from buckler.certificate import ABSTAINED, Certificate, rounded_down
 from buckler.errors import InvalidInput, first_repeated, show
 from buckler.files import atomic_write, read_text
 from buckler.noise import text_of
-from buckler.records import Certificate
-from buckler.rounding import rounded_down
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 SETTINGS = ("method", "margin", "alpha", "n", "sigma", "law")
 """Further columns of the logs that ``write_log`` writes."""
 
-ABSTAINED = -1
 DECIMALS = 6
 """Digits after the point of the radii we write."""
 

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from buckler.certificate import OWN
 from buckler.certify.methods import Method, Reads, find, own_method, register
 from buckler.errors import InvalidInput
 from buckler.noise import NOISES, named, parse
 from buckler.sampling.models import errors_in_one_line, find_function, modules_here
-from buckler.soundness import OWN
 
 
 def method_named(name: str, reads: Reads | None = None, *, pairs: bool = False) -> Method:

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from buckler.certificate import Bracket, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import Refuting, check_searched, to_refute
-from buckler.refutations import Bracket, Refutation
 from buckler.results import Result
 from buckler.runs.executor import Job, Step, StepContext
 from buckler.runs.identity import Expected, Lookup, identify

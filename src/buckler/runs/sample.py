@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.records import OTHERS
 from buckler.runs.blocks import Block, Blocks
 from buckler.runs.executor import Executor, Job, Step, StepContext
 from buckler.runs.identity import Expected, identify
@@ -31,7 +30,7 @@ from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, exhaust, score_map
 from buckler.sampling.streams import Stream, content_id
-from buckler.types import FloatArray, IntArray
+from buckler.types import OTHERS, FloatArray, IntArray
 
 ScoreMap = Callable[[Any], Any]
 

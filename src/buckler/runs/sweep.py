@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from buckler.certificate import Claim
 from buckler.errors import BucklerWarning, InvalidInput
-from buckler.records import Claim
 from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid

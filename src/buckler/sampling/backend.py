@@ -14,12 +14,11 @@ import numpy as np
 from buckler.errors import ClassifierError
 from buckler.files import usable_cores
 from buckler.noise.words import WordNoise
-from buckler.records import OTHERS
 from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.determinism import Replay
 from buckler.sampling.streams import NOISE_BLOCK, Address, PhiloxNoise
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise, NormalNoise, NumberedNoise
+from buckler.types import OTHERS, AnyArray, Float32Array, FloatArray, IntArray, Noise, NormalNoise, NumberedNoise
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
-from buckler.records import Counts, Scores
 from buckler.runs.identity import Drawers, drawers_of
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
@@ -22,8 +21,18 @@ from buckler.runs.store.shard import Shard, decode
 from buckler.sampling.simplex import to_simplex
 from buckler.types import AnyArray, FloatArray, IntArray, SimplexMap
 
+if TYPE_CHECKING:
+    from buckler.certify.scores import Scores
+
 AHEAD = 4
 """Shards that are read ahead."""
+
+
+class Counts(NamedTuple):
+    """Votes ``values[input, class]``, and the name of each input."""
+
+    ids: tuple[str, ...]
+    values: IntArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +139,7 @@ class Evidence:
         n: int | None = None,
         map: SimplexMap | None = None,  # noqa: A002
         temperature: float | None = None,
-    ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
+    ) -> Iterator["tuple[Scores, Scores | None, int | None]"]:
         """Yield for each input its scores, those of its selection draws, and its label; one input is in memory.
 
         ``map`` and ``temperature`` are for stored logits; other scores have those of the run.
@@ -145,8 +154,10 @@ class Evidence:
         n: int | None = None,
         map: SimplexMap | None = None,  # noqa: A002
         temperature: float | None = None,
-    ) -> Iterator[tuple[Scores, Scores | None, int | None]]:
+    ) -> Iterator["tuple[Scores, Scores | None, int | None]"]:
         """Yield the same for the inputs of one shard that has been read."""
+        from buckler.certify.scores import Scores  # compiled code, loaded only where it is used
+
         kind = self.spec.scores
         if kind == "none":
             raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")

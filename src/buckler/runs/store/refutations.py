@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.errors import InvalidInput
 from buckler.evaluate.pairs import votes_refute
 from buckler.files import parse_json
 from buckler.noise import named
-from buckler.refutations import Bracket, PairTest, Refutation
 from buckler.runs.store.tables import read_table, schema, write_table
 
 TRIED = pa.struct(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from buckler.certificate import Claim
 from buckler.errors import InvalidInput
-from buckler.records import Claim
 from buckler.runs.store import certificates as store
 from buckler.runs.store.tables import read_table, schema, write_table
 from buckler.types import IntArray

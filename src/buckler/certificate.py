@@ -1,0 +1,401 @@
+"""Certificates and refutations of single inputs, their sentences, and the names of the sound methods.
+
+A certificate says that the smoothed prediction of one input does not change within a radius, with error probability at
+most alpha. A claim says the same without a guarantee. A refutation says that the prediction is another one at a point.
+An abstention is a certificate whose ``predicted`` is None; in integer arrays of classes it is -1 (``ABSTAINED``).
+"""
+
+import json
+from dataclasses import dataclass, field
+from decimal import ROUND_FLOOR, Context, Decimal
+from itertools import islice
+from math import isfinite, isnan
+from typing import Any, Literal, get_args
+
+from buckler.errors import (
+    InvalidInput,
+    UnsoundMethod,
+    check_alpha,
+    check_choice,
+    check_positive,
+    check_real,
+    check_whole,
+    show,
+)
+from buckler.types import AnyArray, Label, MarginKind, Noise, ScoreDtype, SimplexMap
+
+ABSTAINED = -1
+"""An abstention in an integer array of classes; a single certificate has None."""
+
+Tie = Literal["radius", "margin"]
+"""``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
+
+VOTES = ("exact", "bonferroni", "bonferroni_all", "top_class")
+SCORES = tuple(
+    f"{combine}/{limit}"
+    for combine in ("pairwise", "bonferroni", "margin_variable")
+    for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")
+)
+ANYTIME = "anytime"
+ENUMERATED_METHOD = "all_copies"
+"""The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""
+
+OWN = "own:"
+"""Prefix of the name of a user's sound method."""
+
+_TIES: dict[str, Tie] = {**dict.fromkeys((*VOTES, *SCORES), "radius"), ANYTIME: "margin", ENUMERATED_METHOD: "radius"}
+
+OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
+MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
+
+_EXACT = Context(prec=1200)
+"""Digits for every float in full: up to 309 before the point and 1,074 after it."""
+
+
+ONE_FUNCTION = "true to the last bit if the classifier is one function"
+"""What a claim says under a noise that is computed without rounding."""
+
+
+def tie_of(method: str) -> Tie | None:
+    """Return whether a sound method computes the radius or the margin from the other; None for any other method.
+
+    >>> tie_of("exact"), tie_of("anytime"), tie_of("wald")
+    ('radius', 'margin', None)
+    """
+    return _TIES.get(method)
+
+
+def check_sound(method: str) -> Tie:
+    """Return ``tie_of`` a method; one that is not sound raises UnsoundMethod."""
+    tie = _TIES.get(method)
+    if tie is None:
+        raise UnsoundMethod(f"method {show(method)} has no guarantee and cannot issue a certificate")
+    return tie
+
+
+def declare_sound(method: str) -> None:
+    """Add a user's method, whose name begins with ``own:``, to the sound methods."""
+    if not method.startswith(OWN) or method == OWN:
+        raise InvalidInput(f"the name of a sound method of your own must begin with {OWN!r}; got {show(method)}")
+    _TIES[method] = "radius"
+
+
+def rounded_down(value: float | Decimal, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` decimals, rounded down.
+
+    **Guarantee.** ``float(text) <= value``. The shortest decimal of the float is truncated, so 0.58 is shown as 0.580
+    and the float below it as 0.579.
+
+    >>> rounded_down(0.37511), rounded_down(0.9999), rounded_down(0.58), rounded_down(-0.0001)
+    ('0.375', '0.999', '0.580', '-0.001')
+    """
+    exact = value if isinstance(value, Decimal) else Decimal(repr(float(value) + 0.0))  # + 0.0: no negative zero
+    if not isfinite(exact):
+        return str(float(exact))
+    return f"{exact.quantize(Decimal(1).scaleb(-digits), ROUND_FLOOR, _EXACT):f}"
+
+
+def rounded_up(value: float, digits: int = 3) -> str:
+    """Return ``value`` with ``digits`` decimals, rounded up.
+
+    >>> rounded_up(0.37511), rounded_up(0.58), rounded_up(0.0)
+    ('0.376', '0.580', '0.000')
+    """
+    return f"{-Decimal(rounded_down(-value, digits)):f}"
+
+
+def check_level(alpha: float, method: str) -> None:
+    """Check alpha: 0 for enumerated copies, and at least 1e-200 and below 1 otherwise."""
+    if method != ENUMERATED_METHOD:
+        check_alpha(alpha)
+    elif alpha != 0.0:
+        raise InvalidInput(f"alpha must be 0 for method {ENUMERATED_METHOD!r}, which enumerates; got {show(alpha)}")
+
+
+RADIUS_TOLERANCE = 2e-15
+"""Relative tolerance of a Gaussian radius against the one recomputed from its margin, for the last digits of another
+machine's normal quantile. Radii are rounded down by twice as much, so one within it still holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Result of a method for one input: the smoothed prediction does not change within ``radius``; or an abstention.
+
+    A claim has no guarantee and serves comparisons; a ``Certificate`` is a claim by a sound method. Fields are checked
+    against one another: the radius must be the noise's for the margin, or the margin the one that a radius fixed
+    beforehand needs. ``n0`` separate draws selected the class; or, with ``winner_alpha`` above 0, it is the winner of
+    the same draws, tested at that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that
+    were kept as float16 are those of another classifier, so ``score_dtype`` is a field. ``seed`` is the seed of the
+    noise if it was drawn here: the same call with it gives the same claim.
+    """
+
+    id: str
+    predicted: Label | None
+    radius: float
+    margin_kind: MarginKind
+    margin: float
+    alpha: float
+    n: int
+    n0: int
+    noise: Noise
+    map: SimplexMap
+    temperature: float | None
+    method: str
+    sound: bool = True
+    winner_alpha: float = 0.0
+    score_dtype: ScoreDtype = "float32"
+    seed: int | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raise InvalidInput for fields that contradict one another, UnsoundMethod for a method that is not sound."""
+        if self.sound:
+            check_sound(self.method)
+        check_level(self.alpha, self.method)
+        check_whole("n", self.n, 1)
+        every = self.noise.total
+        if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:
+            raise InvalidInput(
+                f"method must be {ENUMERATED_METHOD!r} if and only if all copies of the noise were counted; got "
+                f"{self.method!r} and {self.n} copies of {self.noise.describe()}"
+            )
+        check_whole("n0", self.n0, 0)
+        if not 0.0 <= check_real("winner_alpha", self.winner_alpha) <= self.alpha or (self.winner_alpha and self.n0):
+            raise InvalidInput(f"winner_alpha must be from 0 to alpha, and 0 with n0 > 0; got {self.winner_alpha}")
+        check_choice("map", self.map, MAPS)
+        check_choice("margin_kind", self.margin_kind, MARGINS)
+        if self.margin_kind not in self.noise.margins:
+            raise InvalidInput(f"margin_kind must be one of {', '.join(self.noise.margins)}; got {self.margin_kind!r}")
+        if self.map != "hardmax" and self.method in OF_VOTES:
+            raise InvalidInput(f"map must be 'hardmax' for method {self.method!r}, which reads votes; got {self.map!r}")
+        if check_choice("score_dtype", self.score_dtype, get_args(ScoreDtype)) != "float32" and self.map == "hardmax":
+            raise InvalidInput(f"score_dtype is for scores; got {self.score_dtype!r} and map 'hardmax'")
+        if self.temperature is not None:
+            check_positive("temperature", self.temperature)
+        if isnan(self.margin) or not isfinite(self.radius) or self.radius < 0.0:
+            came = f"{self.radius} and {self.margin}"
+            raise InvalidInput(f"radius must be finite and at least 0, and margin a number; got {came}")
+        if self.margin_kind == "probability" and self.margin > 1.0:
+            raise InvalidInput(f"margin must be at most 1 for margin_kind 'probability'; got {self.margin}")
+        if (self.predicted is None) != (self.radius == 0.0):
+            came = f"{self.predicted} and radius {self.radius}"
+            raise InvalidInput(f"predicted must be None if and only if the radius is 0; got {came}")
+        if self.predicted is not None and not isinstance(self.predicted, str):
+            check_whole("predicted", self.predicted, 0)
+        self._check_tie()
+
+    def _check_tie(self) -> None:
+        off = RADIUS_TOLERANCE if "quantile" in self.noise.margins else 0.0  # only Gaussian radii are rounded
+        if self.radius > 0.0 and tie_of(self.method) == "margin":
+            needed = self.noise.margin(self.radius, self.margin_kind)
+            # The quantile margin takes no special function, so every machine computes the same float.
+            if not abs(self.margin - needed) <= (0.0 if self.margin_kind == "quantile" else off * needed):
+                raise InvalidInput(
+                    f"margin must be what radius {self.radius} needs under {self.noise.describe()}, {needed}; "
+                    f"got {self.margin}"
+                )
+            return
+        given = self.noise.radius(self.margin, self.margin_kind)
+        if not abs(self.radius - given) <= off * given:
+            raise InvalidInput(
+                f"radius must be what margin {self.margin} gives under {self.noise.describe()}, {given}; "
+                f"got {self.radius}"
+            )
+
+    @property
+    def sigma(self) -> float:
+        """The standard deviation of Gaussian noise; other noise raises InvalidInput."""
+        if "sigma" not in self.noise.parameters:
+            raise InvalidInput(f"sigma is a parameter of Gaussian noise; this is {self.noise.describe()}")
+        return float(self.noise.parameters["sigma"])
+
+    @property
+    def class_from(self) -> str:
+        """How the class was chosen, in a few words."""
+        if self.method == ENUMERATED_METHOD:
+            return "all copies"
+        if self.winner_alpha:
+            return "winner of the same draws"
+        return "given" if self.n0 == 0 else f"selected on {self.n0:,} draws"
+
+    @property
+    def abstained(self) -> bool:
+        """Whether this is an abstention."""
+        return self.predicted is None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the columns of a table: the fields, with sigma or None in place of the noise, and the noise last."""
+        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed"}}
+        before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("noise")))
+        sigma = {"sigma": self.noise.parameters.get("sigma")}
+        noise = {"law": self.noise.name, "law_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return {**before, **sigma, **fields, **noise, **seed}
+
+    def __str__(self) -> str:
+        return sentence(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate(Claim):
+    """The certificate of one input: the smoothed prediction does not change within ``radius``; or an abstention.
+
+    **Guarantee.** Over the noise draws, ``P(predicted is not None and the smoothed classifier is not constantly
+    ``predicted`` on the ball of ``radius``) <= alpha``. The noise says which ball: its norm, open or closed, all points
+    or those of a grid. A method that is not sound raises UnsoundMethod (``tie_of``).
+    """
+
+    def __post_init__(self) -> None:
+        if not self.sound:
+            raise UnsoundMethod(f"method {self.method!r} has no guarantee and cannot issue a certificate")
+        Claim.__post_init__(self)
+
+
+def ball(noise: Noise, radius: str | None = None) -> str:
+    """Return where a certificate under a noise holds, in words: which points of which ball, open or closed.
+
+    >>> from buckler.noise import Gaussian
+    >>> ball(Gaussian(0.5), "0.25")
+    'everywhere in the open l2 ball of radius 0.25, in the units of the input'
+    """
+    size = "" if radius is None else f" of radius {radius}"
+    return f"{noise.holds_at} in the {'closed' if noise.closed else 'open'} {noise.norm} ball{size}, {noise.units}"
+
+
+def sentence(claim: Claim) -> str:
+    """Return what a ``Claim`` says, with all that it rests on."""
+    noise, exact = claim.noise, claim.method == ENUMERATED_METHOD
+    level = "error probability" if claim.sound else "a promised, not proved, error probability"
+    beside = f"; {ONE_FUNCTION}" if noise.idealised is None else f"; idealised: {noise.idealised}"
+    if exact:
+        basis = f"from all {claim.n} copies under {noise.describe()} ({claim.margin_kind} margin"
+    else:
+        scores = claim.map if claim.temperature is None else f"{claim.map} at temperature {claim.temperature:g}"
+        scores += f" kept as {claim.score_dtype}" if claim.score_dtype != "float32" else ""
+        chosen = "a class fixed beforehand" if claim.n0 == 0 else f"a class selected on {claim.n0} other draws"
+        if claim.winner_alpha:
+            chosen = f"the winner of the same draws, tested at {claim.winner_alpha:.2g}"
+        basis = (
+            f"for {chosen}, from {claim.n} draws of {noise.describe()} ({scores}, method {claim.method}, "
+            f"{claim.margin_kind} margin"
+        )
+    if claim.predicted is None and exact:
+        return f"{claim.id}: abstained; exact, without error probability, {basis} gives no radius above 0{beside})"
+    if claim.predicted is None:
+        # Under a noise that certifies whole pixels a positive margin may be too small for the first of them.
+        few = f"at least {rounded_down(claim.margin, 4)}, too little for any radius"
+        shown = few if claim.margin > 0.0 else "may be 0 or below"
+        return f"{claim.id}: abstained at {level} {claim.alpha:g} {basis} {shown}{beside})"
+    within = (
+        f"{claim.id}: the smoothed classifier predicts class {claim.predicted} "
+        f"{ball(noise, rounded_down(claim.radius, 4))}"
+    )
+    margin = rounded_down(claim.margin, 4)
+    if exact:
+        return f"{within}; exact, without error probability, {basis} {margin}{beside})"
+    return f"{within}, with {level} at most {claim.alpha:g} {basis} at least {margin}{beside})"
+
+
+@dataclass(frozen=True, slots=True)
+class PairTest:
+    """One candidate, judged: its distance and rival, draws, votes for the rival and for the class, and the verdict."""
+
+    radius: float
+    rival: int
+    n: int
+    wins: int
+    losses: int
+    refuted: bool
+
+    def __post_init__(self) -> None:
+        for name in ("rival", "wins", "losses"):
+            check_whole(name, getattr(self, name), 0)
+        check_whole("n", self.n, 1)
+        if self.wins + self.losses > self.n or not check_real("radius", self.radius) >= 0.0:
+            raise InvalidInput(f"a candidate has a distance of at least 0 and at most n votes; got {self}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Refutation:
+    """One input's refutation: at ``point``, ``radius`` away, the smoothed classifier does not predict ``label``.
+
+    **Guarantee.** Over the draws at the candidates, which were fixed before, ``P(radius is not None and the smoothed
+    classifier predicts label at point) <= alpha`` (theory T22). With a certificate of class ``label`` at its own alpha,
+    the distance at which the prediction first changes lies between the two radii, with error at most the sum.
+    A ``radius`` of None is an abstention: nothing was found, which says nothing. The radius is rounded up; ``tried``
+    are the candidates in the order in which they were judged, up to the first that failed.
+    """
+
+    id: str
+    label: int
+    radius: float | None
+    rival: int | None
+    point: AnyArray | None
+    alpha: float
+    noise: Noise
+    tried: tuple[PairTest, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_alpha(self.alpha)
+        check_whole("label", self.label, 0)
+        won = [test for test in self.tried if test.refuted]
+        found = None if not won else (won[-1].radius, won[-1].rival)
+        if any(test.refuted for test in self.tried[len(won) :]) or found != (
+            None if self.radius is None else (self.radius, self.rival)
+        ):
+            raise InvalidInput("a refutation is the last of its candidates that passed, none of them after a failure")
+        if (self.radius is None) != (self.point is None) or self.rival == self.label:
+            raise InvalidInput(
+                "a refutation has a radius, a point and a rival other than the class; an abstention none"
+            )
+        if self.radius is not None and not (isfinite(check_real("radius", self.radius)) and self.radius >= 0.0):
+            raise InvalidInput(f"radius must be at least 0; got {self.radius}")
+
+    @property
+    def n(self) -> int:
+        """Draws at all candidates."""
+        return sum(test.n for test in self.tried)
+
+    @property
+    def margin(self) -> float | None:
+        """The rival's share of the draws less the class's, as seen at the point: an estimate, not a bound."""
+        won = [test for test in self.tried if test.refuted]
+        return (won[-1].wins - won[-1].losses) / won[-1].n if won else None
+
+    def contradicts(self, radius: float) -> bool:
+        """Return whether the point lies inside of a certified ball of that radius."""
+        if self.radius is None:
+            return False
+        return self.radius <= radius if self.noise.closed else self.radius < radius
+
+    def __str__(self) -> str:
+        basis = f"from {self.n} draws of {self.noise.describe()}"
+        if self.radius is None:
+            return f"{self.id}: no point was found where class {self.label} is not predicted, {basis}"
+        return (
+            f"{self.id}: the smoothed classifier does not predict class {self.label} at a point at {self.noise.norm} "
+            f"distance {rounded_up(self.radius, 4)} {self.noise.units}, where class {self.rival} has more, with error "
+            f"probability at most {self.alpha:g} {basis}"
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bracket:
+    """What is known of one input: certified up to ``certified`` at its own alpha, refuted at the refutation's radius.
+
+    ``truth`` is the true class where that is known.
+    """
+
+    refutation: Refutation
+    certified: float
+    certified_alpha: float
+    truth: int | None = None
+
+    @property
+    def contradicts(self) -> bool:
+        """Whether the refutation lies inside of the certified ball, so that one of the two is wrong."""
+        return self.refutation.contradicts(self.certified)
+
+    @property
+    def alpha(self) -> float:
+        """The error probability of both together."""
+        return self.refutation.alpha + self.certified_alpha
