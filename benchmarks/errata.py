@@ -19,17 +19,21 @@ from buckler.certify.methods import find
 from buckler.certify.scores import draws_of
 from buckler.certify.votes import margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
-from buckler.paper.continuous import published_bernstein_lower, published_margin_variable
-from buckler.paper.curve import curve_infimum, upper_region
-from buckler.paper.discrete import (
+from buckler.paper.estimators import (
+    published_bernstein_lower,
     published_bisection,
-    published_counted,
     published_fast_bisection,
     published_margin_lower,
-    published_program,
-    published_starts,
+    published_margin_variable,
 )
-from buckler.paper.quantile import published_quantile
+from buckler.paper.signomial import (
+    curve_infimum,
+    published_counted,
+    published_program,
+    published_quantile,
+    published_starts,
+    upper_region,
+)
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 Figures = dict[str, str]

@@ -25,7 +25,7 @@ from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.tangents import heights
 from buckler.noise import Gaussian
-from buckler.paper.radii import lipschitz_radius
+from buckler.paper.estimators import lipschitz_radius
 from buckler.types import FloatArray
 from tests.balls import normal_cdf, normal_quantile, tail_at_least, tail_at_most
 from tests.bounds.test_sequences import reference as plain_sequence

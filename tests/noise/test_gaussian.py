@@ -17,7 +17,7 @@ import buckler
 from buckler.errors import InvalidInput
 from buckler.evaluate.refutations import Refuting
 from buckler.noise import Gaussian, as_noise, named
-from buckler.paper.radii import lipschitz_radius
+from buckler.paper.estimators import lipschitz_radius
 from buckler.types import MarginKind, Noise
 from tests.balls import normal_cdf
 

@@ -6,7 +6,7 @@ import pytest
 from benchmarks import errata
 from buckler.certify.votes import margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
-from buckler.paper.discrete import published_margin_lower
+from buckler.paper.estimators import published_margin_lower
 from buckler.types import FloatArray, IntArray, MarginKind
 from tests.simulation import judge
 

@@ -8,7 +8,7 @@ import pytest
 
 from buckler.paper.library import open_library
 from buckler.paper.printed import FIGURES, TABLES
-from buckler.paper.tables import Reproduced, reproduce_table, text_table
+from buckler.paper.reproduced import Reproduced, reproduce_table, text_table
 from buckler.report.tables import to_markdown
 
 ROOT = Path(__file__).parents[2]

@@ -16,13 +16,11 @@ from buckler import certificate
 from buckler.certify import methods
 from buckler.certify.methods import own_method
 from buckler.cli.app import run
-from buckler.paper.facts import page_facts
-from buckler.paper.figures import reproduce_figure
 from buckler.paper.library import open_library
-from buckler.paper.page import reproduction_page
+from buckler.paper.page import page_facts, reproduction_page
 from buckler.paper.peers import expected_accuracy, peer_summary, peer_table
 from buckler.paper.printed import FIGURES, TABLES
-from buckler.paper.tables import INVALID, PRINTED, VALID, Line, Reproduced, reproduce_table
+from buckler.paper.reproduced import INVALID, PRINTED, VALID, Line, Reproduced, reproduce_figure, reproduce_table
 from buckler.runs.interop import read_log
 from buckler.runs.sample import sample
 from buckler.sampling.classifiers import as_classifier

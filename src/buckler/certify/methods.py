@@ -121,7 +121,7 @@ def own_method(
     return Method(name, "votes", limit, "a bound of the user's own", sound, margins)
 
 
-EXTENSIONS = ("buckler.paper.methods",)
+EXTENSIONS = ("buckler.paper.estimators",)
 """Modules whose ``METHODS`` are registered before a name is called unknown; imported by name, since the room above."""
 
 COMBINES = {

@@ -11,10 +11,9 @@ from buckler.cli.options import option
 from buckler.cli.terminal import command_typed, say
 from buckler.errors import check_choice
 from buckler.paper.library import open_library
-from buckler.paper.page import PARTS
-from buckler.paper.page import reproduce as reproduce_paper
+from buckler.paper.page import PAPER_PARTS, reproduce_paper
 from buckler.paper.peers import log_files
-from buckler.paper.tables import text_table
+from buckler.paper.reproduced import text_table
 from buckler.progress import bar
 from buckler.report.tables import to_markdown
 from buckler.runs.certify import CertifiedClass
@@ -24,7 +23,7 @@ CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "
 
 
 def reproduce(
-    part: Annotated[str, typer.Argument(help=f"What to make: {', '.join(PARTS)}.")] = "all",
+    part: Annotated[str, typer.Argument(help=f"What to make: {', '.join(PAPER_PARTS)}.")] = "all",
     evidence: Annotated[Path, option("Folder of runs, each called DATA-sigma...")] = Path("evidence"),
     out: Annotated[Path, option("Folder for tables and figures.")] = Path("reproduction"),
     log: Annotated[list[Path] | None, option("Log of another tool, or a folder of them; may be repeated.")] = None,

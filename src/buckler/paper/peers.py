@@ -18,22 +18,21 @@ from buckler.certify.margins import margin as true_margin
 from buckler.certify.methods import methods
 from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput, check_float_array
-from buckler.paper.figures import DATA
 from buckler.paper.printed import ALPHA, TABLES
-from buckler.paper.tables import ESTIMATE, INVALID, Line, Reproduced, summary_table
+from buckler.paper.reproduced import DATA, ESTIMATE, INVALID, Line, Reproduced, summary_table
 from buckler.report.tables import TextTable
 from buckler.runs.interop import read_log
 from buckler.runs.recovery import fewest_votes, find_fits
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
-DRAWS = (100, 1000, 10_000)
+FORECAST_DRAWS = (100, 1000, 10_000)
 PRINTED_AT = (100, 1000)
 """Where the printed method is shown as well: its search takes minutes beyond."""
 
 FORECAST = "expected"
-MARGINS = TABLES["table1"].margins
+PEER_MARGINS = TABLES["table1"].margins
 ON_THE_PAGE = 100
-ROWS = ("exact", "top_class", "bonferroni", "published")
+PEER_METHODS = ("exact", "top_class", "bonferroni", "published")
 NETWORK = re.compile(
     r"(?P<data>cifar10|imagenet)_(?P<net>\w+?)_noise_(?P<noise>[\d.]+)_(?P<part>\w+)_sigma_(?P<sigma>.+)"
 )
@@ -112,20 +111,20 @@ def peer_table(path: Path) -> Reproduced:
     p: FloatArray = np.where(right, votes / made.n, 0.0)
     classes = int(max(log.labels.max(), log.predicted.max())) + 1
     lines = []
-    for n in DRAWS:
+    for n in FORECAST_DRAWS:
         for method in methods("votes"):
             if not method.own and (method.sound or n in PRINTED_AT):
-                share = expected_accuracy(p, MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
+                share = expected_accuracy(p, PEER_MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
                 standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"
                 lines.append(Line(n, method.name, method.name, standing, tuple(share.tolist())))
     truth = true_margin("quantile", p, 1.0 - p)
-    reached = (truth[:, None] >= np.asarray(MARGINS)).mean(axis=0)
+    reached = (truth[:, None] >= np.asarray(PEER_MARGINS)).mean(axis=0)
     lines.append(Line(made.n, "estimate", "margin of the frequencies", ESTIMATE, tuple(reached.tolist())))
     caption = (
         f"{path.stem}: {len(p)} inputs, {made.n:,} draws, read at alpha {made.alpha:g} (the largest level it fits) and "
         f"sigma {made.sigma:g}; expected certified accuracy at the second margin, alpha {ALPHA:g}."
     )
-    return Reproduced(path.stem, caption, MARGINS, tuple(lines), "bonferroni", "exact")
+    return Reproduced(path.stem, caption, PEER_MARGINS, tuple(lines), "bonferroni", "exact")
 
 
 def peer_summary(tables: Sequence[Reproduced]) -> tuple[TextTable | None, list[str]]:
@@ -146,4 +145,4 @@ def peer_summary(tables: Sequence[Reproduced]) -> tuple[TextTable | None, list[s
         else:
             others.append(table.name)
     caption = f"Expected certified accuracy at the second margin with {ON_THE_PAGE} draws, alpha {ALPHA:g}."
-    return (summary_table(shown, ON_THE_PAGE, ROWS, caption) if shown else None), others
+    return (summary_table(shown, ON_THE_PAGE, PEER_METHODS, caption) if shown else None), others

@@ -8,9 +8,8 @@ import pytest
 
 from buckler.certify.methods import find
 from buckler.errors import InvalidInput
-from buckler.paper.library import open_library
-from buckler.paper.limits import Recorded
-from buckler.paper.methods import ESTIMATES, is_limit
+from buckler.paper.estimators import ESTIMATES, is_limit
+from buckler.paper.library import Recorded, open_library
 from buckler.runs.certify import CertifiedClass, certify_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import MarginKind

@@ -1,23 +1,31 @@
-"""The paper's tables again: its own rows, our runs of its methods, and sound methods beside them."""
+"""The paper's tables and figures again: its own rows, our runs of its methods, and sound methods beside them.
+
+A figure shows accuracy against both margins, with a column for each value of some setting.
+"""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import get_args
+
+import numpy as np
 
 from buckler.certificate import rounded_down
 from buckler.certify.methods import Method, find
-from buckler.paper.library import Library
-from buckler.paper.limits import Recorded
-from buckler.paper.methods import ESTIMATES
-from buckler.paper.printed import ALPHA, Case, PrintedTable
+from buckler.evaluate.curves import Curve
+from buckler.paper.estimators import ESTIMATES
+from buckler.paper.library import Library, Recorded
+from buckler.paper.printed import ALPHA, Case, Figure, PrintedTable
+from buckler.report.plots import Column
 from buckler.report.tables import TextTable, gain
 from buckler.runs.certify import CertifiedClass
+from buckler.types import MarginKind
 
 PRINTED = "printed in the paper"
 VALID = "valid limit"
 INVALID = "not a certificate"
 ESTIMATE = "estimate, no guarantee"
 
-NAMES = {
+METHOD_NAMES = {
     "bonferroni": "CP + Bonferroni",
     "published": "paper's method as printed",
     "exact": "exact (ours)",
@@ -31,11 +39,25 @@ NAMES = {
 """What methods are called. In the continuous case the paper's method has the width of the theorem that it cites, which
 its tables fit, unless its name says *as printed*."""
 
-COMPARED: dict[Case, tuple[str, ...]] = {
+COMPARED_METHODS: dict[Case, tuple[str, ...]] = {
     "discrete": ("bonferroni", "published", "exact"),
     "continuous": ("baseline/sequence", "published/sequence", "cited/sequence", "pairwise/star"),
 }
 CLASS = {"label": "A the true label", "selection": "A selected on separate draws"}
+
+DRAWN: dict[Case, tuple[str, ...]] = {
+    "discrete": COMPARED_METHODS["discrete"],
+    "continuous": ("baseline/sequence", "baseline/bernstein", "cited/sequence", "cited/bernstein", "pairwise/star"),
+}
+DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
+AXIS_NAMES = {"n": "numbers of samples", "sigma": "standard deviations", "temperature": "temperatures"}
+LITE = "EfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
+OTHER_NETWORKS = {"examples.efficientnet_lite0:make": LITE}
+"""What a title says about the runs of a classifier, called as it is in their manifests."""
+
+POINTS = 300
+LONGEST_AXIS = 6.0
+"""Where a second margin's axis ends at the latest: a printed bound may be infinite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +98,7 @@ class Reproduced:
 
 def reproduce_table(table: PrintedTable, library: Library, certified_class: CertifiedClass) -> Reproduced | None:
     """Return a table of the paper with our rows below its own, or None where there is no evidence for it."""
-    methods, lines = COMPARED[table.case], []
+    methods, lines = COMPARED_METHODS[table.case], []
     found: list[Recorded] = []
 
     def add(run: Recorded, method: Method, n: int, name: str, standing: str | None = None) -> None:
@@ -93,7 +115,7 @@ def reproduce_table(table: PrintedTable, library: Library, certified_class: Cert
             for (method, name), row in zip(table.names.items(), rows, strict=True):
                 lines.append(Line(n, method, f"paper: {name}", PRINTED, row))
         for method in methods:
-            add(run, find(method), n, NAMES[method])
+            add(run, find(method), n, METHOD_NAMES[method])
     if not found:
         return None
     many = library.nearest_truth("cifar10", table.sigma, 100 * max(table.rows))
@@ -143,3 +165,47 @@ def summary_table(tables: Mapping[str, Reproduced], n: int, methods: Sequence[st
             alike.setdefault((line.standing, *map(rounded_down, line.accuracy)), []).append(line.name)
         shown += [(name, ", ".join(names), *cells) for cells, names in alike.items()]
     return TextTable(("network", "row", "standing", *(f"{m:g}" for m in margins)), tuple(shown), caption, names=3)
+
+
+def reproduce_figure(
+    figure: Figure, library: Library, certified_class: CertifiedClass
+) -> tuple[list[Column], str] | None:
+    """Return the columns of a figure of the paper and its title, or None where there is no evidence for it."""
+    sigmas = library.sigmas(figure.data)
+    if figure.axis != "sigma" and figure.sigma not in sigmas and sigmas:
+        figure = replace(figure, sigma=sigmas[-1])
+    columns: list[Column] = []
+    notes: dict[str, None] = {}
+    for value in figure.columns:
+        at = figure.at(value)
+        run = None if at.sigma is None or at.n is None else library.find(at.data, at.sigma, at.n, at.temperature)
+        if run is not None:
+            first, second = (_curves(run, at, margin, certified_class) for margin in get_args(MarginKind))
+            columns.append((f"{figure.axis} {value:g}", first, second))
+            notes |= {OTHER_NETWORKS[name]: None for name in [run.evidence.spec.model] if name in OTHER_NETWORKS}
+    if not columns:
+        return None
+    fixed = {"n": figure.n, "sigma": figure.sigma, "temperature": figure.temperature}
+    held = ", ".join(f"{name} {value:g}" for name, value in fixed.items() if value is not None and name != figure.axis)
+    title = f"{DATA[figure.data]}, {figure.case} case, {held}, alpha {ALPHA:g}, {CLASS[certified_class]}"
+    return columns, "\n".join([title, *notes])
+
+
+def figure_caption(figure: Figure, title: str) -> str:
+    """Return what stands below a figure on the page: which of the paper's it is, and its title as sentences."""
+    about = ". ".join(title.splitlines())
+    return f"Figure {figure.number} of the paper, for different {AXIS_NAMES[figure.axis]}: {about}."
+
+
+def _curves(run: Recorded, at: Figure, margin: MarginKind, certified_class: CertifiedClass) -> Sequence[Curve]:
+    made = {
+        method: run.limits(find(method), ALPHA, margin, at.n, certified_class, at.temperature)
+        for method in DRAWN[at.case]
+    }
+    lows = np.concatenate([limits.low for limits in made.values()])
+    farthest = min(LONGEST_AXIS, max(0.1, 1.05 * lows[np.isfinite(lows)].max(initial=0.0)))
+    grid = np.linspace(0.0, 1.0 if margin == "probability" else float(farthest), POINTS)
+    return [
+        limits.curve(grid, METHOD_NAMES[method] + ("" if limits.sound else " (not a certificate)"))
+        for method, limits in made.items()
+    ]
