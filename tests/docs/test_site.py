@@ -79,7 +79,7 @@ def test_there_are_four_walks() -> None:
 @pytest.mark.parametrize(("title", "files"), walks(), ids=[title for title, _ in walks()])
 def test_a_walk_goes_from_file_to_file(title: str, files: list[str]) -> None:
     """Every file is there, and is a command or imported by one that the walk has come through."""
-    assert len(files) >= 10, title
+    assert len(files) >= 8, title
     known: set[str] = set()
     for name in files:
         module = "buckler." + name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
