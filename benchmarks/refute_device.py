@@ -27,12 +27,12 @@ import torch
 from torch import nn
 
 from buckler.certificate import Certificate, Refutation
+from buckler.certificates import Certified
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting
 from buckler.noise.gaussian import Gaussian
-from buckler.results import Certified
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine, exhaust

@@ -7,22 +7,21 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "buckler"
-ROOT = {"types", "errors", "certificate", "certificates", "results", "files"}
+ROOT = {"types", "errors", "certificate", "certificates", "files"}
 MAY_SEE = {
     "types": set[str](),
     "errors": {"types"},
     "certificate": {"types", "errors"},
-    "results": {"types", "errors", "certificate"},
     "certificates": {"types", "errors", "certificate"},
     "files": {"types", "errors"},
     "noise": ROOT,
     "bounds": ROOT,
     "certify": ROOT | {"noise", "bounds"},
     "evaluate": ROOT | {"noise", "bounds", "certify"},
-    "report": ROOT | {"noise", "bounds", "certify", "evaluate"},
     "sampling": ROOT | {"noise"},
     "training": ROOT | {"noise", "sampling"},
     "runs": ROOT | {"noise", "sampling", "certify", "evaluate", "session"},
+    "report": ROOT | {"noise", "bounds", "certify", "evaluate", "runs"},
     "progress": set[str](),
     "session": ROOT | {"noise", "sampling", "certify", "evaluate"},
     "smoothed": ROOT | {"noise", "sampling", "certify", "evaluate", "session", "progress"},

@@ -4,15 +4,16 @@ What counts, draws or writes them stands in rooms that know certificates; they a
 """
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
 
-from buckler.certificate import Certificate, rounded_down
+from buckler.certificate import Certificate, Claim, rounded_down
 from buckler.errors import InvalidInput, MissingExtra, show
-from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, Label
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Label
 
 if TYPE_CHECKING:
     from buckler.certify.sequential import Decided
@@ -23,6 +24,9 @@ SHOWN = 10
 
 STEPS = 200
 """Radii of a curve where none were asked for."""
+
+
+Said_co = TypeVar("Said_co", bound=Claim, covariant=True)
 
 
 def as_labels(labels: Sequence[Label | None]) -> AnyArray:
@@ -168,3 +172,74 @@ class Certificates(list[Certificate]):
         more = f"<p>and {len(self) - SHOWN} more</p>" if len(self) > SHOWN else ""
         names = "".join(f"<th>{name}</th>" for name in ("input", "predicted", "radius", "draws", "method"))
         return f"<p>{escape(repr(self))}</p><table><tr>{names}</tr>{rows}</table>{more}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CertificateArrays(Sequence[Certificate]):
+    """Certificates of many inputs made in one way, as arrays: a million of them take some tens of megabytes.
+
+    ``first`` has the settings that all share. ``predicted`` is -1 for an abstention. A single certificate is built, and
+    validated, when it is asked for by its position.
+    """
+
+    first: Certificate
+    ids: Sequence[str]
+    predicted: IntArray
+    radii: FloatArray
+    margins: FloatArray
+    n: IntArray
+    n0: IntArray
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Certificate: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Certificate]: ...
+    def __getitem__(self, place: int | slice) -> Certificate | list[Certificate]:
+        if isinstance(place, slice):
+            return [self[i] for i in range(*place.indices(len(self)))]
+        predicted = int(self.predicted[place])
+        return replace(
+            self.first,
+            id=self.ids[place],
+            predicted=None if predicted < 0 else predicted,
+            radius=float(self.radii[place]),
+            margin=float(self.margins[place]),
+            n=int(self.n[place]),
+            n0=int(self.n0[place]),
+        )
+
+
+def arrays_of(certificates: Sequence[Certificate]) -> CertificateArrays:
+    """Return certificates that share their method, alpha, margin and noise as arrays."""
+    if isinstance(certificates, CertificateArrays):
+        return certificates
+    return CertificateArrays(
+        certificates[0],
+        [c.id for c in certificates],
+        np.array([-1 if c.predicted is None else c.predicted for c in certificates], dtype=np.int64),
+        np.array([c.radius for c in certificates]),
+        np.array([c.margin for c in certificates]),
+        np.array([c.n for c in certificates], dtype=np.int64),
+        np.array([c.n0 for c in certificates], dtype=np.int64),
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Certified(Generic[Said_co]):
+    """The certificates of one run by one method, in the order of its inputs, and the true classes where known.
+
+    By a method without a guarantee they are claims.
+    """
+
+    run: str
+    certificates: Sequence[Said_co]
+    labels: IntArray | None = None
+
+    def __post_init__(self) -> None:
+        if not self.certificates:
+            raise InvalidInput(f"{self.run} must have at least one certificate; got none")
+        if self.labels is not None and self.labels.shape != (len(self.certificates),):
+            raise InvalidInput(f"labels must be one for each of {len(self.certificates)} certificates")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from buckler.certificate import Bracket, PairTest, Refutation
+from buckler.certificates import Certified
 from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.noise.gaussian import Gaussian
-from buckler.results import Certified
 
 
 def bracket(name: str, certified: float, refuted: float | None, alpha: float = 1e-3) -> Bracket:

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 import numpy as np
 
 import buckler
+from buckler.certificates import CertificateArrays, arrays_of
 from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
 from buckler.report.html import report_page
 from buckler.report.payload import Refuted, RunPage, Series
 from buckler.report.sentences import described, promise
 from buckler.report.thumbnails import tiles
-from buckler.results import CertificateArrays, TopVotes, arrays_of, top_votes
+from buckler.runs.results import TopVotes, top_votes
 from buckler.types import IntArray
 
 ATTACK = "<script>window.broken=1</script><img src=x onerror=window.broken=1>'\"&\u2028</title></style>"

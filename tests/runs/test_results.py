@@ -12,10 +12,10 @@ import pytest
 
 from buckler import files
 from buckler.certificate import Certificate
+from buckler.certificates import Certified
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
-from buckler.results import Certified
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.store import evidence as store

@@ -17,10 +17,9 @@ from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
-from buckler.results import Result
 from buckler.runs import refute as runs
 from buckler.runs.open_run import Where, open_run
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import CertifyOptions, Result, read_result
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack

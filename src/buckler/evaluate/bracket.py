@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from buckler.certificate import Bracket, Claim, Refutation
+from buckler.certificates import Certified
 from buckler.errors import InvalidInput, check_float_array, check_whole
 from buckler.evaluate.curves import false_certificates
-from buckler.results import Certified
 from buckler.types import ArrayLike, FloatArray
 
 CAUSES = (

@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import betainc
 
 from buckler.certificate import Certificate, Claim
+from buckler.certificates import CertificateArrays, Certified, arrays_of
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -23,7 +24,6 @@ from buckler.errors import (
     first_repeated,
     show,
 )
-from buckler.results import CertificateArrays, Certified, arrays_of
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 

@@ -10,6 +10,6 @@
   the charts of ``charts``, the pictures of ``thumbnails`` and the words of ``sentences``; ``payload`` is what the
   script reads.
 
-May import: the root modules and everything under ``evaluate``; matplotlib only here, as are the
-templates of all pages but the paper's.
+May import: the root modules, everything under ``evaluate``, and ``runs``; matplotlib only here, as are the templates of
+all pages but the paper's.
 """

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import numpy as np
 
 from buckler.certificate import rounded_up
+from buckler.certificates import arrays_of
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve, radius_histogram, round_grid
@@ -18,7 +19,7 @@ from buckler.report.html import LARGEST_TABLE, report_page
 from buckler.report.payload import Refuted, RunPage, Series
 from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
 from buckler.report.thumbnails import tiles
-from buckler.results import Result, arrays_of, short_names
+from buckler.runs.results import Result, short_names
 
 CELLS = 150
 """Steps of the radius in a curve, about: fine enough for a screen."""

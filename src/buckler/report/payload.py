@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from zlib import compress
 
 from buckler.certificate import rounded_down
+from buckler.certificates import CertificateArrays
 from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve, Histogram
 from buckler.evaluate.population import PopulationAccuracy
@@ -20,7 +21,7 @@ from buckler.report.charts import accuracy_chart, bracket_chart, histogram_chart
 from buckler.report.plots import radius_axis
 from buckler.report.sentences import explained
 from buckler.report.thumbnails import Sheet
-from buckler.results import CertificateArrays, TopVotes
+from buckler.runs.results import TopVotes
 from buckler.types import AnyArray, IntArray
 
 MARGIN_DIGITS = 4

@@ -9,9 +9,9 @@ from math import ceil, log10
 import numpy as np
 
 from buckler.certificate import ANYTIME, ENUMERATED_METHOD, Certificate, ball, rounded_down
+from buckler.certificates import CertificateArrays
 from buckler.certify.methods import methods
 from buckler.evaluate.curves import false_certificates
-from buckler.results import CertificateArrays
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""

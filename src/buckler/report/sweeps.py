@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from buckler.certificate import ENUMERATED_METHOD, Claim, rounded_down
+from buckler.certificates import Certified
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
 from buckler.report.plots import FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
-from buckler.results import Certified
 from buckler.types import ArrayLike
 
 Cell = Certified[Claim]

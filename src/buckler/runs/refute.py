@@ -16,11 +16,10 @@ import numpy as np
 from buckler.certificate import Bracket, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import Refuting, check_searched, to_refute
-from buckler.results import Result
 from buckler.runs.executor import Job, Step, StepContext
 from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import Opened
-from buckler.runs.results import inputs_of
+from buckler.runs.results import Result, inputs_of
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier

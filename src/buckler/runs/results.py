@@ -1,27 +1,19 @@
 """Reads a run folder or a file of certificates as one result: certificates by each method, and how they were made."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from buckler.certificate import Certificate, Refutation
+from buckler.certificates import CertificateArrays, Certified, arrays_of
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_N
-from buckler.results import (
-    SHOWN_CLASSES,
-    CertificateArrays,
-    Certified,
-    Pictures,
-    Result,
-    TopVotes,
-    arrays_of,
-    top_votes,
-)
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
@@ -33,7 +25,101 @@ from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.refutations import read_refutations
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
-from buckler.types import Float32Array, IntArray, MarginKind, SimplexMap
+from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, SimplexMap
+
+SHOWN_CLASSES = 4
+"""Classes whose votes are shown beside a certificate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pictures:
+    """The inputs of a result, in its order, with values in [low, high]; they are looked at once."""
+
+    low: float
+    high: float
+    inputs: Iterable[AnyArray]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopVotes:
+    """The classes with the most votes, most first: ``classes[input, k]`` has ``counts[input, k]`` of ``n[input]``.
+
+    Where an input has votes for fewer classes, counts end in zeros.
+    """
+
+    classes: IntArray
+    counts: IntArray
+    n: IntArray
+
+
+def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVotes:
+    """Return the classes with the most votes from tables ``[inputs, m]``, one after the other.
+
+    >>> top_votes([np.array([[3, 0, 90, 7]])], 2).classes
+    array([[2, 3]])
+    """
+    found = []
+    for votes in shards:
+        order = np.argsort(-votes, axis=1, kind="stable")[:, :classes]
+        found.append((order, np.take_along_axis(votes, order, axis=1), votes.sum(axis=1)))
+    return TopVotes(*(np.concatenate(part) for part in zip(*found, strict=True)))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
+
+    ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
+    the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
+    devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
+    ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand; ``votes``
+    are those of the draws that were certified, where known, and ``refutations`` what was found beyond certified radii;
+    ``true_votes``, ``[inputs, 2]``, are the votes for the true class and all other draws, of the first draws of each.
+    """
+
+    path: Path
+    groups: tuple[Certified[Certificate], ...]
+    planned: int
+    contents: tuple[str, ...] | None
+    contents_hash: str | None
+    spec: Mapping[str, Any] | None
+    spec_toml: str | None
+    origins: Mapping[str, str]
+    environment: Mapping[str, str]
+    caution: str
+    commands: tuple[str, ...]
+    pictures: Pictures | None = None
+    asked: tuple[float, ...] = ()
+    votes: TopVotes | None = None
+    refutations: tuple[Refutation, ...] = ()
+    true_votes: IntArray | None = None
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(arrays_of(self.groups[0].certificates).ids)
+
+    @property
+    def labels(self) -> IntArray | None:
+        """The true classes, where known."""
+        return self.groups[0].labels
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """Return the last parts of each path, as many as tell it from the others.
+
+    >>> short_names([Path("/home/me/a/evidence"), Path("/home/me/b/evidence"), Path("c/d.parquet")])
+    ['a/evidence', 'b/evidence', 'd.parquet']
+    """
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise InvalidInput(f"every run must be another one; got {', '.join(map(str, paths))}")
+    whole = [path.resolve().parts for path in paths]
+    return ["/".join(parts[-_needed(parts, whole) :]) for parts in whole]
+
+
+def _needed(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> int:
+    """Return how many last parts of a path no other path ends in."""
+    return next(k for k in range(1, len(parts) + 1) if sum(other[-k:] == parts[-k:] for other in others) == 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

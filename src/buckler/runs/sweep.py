@@ -13,11 +13,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from buckler.certificate import Claim
+from buckler.certificates import Certified
 from buckler.errors import BucklerWarning, InvalidInput
-from buckler.results import Certified, short_names
 from buckler.runs.certify import certify_evidence, claim_evidence
 from buckler.runs.grid import Cell, Grid
 from buckler.runs.plugins import method_named
+from buckler.runs.results import short_names
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.sweeps import SweepTable

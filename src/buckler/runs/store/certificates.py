@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckler.certificate import Certificate, Claim
+from buckler.certificates import CertificateArrays
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.files import parse_json
 from buckler.noise import named
-from buckler.results import CertificateArrays
 from buckler.runs.store.tables import read_table, read_table_origin, schema, write_table
 from buckler.types import IntArray, Noise
 
