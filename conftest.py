@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import import_module
@@ -41,6 +42,13 @@ def temporary_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         patch.setenv("TMPDIR", folder)
         patch.setattr(tempfile, "tempdir", None)
         yield
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test of what only Linux has on other systems."""
+    needs = item.get_closest_marker("linux")
+    if needs is not None and sys.platform != "linux":
+        pytest.skip(f"needs {needs.args[0]}, which only Linux has")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -80,7 +80,7 @@ def test_outputs_are_plain_files(votes: Path, tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "real.parquet").touch()
     top = ["--method", "top_class"]
     table = ["--out", str(tmp_path / "s.parquet")]
-    for place, kind in ((tmp_path / "fifo", "FIFO"), (tmp_path, "folder"), (Path("/dev/full"), "device")):
+    for place, kind in ((tmp_path / "fifo", "FIFO"), (tmp_path, "folder"), (Path(os.devnull), "device")):
         (tmp_path / "link.md").unlink(missing_ok=True)
         (tmp_path / "link.md").symlink_to(place)
         for command in (
@@ -122,6 +122,7 @@ def test_brackets_in_a_path_are_text(
 
 
 @pytest.mark.faults
+@pytest.mark.linux("/dev/full")
 def test_a_terminal_that_takes_no_more_is_one_line(votes: Path) -> None:
     for command in (["--version"], ["certify", str(votes), "--method", "top_class", "--json"]):
         with Path("/dev/full").open("w") as full:

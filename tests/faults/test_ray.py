@@ -83,6 +83,7 @@ def children(parent: int) -> set[int]:
     return {int(word) for word in path.read_text().split()} if path.exists() else set()
 
 
+@pytest.mark.linux("ss and /proc")
 def test_without_an_address_it_stays_on_loopback(
     home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster
 ) -> None:
@@ -112,6 +113,7 @@ def test_without_an_address_it_stays_on_loopback(
     assert (gone, wrong) == (0, 0)
 
 
+@pytest.mark.linux("/proc")
 def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster) -> None:
     cluster = on_its_way.here()
     process = cluster.sample(home)

@@ -158,6 +158,7 @@ def test_a_report_makes_no_record_of_each_certificate(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
+@pytest.mark.linux("memory counted in kilobytes")
 def test_a_report_of_a_million_certificates(tmp_path: Path) -> None:
     """Below 60 seconds of processor time and 1.5 GB, all margins different."""
     many(tmp_path / "many.parquet", 1_000_000, 1_000_000)
