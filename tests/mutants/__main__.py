@@ -109,14 +109,14 @@ def main() -> int:
             list(pool.map(one, now, repeat(depth)))
     old = lapsed(excuses)
     for excuse in old:
-        print(f"an excuse that fits no mutant any more: {excuse.file}: {excuse.function}: {excuse.changes}")
+        print(f"an excuse that fits no mutant any more: {excuse.function}: {excuse.changes}")
     return report(sample, excused, known) or int(bool(old))
 
 
 def lapsed(excuses: list[Excuse]) -> list[Excuse]:
     """Return the excuses of which a change is not a mutant any more."""
-    there = {(mutant.file, mutant.function, mutant.change) for mutant in all_mutants(ROOT)}
-    return [e for e in excuses if any((e.file, e.function, change) not in there for change in e.changes)]
+    there = {(mutant.function, mutant.change) for mutant in all_mutants(ROOT)}
+    return [e for e in excuses if any((e.function, change) not in there for change in e.changes)]
 
 
 def read(results: Path) -> dict[str, dict[str, Any]]:

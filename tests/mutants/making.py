@@ -15,6 +15,7 @@ MUTATED = (
     "src/buckler/evaluate/pairs.py",
     "src/buckler/runs/store",
     "src/buckler/runs/identity.py",
+    "src/buckler/runs/resume.py",
     "src/buckler/runs/executor.py",
     "src/buckler/sampling/streams.py",
 )
@@ -56,7 +57,8 @@ class Mutant:
     """One change of one file: at ``line`` (from 1) and ``column`` of it, ``old`` becomes ``new``.
 
     ``repeat`` tells lines of the same text in one file apart, so that a mutant keeps its key when lines move.
-    ``function`` is the function (or class, or nothing) around it, ``expression`` the expression that changes.
+    ``function`` is the function or class around it, or the constant that is defined at the top of a module;
+    ``expression`` is the expression that changes.
     """
 
     file: str
@@ -119,12 +121,17 @@ def mutants_of(file: str, source: str) -> list[Mutant]:
 
 
 def _function(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:
+    """Return the function or class around an expression, or at the top of a module the constant that it defines."""
     names: list[str] = []
+    constant = ""
     while node in parents:
         node = parents[node]
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             names.insert(0, node.name)
-    return ".".join(names)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            constant = ast.unparse(target.elts[0] if isinstance(target, ast.Tuple) else target)
+    return ".".join(names) or constant
 
 
 def _expression(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str:

@@ -68,14 +68,19 @@ def test_every_place_is_there_and_every_file_has_its_tests() -> None:
 
 
 def test_an_excuse_is_of_a_change_in_a_function_wherever_its_line_is() -> None:
-    excuse = Excuse("f.py", "f", ["- -> + in b - 1e-09"], "heuristic", "why")
+    excuse = Excuse("f", ["- -> + in b - 1e-09"], "heuristic", "why")
     (mutant,) = (m for m in mutants_of("f.py", SOURCE) if excuse.covers(m))
     assert (mutant.line, mutant.old, mutant.new) == (6, "-", "+")
     moved = SOURCE.replace("return max(a * 2, b - 1e-9)", "return max(\n            b - 1e-9,\n            a * 3)")
     assert sum(excuse.covers(m) for m in mutants_of("f.py", moved)) == 1
     assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("b - 1e-9", "b - 1e-8")))
     assert not any(excuse.covers(m) for m in mutants_of("f.py", SOURCE.replace("def f(", "def g(")))
-    assert not any(excuse.covers(m) for m in mutants_of("g.py", SOURCE))
+    assert sum(excuse.covers(m) for m in mutants_of("moved.py", SOURCE)) == 1
+
+
+def test_a_constant_of_a_module_has_its_name() -> None:
+    source = "FEW: int = 64\nFIRST, LAST = 16, 5\nclass A:\n    SIZE = 3\n"
+    assert [mutant.function for mutant in mutants_of("f.py", source)] == ["FEW", "FIRST", "FIRST", "A"]
 
 
 @pytest.fixture(scope="module")
