@@ -8,10 +8,8 @@ import numpy as np
 import buckler
 from buckler.certificates import CertificateArrays, arrays_of
 from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
-from buckler.report.html import report_page
-from buckler.report.payload import Refuted, RunPage, Series
-from buckler.report.sentences import described, promise
-from buckler.report.thumbnails import tiles
+from buckler.report.html import RefutedPoint, RunPage, Series, report_page, tiles
+from buckler.report.pages import described, promise
 from buckler.runs.results import TopVotes, top_votes
 from buckler.types import IntArray
 
@@ -72,7 +70,7 @@ def page(made: Example, *, labelled: bool = True, pictures: bool = True, title: 
         commands=[f"buckler report '{ATTACK}'"],
         tiles=tiles(images, 0.0, 1.0) if pictures else None,
         votes=made.votes,
-        refuted={"image 2": Refuted("0.7001", 1, ATTACK, tiles(images[:1], 0.0, 1.0)[0] if pictures else None)},
+        refuted={"image 2": RefutedPoint("0.7001", 1, ATTACK, tiles(images[:1], 0.0, 1.0)[0] if pictures else None)},
     )
     said = promise(list(made.groups.values()), 1e-3)
     return report_page([run], series, title=title, promise=said, class_names=CLASSES)

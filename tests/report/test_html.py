@@ -19,9 +19,8 @@ import buckler
 from buckler.certificate import ANYTIME, ENUMERATED_METHOD, VOTES, PairTest, Refutation
 from buckler.cli.app import run
 from buckler.report import html
-from buckler.report.pages import build_page
-from buckler.report.sentences import confidence, described, explained, kinds_of, promise
-from buckler.report.thumbnails import SIDE, contact_sheet, tiles
+from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
+from buckler.report.pages import build_page, described, kinds_of, promise
 from buckler.runs.recovery import import_log
 from buckler.runs.results import CertifyOptions, read_result, true_votes, with_data
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
@@ -193,7 +192,7 @@ def test_bytes_that_are_no_text_do_not_stop_the_page() -> None:
 def test_contact_sheet_holds_each_picture_in_its_place() -> None:
     shades = np.linspace(0.0, 1.0, 7)
     made = tiles([np.full((1, 8, 8), shade) for shade in shades], 0.0, 1.0)
-    sheet = contact_sheet(made, 80)
+    sheet = contact_sheet(made)
     with Image.open(BytesIO(base64.b64decode(sheet.uri.partition(",")[2]))) as picture:
         pixels = np.asarray(picture.convert("L"), dtype=float)
     for i, shade in enumerate(shades):

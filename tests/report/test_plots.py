@@ -8,7 +8,7 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.plots import DASHES, PALETTE, _looks, accuracy_panels, accuracy_plot
+from buckler.report.plots import LINE_STYLES, PALETTE, _looks, accuracy_panels, accuracy_plot
 
 RADII = np.linspace(0.0, 1.0, 50)
 CURVES = [
@@ -40,7 +40,7 @@ def test_text_stays_text(tmp_path: Path) -> None:
 
 
 def test_a_name_looks_the_same_everywhere_and_like_no_other() -> None:
-    many = [Curve(str(i), RADII, RADII, RADII, 1, 0.0, 1e-3) for i in range(len(PALETTE) * len(DASHES))]
+    many = [Curve(str(i), RADII, RADII, RADII, 1, 0.0, 1e-3) for i in range(len(PALETTE) * len(LINE_STYLES))]
     looks = _looks([*many, *many])
     assert len(set(looks.values())) == len(many)
 

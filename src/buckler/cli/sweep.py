@@ -14,7 +14,7 @@ from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
 from buckler.progress import bar
 from buckler.report import tables
-from buckler.report.plots import FORMATS
+from buckler.report.plots import FIGURE_FORMATS
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.grid import Grid
 from buckler.runs.open_run import settings_from
@@ -139,7 +139,7 @@ def _check(
     if figures is not None and plots is None:
         raise InvalidInput("--format is for the figures of --plots, which is not given")
     for kind in kinds:
-        check_choice("format", kind, FORMATS)
+        check_choice("format", kind, FIGURE_FORMATS)
     if unseen:
         raise InvalidInput("--radii and --baseline are for what is shown, and --quiet shows nothing unless to --table")
 

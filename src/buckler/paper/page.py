@@ -31,7 +31,7 @@ from buckler.paper.reproduced import (
 )
 from buckler.paper.signomial import published_quantile
 from buckler.report.plots import margin_grid
-from buckler.report.tables import FORMATS, to_markdown
+from buckler.report.tables import TABLE_FORMATS, to_markdown
 from buckler.runs.certify import CertifiedClass
 
 PAPER_PARTS = (*TABLES, "figures", "all")
@@ -92,7 +92,7 @@ def reproduce_paper(
     texts = {
         out / f"{table.name}{ending}": form(text_table(table))
         for table in (*tables, *peers)
-        for ending, form in FORMATS.items()
+        for ending, form in TABLE_FORMATS.items()
     }
     if part == "all":
         place = page or out / "reproduction.md"

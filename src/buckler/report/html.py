@@ -1,29 +1,46 @@
-"""Render the page about certified runs: one file that opens from disk and makes no request.
+"""The page about certified runs: one file that opens from disk and makes no request.
 
-Text from a run (ids, class names, paths, settings) passes through Jinja's escaping or ``script_json``, and the page's
-content policy allows only the two scripts that are hashed here.
+``report_page`` renders it from its content: runs, curves and histograms as JSON, inputs as compressed JSON, small
+pictures on one contact sheet, a tenth of the bytes of as many files. Radii and margins are rounded down here. Text from
+a run (ids, class names, paths, settings) passes through Jinja's escaping or ``script_json``, and the page's content
+policy allows only the two scripts that are hashed here.
 """
 
 import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
 from hashlib import sha256
 from importlib.resources import files
-from typing import Any
+from io import BytesIO
+from math import ceil, floor, isfinite, log10, sqrt
+from typing import Any, NamedTuple
+from zlib import compress
 
 import numpy as np
 
 from buckler import __version__
-from buckler.certificate import rounded_down, rounded_up
+from buckler.certificate import ANYTIME, ENUMERATED_METHOD, rounded_down, rounded_up
+from buckler.certificates import CertificateArrays
+from buckler.certify.methods import methods
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.bracket import BracketCurve
-from buckler.report.charts import Look, looks, runtime
-from buckler.report.payload import Content, RunPage, Series, kinds, pack, payload_of, rows_of
-from buckler.report.sentences import confidence
-from buckler.report.thumbnails import contact_sheet
+from buckler.evaluate.curves import Curve, Histogram
+from buckler.evaluate.population import PopulationAccuracy
+from buckler.report.charts import Look, accuracy_chart, bracket_chart, histogram_chart, looks, runtime
+from buckler.report.plots import radius_axis
+from buckler.runs.results import TopVotes
+from buckler.types import AnyArray, IntArray
 
 LARGEST_PAGE = 1_500_000
 """Bytes; what does not fit is left out, and the page says so."""
+
+CUTS = (1, 4, 16, 64)
+"""Where the page would be too large, the table has a fourth of its rows, and so on."""
+
+QUALITY = 50
+"""Of the pictures, as WebP: 0 to 100."""
 
 LARGEST_TABLE = 2_000
 """Inputs of a run in the table at most, with their pictures; the file of certificates has all."""
@@ -33,6 +50,282 @@ POINTS_IN_WORDS = 11
 
 LINE = 2 / 320
 """The width of a curve's line as a share of the chart's height: a band that is thinner is not seen."""
+
+MARGIN_DIGITS = 4
+
+SIDE = 48
+"""Pixels of a tile; a multiple of 16, so that no block of the compressed sheet crosses two pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sheet:
+    """A picture of tiles, row by row, as a data URI."""
+
+    uri: str
+    columns: int
+
+
+def tiles(inputs: Iterable[AnyArray], low: float, high: float, most: int | None = None) -> list[AnyArray]:
+    """Return inputs in [low, high], shaped ``[height, width]`` or with 1 or 3 channels first or last, as small RGB.
+
+    All inputs are read, since reading may check them, and at most ``most`` become pictures.
+    """
+    image = _pillow()
+    made: list[AnyArray] = []
+    for x in inputs:
+        if most is not None and len(made) >= most:
+            continue
+        pixels = np.asarray(x)
+        if pixels.ndim == 3 and pixels.shape[0] in {1, 3}:
+            pixels = np.moveaxis(pixels, 0, -1)
+        if pixels.ndim == 2:
+            pixels = pixels[..., None]
+        if pixels.ndim != 3 or pixels.shape[-1] not in {1, 3}:
+            raise InvalidInput(f"data must hold images, [height, width] with 1 or 3 channels; got shape {np.shape(x)}")
+        levels = np.clip((pixels - low) / (high - low) * 255.0 + 0.5, 0.0, 255.0).astype(np.uint8)
+        picture = image.fromarray(np.repeat(levels, 3, axis=-1) if levels.shape[-1] == 1 else levels)
+        scale = SIDE / max(picture.size)
+        size = tuple(max(1, round(side * scale)) for side in picture.size)
+        small = picture.resize(size, image.Resampling.NEAREST if scale > 1 else image.Resampling.LANCZOS)
+        tile = image.new("RGB", (SIDE, SIDE), "white")
+        tile.paste(small, ((SIDE - size[0]) // 2, (SIDE - size[1]) // 2))
+        made.append(np.asarray(tile))
+    return made
+
+
+def contact_sheet(pictures: Sequence[AnyArray]) -> Sheet:
+    """Return the tiles on one sheet, as WebP."""
+    columns = ceil(sqrt(len(pictures)))
+    rows = ceil(len(pictures) / columns)
+    sheet = np.full((rows * SIDE, columns * SIDE, 3), 255, dtype=np.uint8)
+    for i, picture in enumerate(pictures):
+        top, left = (i // columns) * SIDE, (i % columns) * SIDE
+        sheet[top : top + SIDE, left : left + SIDE] = picture
+    out = BytesIO()
+    _pillow().fromarray(sheet).save(out, "WEBP", quality=QUALITY)
+    return Sheet("data:image/webp;base64," + b64encode(out.getvalue()).decode("ascii"), columns)
+
+
+def _pillow() -> Any:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("Pillow", "report") from None
+    return Image
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RefutedPoint:
+    """A refutation in a row's details: its distance as text, the class that wins there, and its sentence.
+
+    ``tile`` is a small picture of the point, as ``thumbnails.tiles`` makes them.
+    """
+
+    radius: str
+    rival: int
+    sentence: str
+    tile: AnyArray | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Series:
+    """One curve: the certificates of one run by one method, and what was computed from them.
+
+    ``kind`` is the method, with the settings that differ within its run; curves of one kind are shown together.
+    """
+
+    name: str
+    kind: str
+    run: int
+    certificates: CertificateArrays
+    curve: Curve
+    histogram: Histogram
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunPage:
+    """Content of the page about one run: a sentence with its guarantee, its inputs, and facts under headings.
+
+    ``refuted`` has, by id, a point near an input at which the smoothed classifier does not predict its class. ``file``
+    holds all inputs where the table is cut; ``link`` leads to it from the page, if it is known where that will be.
+    ``population`` are limits of the certified accuracy of the population, where votes allow them.
+    """
+
+    name: str
+    sentence: str
+    ids: Sequence[str]
+    labels: IntArray | None
+    facts: Mapping[str, Mapping[str, str]]
+    spec_toml: str | None
+    commands: Sequence[str]
+    tiles: Sequence[AnyArray] | None = None
+    votes: TopVotes | None = None
+    refuted: Mapping[str, RefutedPoint] = field(default_factory=dict)
+    file: str = ""
+    link: str | None = None
+    population: PopulationAccuracy | None = None
+
+    @property
+    def pictures(self) -> list[AnyArray]:
+        """The pictures of its inputs, then those of the points that refute."""
+        return [*(self.tiles or ()), *(one.tile for one in self.refuted.values() if one.tile is not None)]
+
+
+class Content(NamedTuple):
+    """Content of the page."""
+
+    runs: Sequence[RunPage]
+    series: Sequence[Series]
+    title: str
+    promise: str
+    class_names: Sequence[str] | None
+    bracket: BracketCurve | None = None
+
+
+def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
+    """Return the kinds of curves with a sentence each; the first kind of every run is shown at the start."""
+    found: dict[str, dict[str, Any]] = {}
+    seen: set[int] = set()
+    for one in series:
+        kind = found.setdefault(one.kind, {"name": one.kind, "shown": False})
+        kind["words"] = explained(one.certificates.first.method)
+        kind["shown"] |= one.run not in seen
+        seen.add(one.run)
+    return list(found.values())
+
+
+def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, Any]:
+    """Return what the page's script reads first: everything but the inputs."""
+    series = content.series
+    order = [kind["name"] for kind in kinds(series)]
+    runs, seen = [], 0
+    for run in content.runs:
+        start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles or ()))
+        runs.append({"name": run.name, "tiles": start if run.tiles else None, "points": points})
+        seen += len(run.pictures)
+    radii, edges = series[0].curve.thresholds, series[0].histogram.edges
+    axis = radius_axis([one.curve for one in series])
+    decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
+    made: dict[str, Any] = {
+        "classes": None if content.class_names is None else list(content.class_names),
+        "sheet": None if sheet is None else {"uri": sheet.uri, "columns": sheet.columns},
+        "radii": [f"{r:.{decimals}f}" for r in radii],
+        "norm": series[0].curve.norm,
+        "runs": runs,
+        "series": [_series(one, order.index(one.kind)) for one in series],
+        "charts": {
+            "accuracy": accuracy_chart(looks([one.run for one in series]), value, axis, float(radii[-1])),
+            "histogram": histogram_chart(axis, float(edges[1] - edges[0])),
+        },
+        "bracket": None,
+        "population": [row for i, run in enumerate(content.runs) for row in _limits(run, series, i, float(radii[-1]))],
+    }
+    if (curve := content.bracket) is not None:
+        norm = series[0].curve.norm
+        axis = f"distance r ({norm})" if norm else "distance r"
+        made["charts"]["bracket"] = bracket_chart("accuracy", axis, float(curve.radii[-1]))
+        columns = {"radius": curve.radii, "certified": curve.certified, "refuted": curve.refuted, "known": curve.known}
+        rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+        made["bracket"] = [dict(zip(columns, row, strict=True)) for row in rows]
+    return made
+
+
+def _limits(run: RunPage, series: Sequence[Series], place: int, top: float) -> list[dict[str, Any]]:
+    """Return the points of a run's limits for the population, which are shown with its first curve."""
+    if run.population is None:
+        return []
+    first = next(i for i, one in enumerate(series) if one.run == place)
+    pairs = zip(run.population.radii.tolist(), run.population.low.tolist(), strict=True)
+    return [{"series": f"s{first}", "radius": r, "accuracy": float(rounded_down(low))} for r, low in pairs if r <= top]
+
+
+def _series(one: Series, kind: int) -> dict[str, Any]:
+    histogram = one.histogram
+    return {
+        "name": one.name,
+        "kind": kind,
+        "run": one.run,
+        "accuracy": [rounded_down(float(a)) for a in one.curve.accuracy],
+        "low": [rounded_down(float(a)) for a in one.curve.low],
+        "inputs": len(one.certificates),
+        "abstained": histogram.abstained,
+        "edges": histogram.edges.tolist(),
+        "bars": [histogram.right.tolist(), histogram.wrong.tolist(), histogram.unlabelled.tolist()],
+        "digits": digits_of(one),
+        "margin_kind": one.certificates.first.margin_kind,
+    }
+
+
+def rows_of(content: Content, rows: int) -> dict[str, Any]:
+    """Return the inputs of each run and the columns of each series, for the first rows.
+
+    One kind of column comes after another: columns of two methods are much alike, and compress better side by side.
+    """
+    made = [_columns(one, rows) for one in content.series]
+    return {
+        "runs": [
+            {
+                "ids": list(run.ids[:rows]),
+                "labels": None if run.labels is None else run.labels[:rows].tolist(),
+                "votes": _votes(run.votes, rows),
+                "refuted": _refuted(run, rows),
+            }
+            for run in content.runs
+        ],
+        "series": {name: [one[name] for one in made] for name in made[0]},
+    }
+
+
+def pack(value: object) -> str:
+    """Return JSON, compressed, in letters; ``unpack`` of the page's script reads it."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return b64encode(compress(text.encode(), 9)).decode("ascii")
+
+
+def digits_of(series: Series) -> int:
+    """Return how many decimals the radii of a series are shown with: four significant ones, and four at least."""
+    largest = float(series.certificates.radii.max())
+    return min(12, max(4, 3 - floor(log10(largest)))) if largest > 0.0 else 4
+
+
+def _columns(series: Series, rows: int) -> dict[str, Any]:
+    """Return the columns of the table: radii and margins in units of their last digit, and the sentences."""
+    certificates, digits = series.certificates[:rows], digits_of(series)
+    draws = [certificate.n for certificate in certificates]
+    return {
+        "predicted": [certificate.predicted for certificate in certificates],
+        "radius": [_units(certificate.radius, digits) for certificate in certificates],
+        "margin": [_units(certificate.margin, MARGIN_DIGITS) for certificate in certificates],
+        "n": draws[0] if len(set(draws)) == 1 else draws,
+        "sentence": [str(certificate).removeprefix(f"{certificate.id}: ") for certificate in certificates],
+    }
+
+
+def _votes(votes: TopVotes | None, rows: int) -> dict[str, Any] | None:
+    """Return the votes of the first rows, a list for each place among the classes."""
+    if votes is None:
+        return None
+    n = votes.n[:rows].tolist()
+    return {
+        "classes": votes.classes[:rows].T.tolist(),
+        "counts": votes.counts[:rows].T.tolist(),
+        "n": n[0] if len(set(n)) == 1 else n,
+    }
+
+
+def _units(value: float, digits: int) -> int | None:
+    """Return a number rounded down, in units of its last digit, which are shorter to write; None for -inf."""
+    return int(rounded_down(value, digits).replace(".", "")) if isfinite(value) else None
+
+
+def _refuted(run: RunPage, rows: int) -> dict[str, Any]:
+    shown, found, picture = set(run.ids[:rows]), {}, 0
+    for name, one in run.refuted.items():
+        if name in shown:
+            tile = None if one.tile is None else picture
+            found[name] = {"radius": one.radius, "rival": one.rival, "sentence": one.sentence, "tile": tile}
+        picture += one.tile is not None
+    return found
 
 
 def report_page(
@@ -56,19 +349,11 @@ def report_page(
         raise InvalidInput("curves must share one grid of at least two radii")
     content = Content(runs, series, title, promise, class_names, bracket)
     rows = min(LARGEST_TABLE, max(len(run.ids) for run in runs))
-    packed = pack(rows_of(content, rows))
     pictured = any(run.pictures for run in runs)
-    for quality in (80, 50, 25) if pictured else ():
-        page = _render(content, packed, rows, quality)
+    for size, pictures in [(rows, True)] * pictured + [(rows // part, False) for part in CUTS]:
+        page = _render(content, size, pictures)
         if len(page.encode()) < LARGEST_PAGE:
             return page
-    bare = len(_render(content, "", 0).encode())
-    while bare < LARGEST_PAGE:
-        size = bare + len(packed)
-        if size + 1000 < LARGEST_PAGE:  # a sentence on what was left out
-            return _render(content, packed, rows)
-        rows = int(0.98 * rows * (LARGEST_PAGE - 1000 - bare) / (size - bare))
-        packed = pack(rows_of(content, rows))
     raise InvalidInput(f"the report does not fit into {LARGEST_PAGE:,} bytes: give fewer runs or methods")
 
 
@@ -85,8 +370,8 @@ def script_json(value: object) -> str:
     return text
 
 
-def _render(content: Content, packed: str, rows: int, quality: int | None = None) -> str:
-    """Return the page with this many rows of each run and, with a ``quality``, their pictures."""
+def _render(content: Content, rows: int, pictures: bool) -> str:
+    """Return the page with this many rows of each run, with or without pictures."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
@@ -94,9 +379,7 @@ def _render(content: Content, packed: str, rows: int, quality: int | None = None
         raise MissingExtra("jinja2", "report") from None
     runs, series = content.runs, content.series
     code, curve = runtime(), series[0].curve
-    sheet = None
-    if quality is not None:
-        sheet = contact_sheet([tile for run in runs for tile in run.pictures], quality)
+    sheet = contact_sheet([tile for run in runs for tile in run.pictures]) if pictures else None
     look = looks([one.run for one in series])
     labelled = all(run.labels is not None for run in runs)
     value = "certified accuracy" if labelled else "certified share"
@@ -126,7 +409,7 @@ def _render(content: Content, packed: str, rows: int, quality: int | None = None
         confidence=confidence(curve.delta),
         rows=rows,
         rows_left_out=rows < max(len(run.ids) for run in runs),
-        pictures_left_out=quality is None and any(run.pictures for run in runs),
+        pictures_left_out=not pictures and any(run.pictures for run in runs),
         pictures=sheet is not None,
         style=Markup(style),  # noqa: S704
         style_hash=_hash(style),
@@ -135,7 +418,7 @@ def _render(content: Content, packed: str, rows: int, quality: int | None = None
         script=Markup(script),  # noqa: S704
         script_hash=_hash(script),
         payload=Markup(script_json(payload)),  # noqa: S704
-        packed=Markup(packed),  # noqa: S704
+        packed=Markup(pack(rows_of(content, rows))),  # noqa: S704
     )
     # Bytes of a path that are no text become question marks.
     return page.encode("utf-8", "replace").decode("utf-8")
@@ -175,3 +458,23 @@ def _depth(series: Sequence[Series]) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + b64encode(sha256(text.encode()).digest()).decode("ascii")
+
+
+def explained(method: str) -> str:
+    """Return what a method does, in one sentence."""
+    beside = {
+        ANYTIME: "draws until radii fixed beforehand are decided; valid whenever one stops",
+        ENUMERATED_METHOD: "the votes of every noisy copy that there is: no estimate, and no error probability",
+    }
+    known = beside | {rule.name: rule.summary for rule in methods()}
+    return known.get(method, "a bound of the user's own")
+
+
+def confidence(delta: float) -> str:
+    """Return ``1 - delta`` in as many digits as it takes, rounded down.
+
+    >>> confidence(0.001), confidence(1e-7)
+    ('0.999', '0.9999999')
+    """
+    # In decimals: 1 - 0.001 in binary is slightly below 0.999 and would be rounded down to 0.998.
+    return rounded_down(1 - Decimal(repr(delta)), max(3, ceil(-log10(delta))))

@@ -1,7 +1,9 @@
-"""Build the page about results of runs: curves, histograms and facts from the certificates."""
+"""The content of the page about results of runs: its curves, its facts, and its sentences with their guarantee."""
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from os.path import relpath
 from pathlib import Path
 from typing import Any
@@ -9,16 +11,13 @@ from urllib.parse import quote
 
 import numpy as np
 
-from buckler.certificate import rounded_up
-from buckler.certificates import arrays_of
+from buckler.certificate import ENUMERATED_METHOD, Certificate, ball, rounded_up
+from buckler.certificates import CertificateArrays, arrays_of
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
-from buckler.evaluate.curves import certified_curve, radius_histogram, round_grid
+from buckler.evaluate.curves import certified_curve, false_certificates, radius_histogram, round_grid
 from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
-from buckler.report.html import LARGEST_TABLE, report_page
-from buckler.report.payload import Refuted, RunPage, Series
-from buckler.report.sentences import brief, described, kinds_of, promise, series_names, shortened
-from buckler.report.thumbnails import tiles
+from buckler.report.html import LARGEST_TABLE, RefutedPoint, RunPage, Series, confidence, report_page, tiles
 from buckler.runs.results import Result, short_names
 
 CELLS = 150
@@ -28,6 +27,9 @@ BARS = 24
 
 FEWEST_INPUTS = 50
 """With fewer inputs a limit for the population says nothing of use."""
+
+FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
+"""Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""
 
 
 def build_page(
@@ -48,10 +50,7 @@ def build_page(
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
     _check_names(results, class_names)
     names = short_names([result.path for result in results])
-    pages = [
-        replace(_run_page(name, result, delta, command, folder), population=_population(result, delta))
-        for name, result in zip(names, results, strict=True)
-    ]
+    pages = [_run_page(name, result, delta, command, folder) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
     bracket = _bracket(results[0]) if len(results) == 1 else None
@@ -137,10 +136,11 @@ def _run_page(name: str, result: Result, delta: float, command: str | None, fold
     return RunPage(
         name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result),
         result.path.name, None if folder is None else "./" + quote(relpath(result.path, folder)),
+        _population(result, delta),
     )  # fmt: skip
 
 
-def _refuted(result: Result) -> dict[str, Refuted]:
+def _refuted(result: Result) -> dict[str, RefutedPoint]:
     """Return the refutations by id, with a picture of the point where inputs have pictures."""
     made = {}
     for one in result.refutations:
@@ -148,7 +148,7 @@ def _refuted(result: Result) -> dict[str, Refuted]:
             shown = result.pictures
             tile = None if shown is None else tiles([one.point], shown.low, shown.high)[0]
             words = str(one).removeprefix(f"{one.id}: ")
-            made[one.id] = Refuted(rounded_up(one.radius, 4), one.rival, words, tile)
+            made[one.id] = RefutedPoint(rounded_up(one.radius, 4), one.rival, words, tile)
     return made
 
 
@@ -158,3 +158,102 @@ def _distinct(values: Iterable[str]) -> str:
 
 def _text(value: Any) -> str:
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
+
+
+def kinds_of(members: Sequence[Certificate]) -> list[str]:
+    """Return a name for each group of certificates of one run, given one of its members.
+
+    The method, then only what is needed to tell it from the others.
+    """
+    details = [
+        ("margin_kind", "{} margin"),
+        ("alpha", "alpha {:g}"),
+        ("noise", "{}"),
+        ("map", "{}"),
+        ("temperature", "T {:g}"),
+    ]
+    names = []
+    for member in members:
+        parts = [member.method]
+        for field, text in details:
+            values = [getattr(other, field) for other in members]
+            if any(value != values[0] for value in values) and (mine := getattr(member, field)) is not None:
+                parts.append(text.format(mine.describe() if field == "noise" else mine))
+        names.append(", ".join(parts))
+    return names
+
+
+def series_names(run_names: Sequence[str], runs: Sequence[int], kinds: Sequence[str]) -> list[str]:
+    """Return the shortest names that tell the curves apart, by run and by kind.
+
+    >>> series_names(["a", "b"], [0, 1], ["exact", "exact"]), series_names(["a"], [0], ["exact"])
+    (['a', 'b'], ['exact'])
+    """
+    several, one_kind = len(set(runs)) > 1, len(set(kinds)) == 1
+    pairs = [(run_names[run], kind) for run, kind in zip(runs, kinds, strict=True)]
+    return [", ".join(((run,) if several else ()) + (() if several and one_kind else (kind,))) for run, kind in pairs]
+
+
+def shortened(names: Sequence[str]) -> list[str]:
+    """Return names without the words that all of them begin or end with.
+
+    >>> shortened(["cifar10-sigma0.25-counts", "cifar10-sigma0.50-counts"])
+    ['sigma0.25', 'sigma0.50']
+    >>> shortened(["run", "run-2"]), shortened(["alone-here"])
+    (['run', 'run-2'], ['alone-here'])
+    """
+    words = [re.findall(r"[^-_ /]+|[-_ /]", name) for name in names]
+    for _ in range(2):  # from the front, then from the back
+        shared = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, zip(*words, strict=False)))
+        words = [parts[shared:][::-1] for parts in words]
+    short = ["".join(parts).strip("-_ /") for parts in words]
+    return short if len(names) > 1 and all(short) and len(set(short)) == len(names) else list(names)
+
+
+def brief(name: str) -> str:
+    """Return the name of a model or of data without the folders of its path.
+
+    >>> brief("resnet110:/home/me/nets/a.safetensors"), brief("C:\\\\data\\\\x.npz"), brief("mymodels:make")
+    ('resnet110:a.safetensors', 'x.npz', 'mymodels:make')
+    """
+    return FOLDERS.sub("", name)
+
+
+def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
+    """Return the guarantee of every certificate of a page, and of all of a method together at ``1 - delta``."""
+    alpha, noise = max(group.first.alpha for group in groups), groups[0].first.noise
+    sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
+    wrong = [f"{false_certificates(size, level, delta):,} of {size:,}" for size, level in sizes if level]
+    risk = (
+        f"is wrong with probability at most {alpha:g} over its draws of noise. With probability at least "
+        f"{confidence(delta)}, no more than {' or '.join(wrong)} certificates of a run by one method are wrong: that "
+        "is the shaded band"
+    )
+    return (
+        f"Each certificate says that the smoothed classifier, not the model itself, predicts one class {ball(noise)}, "
+        f"around the input, and "
+        f"{risk if alpha else 'is exact: no error probability is left'}."
+    )
+
+
+def described(groups: Sequence[CertificateArrays], model: str, data: str) -> str:
+    """Return what was certified in one run; ``groups`` holds the certificates of each method."""
+    total = len(groups[0])
+    draws = min(int(group.n.min()) for group in groups), max(int(group.n.max()) for group in groups)
+    count = f"{draws[0]:,} draws" if draws[0] == draws[1] else f"{draws[0]:,} to {draws[1]:,} draws"
+    noise = " or ".join(dict.fromkeys(group.first.noise.describe() for group in groups))
+    other = sorted({n0 for group in groups for n0 in np.unique(group.n0).tolist()} - {0})
+    given = any(group.first.n0 == 0 and group.first.winner_alpha == 0.0 for group in groups)
+    ways = ["fixed beforehand (a given label)"] if given else []
+    ways += ["the winner of the same draws"] if any(group.first.winner_alpha for group in groups) else []
+    ways += [f"selected on {' or '.join(f'{n0:,}' for n0 in other)} other draws"] if other else []
+    size = f"{total:,} input{'' if total == 1 else 's'}"
+    if all(group.first.method == ENUMERATED_METHOD for group in groups):
+        return (
+            f"{model}, smoothed by {noise}, was certified on {size} of {data}, from all {draws[0]:,} copies of each, "
+            "which are all there are: they name the class, nothing was left to chance, and there is no band."
+        )
+    return (
+        f"{model}, smoothed by {noise}, was certified on {size} of {data}, with {count} each; the class was "
+        f"{' or '.join(ways)}."
+    )

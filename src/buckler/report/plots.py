@@ -14,8 +14,8 @@ from buckler.files import atomic_write
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 """Okabe and Ito's colours, told apart with every common kind of colour blindness."""
 
-DASHES = ("-", "--", "-.", ":")
-FORMATS = ("png", "pdf", "svg")
+LINE_STYLES = ("-", "--", "-.", ":")
+FIGURE_FORMATS = ("png", "pdf", "svg")
 STYLE: Any = {
     "axes.grid": True, "axes.spines.right": False, "axes.spines.top": False, "axes.titlesize": 10, "font.size": 9,
     "grid.alpha": 0.3, "grid.linewidth": 0.6, "legend.fontsize": 8, "legend.frameon": False, "legend.title_fontsize": 8,
@@ -30,8 +30,8 @@ Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 def check_figure(path: Path) -> str:
     """Return the format of a figure by the ending of its name: png, pdf or svg."""
     kind = path.suffix.removeprefix(".").lower()
-    if kind not in FORMATS:
-        raise InvalidInput(f"a figure must be a file ending in {', '.join(FORMATS)}; got {path.name!r}")
+    if kind not in FIGURE_FORMATS:
+        raise InvalidInput(f"a figure must be a file ending in {', '.join(FIGURE_FORMATS)}; got {path.name!r}")
     return kind
 
 
@@ -126,7 +126,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
 def _looks(curves: Sequence[Curve]) -> dict[str, tuple[str, str]]:
     names = dict.fromkeys(curve.name for curve in curves)
     # Seven colours against four dashes: neighbours differ in both, and no look comes back within 28 curves.
-    return {name: (PALETTE[i % len(PALETTE)], DASHES[i % len(DASHES)]) for i, name in enumerate(names)}
+    return {name: (PALETTE[i % len(PALETTE)], LINE_STYLES[i % len(LINE_STYLES)]) for i, name in enumerate(names)}
 
 
 def _draw(axes: Any, curves: Sequence[Curve], looks: dict[str, tuple[str, str]]) -> None:

@@ -14,19 +14,19 @@ from buckler.certificates import Certified
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
-from buckler.report.plots import FORMATS, accuracy_panels
+from buckler.report.plots import FIGURE_FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
 from buckler.types import ArrayLike
 
-Cell = Certified[Claim]
+SweptCell = Certified[Claim]
 
 
-def _temperature(cell: Cell) -> float | None:
+def _temperature(cell: SweptCell) -> float | None:
     first = cell.certificates[0]
     return (first.temperature or 1.0) if first.map == "softmax" else None
 
 
-AXES: dict[str, Callable[[Cell], Any]] = {
+AXES: dict[str, Callable[[SweptCell], Any]] = {
     "run": lambda cell: cell.run,
     "law": lambda cell: text_of(cell.certificates[0].noise, sigma=False),
     "sigma": lambda cell: cell.certificates[0].noise.parameters.get("sigma"),
@@ -43,12 +43,12 @@ FINE = 400
 """Points of a drawn curve."""
 
 
-SHOWN = (0.0, 0.5, 1.0, 2.0, 3.0)
+SHOWN_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
 """Radii that are shown by default, in units of the smallest sigma."""
 
 
 def sweep_table(
-    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
+    cells: Sequence[SweptCell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> TextTable:
     """Return one row a cell, with the settings that vary and certified accuracy at each radius.
 
@@ -70,7 +70,7 @@ def sweep_table(
 
 
 def sweep_records(
-    cells: Sequence[Cell], radii: Sequence[float] | None = None, *, baseline: str | None = None
+    cells: Sequence[SweptCell], radii: Sequence[float] | None = None, *, baseline: str | None = None
 ) -> list[dict[str, Any]]:
     """Return the cells of ``sweep_table`` as dictionaries, without rounding."""
     curves, _ = _curves(cells, _radii(cells, radii))
@@ -93,13 +93,13 @@ def sweep_records(
     return records
 
 
-def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
+def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
     """Draw a figure for each axis with several values, a panel a value and a curve a method; return the files.
 
     All other settings stay at the first of their values, which the title says.
     """
     for kind in formats:
-        check_choice("format", kind, FORMATS)
+        check_choice("format", kind, FIGURE_FORMATS)
     varying = _varying(cells)
     written = []
     for axis in varying or ["method"]:
@@ -121,35 +121,35 @@ def draw_axes(cells: Sequence[Cell], folder: Path, formats: Sequence[str] = ("pn
     return written
 
 
-def _class(cell: Cell) -> str:
+def _class(cell: SweptCell) -> str:
     first = cell.certificates[0]
     if first.method == ENUMERATED_METHOD:
         return first.class_from
     return "winner" if first.winner_alpha else "selection" if first.n0 else "label"
 
 
-def _sound(cell: Cell) -> bool:
+def _sound(cell: SweptCell) -> bool:
     return all(certificate.sound for certificate in cell.certificates)
 
 
-def _radii(cells: Sequence[Cell], radii: Sequence[float] | None) -> Sequence[float]:
+def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequence[float]:
     if not cells:
         raise InvalidInput("a sweep must have at least one cell; got none")
     return (
         sorted(set(radii))
         if radii
-        else [min(cell.certificates[0].noise.unit for cell in cells) * step for step in SHOWN]
+        else [min(cell.certificates[0].noise.unit for cell in cells) * step for step in SHOWN_STEPS]
     )
 
 
-def _curves(cells: Sequence[Cell], radii: ArrayLike) -> tuple[list[Curve], str]:
+def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], str]:
     """Return the curve of each cell, and its name: accuracy, or the share certified where a cell has no labels."""
     labelled = all(cell.labels is not None for cell in cells)
     curves = [certified_curve(cell, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells]
     return curves, "certified accuracy" if labelled else "share certified"
 
 
-def _twins(cells: Sequence[Cell], baseline: str | None) -> dict[int, int]:
+def _twins(cells: Sequence[SweptCell], baseline: str | None) -> dict[int, int]:
     """Return, for the number of a cell, that of the cell with the baseline's method and the same settings."""
     if baseline is None:
         return {}
@@ -165,18 +165,18 @@ def _twins(cells: Sequence[Cell], baseline: str | None) -> dict[int, int]:
     return found
 
 
-def _known(cells: Sequence[Cell], axis: str) -> list[Any]:
+def _known(cells: Sequence[SweptCell], axis: str) -> list[Any]:
     return list(dict.fromkeys(value for cell in cells if (value := AXES[axis](cell)) is not None))
 
 
-def _varying(cells: Sequence[Cell]) -> list[str]:
+def _varying(cells: Sequence[SweptCell]) -> list[str]:
     """Return the axes with several values; runs are told apart by sigma where that is enough."""
     runs = len({cell.run for cell in cells})
     needless = "run" if len(_known(cells, "sigma")) == runs else "sigma"
     return [name for name in AXES if len(_known(cells, name)) > 1 and name != needless]
 
 
-def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
+def _settings(cells: Sequence[SweptCell], fixed: Mapping[str, Any], shown: Sequence[str]) -> dict[str, Any]:
     """Return the settings for a caption: those held fixed, and those with a single value."""
     single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
     both = {**single, **fixed}
@@ -184,7 +184,7 @@ def _settings(cells: Sequence[Cell], fixed: Mapping[str, Any], shown: Sequence[s
     return {name: value for name, value in said.items() if (name, value) != ("law", Gaussian.name)}
 
 
-def _caption(cells: Sequence[Cell], axes: Sequence[str], what: str) -> str:
+def _caption(cells: Sequence[SweptCell], axes: Sequence[str], what: str) -> str:
     settings = _settings(cells, {}, axes)
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
     unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))

@@ -124,12 +124,12 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
+TABLE_FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
 """Ending of a file -> function that writes a table."""
 
 
 def format_of(path: Path) -> Callable[[TextTable], str]:
     """Return the function that writes a table in the format of ``path``, by its ending."""
-    if path.suffix not in FORMATS:
-        raise InvalidInput(f"a table's file must end in {', '.join(FORMATS)}; got {str(path)!r}")
-    return FORMATS[path.suffix]
+    if path.suffix not in TABLE_FORMATS:
+        raise InvalidInput(f"a table's file must end in {', '.join(TABLE_FORMATS)}; got {str(path)!r}")
+    return TABLE_FORMATS[path.suffix]
