@@ -22,9 +22,8 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.noise import Gaussian
 from buckler.runs.open_run import open_run
-from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import Classifier, as_classifier
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, draw_until_decided
 from buckler.types import AnyArray
 
 SELECTION = 100

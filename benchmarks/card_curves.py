@@ -19,7 +19,7 @@ from scipy import stats
 from buckler.evaluate.curves import certified_accuracy
 from buckler.runs.certify import certify_by_each
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.sampling.cards import read_card, write_card
+from buckler.sampling.zoo import read_card, write_card
 
 ALPHA, N = 1e-3, 10_000
 RADII = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0)

@@ -27,13 +27,11 @@ from torch import nn
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.noise import Gaussian
-from buckler.sampling.adaptive import draw_until_decided
-from buckler.sampling.cards import read_card, write_card
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.denoised import Denoised
-from buckler.sampling.engine import Engine
-from buckler.sampling.networks import load_denoiser, load_network
-from buckler.sampling.zoo import take
+from buckler.sampling.engine import Engine, draw_until_decided
+from buckler.sampling.weights import load_denoiser, load_network
+from buckler.sampling.zoo import bundled, read_card, write_card
 from buckler.types import AnyArray
 
 CLEAN, DENOISER = "cifar10-resnet20x3-clean", "cifar10-denoiser"
@@ -174,8 +172,8 @@ def main() -> None:
     options = parser.parse_args()
     options.batch_size = options.batch_size or (2048 if options.device.startswith("cuda") else 128)
     x, y = images(options.data, options.images)
-    clean = load_network(take(CLEAN, "classifier")[1])
-    denoiser = load_denoiser(take(DENOISER, "denoiser")[1])
+    clean = load_network(bundled(CLEAN, "classifier")[1])
+    denoiser = load_denoiser(bundled(DENOISER, "denoiser")[1])
     plain = ready(clean, options)
     heading = " | ".join(f"r={radius:g}" for radius in RADII)
     print(f"{len(x)} images, alpha {options.alpha:g}, at most {options.max_n:,} draws each, {options.device}")
@@ -183,7 +181,7 @@ def main() -> None:
     shares = {}
     for sigma in options.sigmas:
         pair = ready(Denoised(denoiser, clean, sigma=sigma), options)
-        trained = ready(load_network(take(f"cifar10-resnet110-sigma{sigma:.2f}", "classifier")[1]), options)
+        trained = ready(load_network(bundled(f"cifar10-resnet110-sigma{sigma:.2f}", "classifier")[1]), options)
         rows = (("as it is", plain), ("denoised", pair), ("trained under noise", trained))
         for row, classifier in rows:
             print(f"| {sigma:g} | {row} |", end=" ", flush=True)

@@ -28,11 +28,11 @@ from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.curves import certified_accuracy
 from buckler.noise import DerandomizedSplitting, Splitting
-from buckler.sampling.cards import read_card, write_card
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.engine import Engine
 from buckler.sampling.models import resolve_model
+from buckler.sampling.zoo import read_card, write_card
 from buckler.types import Noise
 
 RADII = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0)

@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.throughput import SIZES, network, timed
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
-from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine
+from buckler.sampling.streams import Request
 from buckler.types import FloatArray, Noise
 
 WARM_UP = 2

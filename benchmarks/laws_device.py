@@ -21,9 +21,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.law_speed import in_turn, parser
 from buckler.noise import Gaussian, GridGaussian
-from buckler.sampling.batches import Batch, Piece
-from buckler.sampling.device_words import device_words
-from buckler.sampling.streams import NOISE_BLOCK, Address, words
+from buckler.sampling.cuda import device_words
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Piece, words
 from buckler.types import AnyArray, IntArray
 
 VALUES = 3072

@@ -36,7 +36,7 @@ from buckler.noise.gaussian import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine, exhaust
-from buckler.sampling.gradients import Attacked
+from buckler.sampling.gradients import Gradients
 from buckler.types import AnyArray, FloatArray, IntArray
 
 SELECTION = 100
@@ -144,7 +144,7 @@ def measure(
         made: list[Refutation] = []
         for first in range(0, len(x), options.group):
             some = slice(first, first + options.group)
-            model, start = Attacked(engine, ids[some]), time.perf_counter()
+            model, start = Gradients(engine, ids[some]), time.perf_counter()
             before, goal = searching, looked + how.attack.looks * len(ids[some])
 
             def tick(draws: int) -> None:

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Dtype, as_classifier
 from buckler.sampling.engine import Engine
+from buckler.sampling.streams import Request
 from buckler.types import AnyArray
 
 SIZES = {"resnet110": (32, 10), "resnet50": (224, 1000), "small": (28, 10)}

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from buckler.evaluate.conformal import RobustConformal as RobustConformal
     from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
     from buckler.evaluate.population import population_accuracy as population_accuracy
-    from buckler.sampling.denoised import Averaged as Averaged
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
@@ -32,7 +31,6 @@ __version__ = "0.2.0"
 
 _ROOMS = ("compat", "noise")
 _HOME = {
-    "Averaged": "sampling.denoised",
     "BucklerError": "errors",
     "Certificate": "certificate",
     "Certificates": "certificates",

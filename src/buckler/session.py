@@ -21,8 +21,7 @@ from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.sequential_scores import ScoreTest
 from buckler.certify.settings import Settings
 from buckler.certify.votes import votes_to_certificates
-from buckler.sampling.adaptive import draw_until_decided
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, draw_until_decided, score_map
 from buckler.types import Float32Array, FloatArray, IntArray
 
 BATCHES = 8
@@ -204,10 +203,10 @@ class Session:
 
         ``refuting`` is an ``evaluate.refutations.Refuting``; the search of each input begins at distance ``start``.
         """
-        from buckler.sampling.gradients import Attacked  # torch
+        from buckler.sampling.gradients import Gradients  # torch
 
         for group, first in _groups(inputs, refuting.inputs_at_once(self.engine.rows)):
-            model = Attacked(self.engine, group.ids)
+            model = Gradients(self.engine, group.ids)
             rows = slice(first, first + len(group))
             steps = refuting.refute(model, group.ids, group.x, group.labels, start[rows])
             for made in (yield from _as_steps(steps, first, refuting.draws, first + len(group))):

@@ -18,8 +18,8 @@ from buckler.noise.ablation import MOST_PIXELS
 from buckler.noise.grid import MOST_STEPS
 from buckler.noise.splitting import MOST_OFFSETS
 from buckler.noise.uniform import MOST_STEPS as LARGEST_LAMBDA
-from buckler.sampling.batches import MOST_DRAWS as DRAWS_OF_AN_INPUT
 from buckler.sampling.engine import MOST_VALUES
+from buckler.sampling.streams import MOST_DRAWS as DRAWS_OF_AN_INPUT
 
 SOURCE = Path(__file__).parents[2] / "src" / "buckler"
 

@@ -95,7 +95,7 @@ CALLS = {
     "call:sample": "buckler.runs.sample.sample",
     "call:decide": "buckler.runs.decide.decide",
     "call:refute": "buckler.runs.refute.refute",
-    "call:train": "buckler.training.gaussian.train buckler.training.denoising.train_denoiser",
+    "call:train": "buckler.training.train.train_classifier buckler.training.train.train_denoiser",
 }
 """Calls that stand for work which is not done here; where there are two, the command makes one of them."""
 

@@ -19,7 +19,7 @@ from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, exhaust
-from buckler.sampling.gradients import Attacked
+from buckler.sampling.gradients import Gradients
 from buckler.types import AnyArray, FloatArray
 
 SIGMA = 0.5
@@ -59,7 +59,7 @@ class Ball(nn.Module):
 def refuted(module: nn.Module, x: AnyArray, labels: AnyArray, attack: Attack, **how: object) -> list[Refutation]:
     engine = Engine(as_classifier(module, num_classes=2), sigma=SIGMA, seed=5)
     ids = [str(i) for i in range(len(x))]
-    model = Attacked(engine, ids)
+    model = Gradients(engine, ids)
     with model.session():
         refuting = Refuting(Gaussian(SIGMA), ALPHA, attack=attack, **{"reach": 5.0, "max_n": 100_000, **how})  # type: ignore[arg-type]
         return exhaust(refuting.refute(model, ids, x.astype(np.float32), labels, np.full(len(x), 0.05)))
@@ -109,7 +109,7 @@ def test_an_attack_that_reports_its_own_votes_claims_too_much_and_ours_does_not(
     truth = np.linspace(0.4, 1.4, 40)
     x, labels = at_distances(truth), np.ones(40, dtype=np.int64)
     engine = Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, seed=5)
-    model = Attacked(engine, [str(i) for i in range(40)])
+    model = Gradients(engine, [str(i) for i in range(40)])
     with model.session():
         attack = Attack("pgd", steps=32, draws=16)
         search = Search(model, x.astype(np.float32), labels, np.full(40, 0.05), sigma=SIGMA, reach=5.0, attack=attack)
@@ -151,12 +151,12 @@ def test_the_module_is_given_back_as_it_came() -> None:
 def test_what_has_no_gradients_is_refused_by_name() -> None:
     engine = Engine(as_classifier(lambda batch: np.zeros((len(batch), 2)), num_classes=2), sigma=SIGMA)
     with pytest.raises(InvalidInput, match="gradients"):
-        Attacked(engine, ["a"])
+        Gradients(engine, ["a"])
 
 
 def test_all_draws_are_told_as_they_are_made() -> None:
     x, quick = POINTS[:2].astype(np.float32), Attack(searches=2, steps=9, draws=4)
-    model = Attacked(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, batch_size=512), ["a", "b"])
+    model = Gradients(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, batch_size=512), ["a", "b"])
     how = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
     ticks: list[int] = []
     with model.session():
@@ -168,7 +168,7 @@ def test_all_draws_are_told_as_they_are_made() -> None:
     assert how.draws == quick.looks + along + JUDGED * 4000
 
 
-class Scripted(Attacked):
+class Scripted(Gradients):
     """Judged by verdicts told beforehand, the same for every input."""
 
     verdicts: list[bool]

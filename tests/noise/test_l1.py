@@ -155,7 +155,7 @@ def test_what_is_seen_is_what_networks_are_trained_on() -> None:
     from buckler.training import tasks
 
     images = torch.arange(192, dtype=torch.uint8).reshape(1, 8, 8, 3)
-    trained = tasks.split(images, 2.5, torch.Generator().manual_seed(3)).numpy()
+    trained = tasks.noisy_by_splitting(images, 2.5, torch.Generator().manual_seed(3)).numpy()
     j = torch.randint(1275, images.shape, generator=torch.Generator().manual_seed(3))
     ours = split(images.numpy().astype(np.int64), j.numpy(), 1275).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(trained, ours, rtol=0, atol=2**-24)  # the last bit of float32

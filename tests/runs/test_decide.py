@@ -25,10 +25,9 @@ from buckler.runs.spec import RunSpec
 from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
 from buckler.runs.target import FOR_EVIDENCE, Target, settings_to_decide
-from buckler.sampling.adaptive import draw_until_decided
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, draw_until_decided
 from buckler.types import AnyArray
 from tests.report.test_html import Parsed
 from tests.runs.forging import rewrite

@@ -11,11 +11,10 @@ import torch
 
 from buckler import noise
 from buckler.noise.words import Words
-from buckler.sampling import device_words
-from buckler.sampling.backend import NoisyCopies
-from buckler.sampling.batches import Piece
-from buckler.sampling.device_noise import TILE, GridForm, RowWords
-from buckler.sampling.streams import Address, words
+from buckler.sampling import cuda
+from buckler.sampling.cpu import NoisyCopies
+from buckler.sampling.cuda import TILE, GridForm, RowWords
+from buckler.sampling.streams import Address, Piece, words
 from tests.words import chosen_words
 
 if find_spec("triton"):
@@ -51,7 +50,7 @@ def same_words() -> None:
 
 
 def same_copies() -> None:
-    device_words.MOST = 1000  # several pieces of a batch
+    cuda.MOST = 1000  # several pieces of a batch
     part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
     levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
@@ -60,7 +59,7 @@ def same_copies() -> None:
         noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36, channels=3),
         noise.Ablation(5, 108),
     ):  # fmt: skip
-        drawn, out = device_words.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6))
+        drawn, out = cuda.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6))
         host = np.empty((10, 3, 6, 6), np.float32)
         inputs = sixteenths if law.parameters.get("step") == 1 / 16 else x
         drawn.load(inputs)

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.sampling.adaptive import draw_until_decided, filling
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Engine, draw_until_decided, filling
 from buckler.types import AnyArray, IntArray
 from tests.sampling.drawing import draw_counts
 

@@ -79,6 +79,6 @@ def test_refuses() -> None:
 
 
 def test_the_room_and_the_command_load_no_torch() -> None:
-    code = "import sys, buckler.training, buckler.training.recipe, buckler.training.data, buckler.sampling.cards\n"
+    code = "import sys, buckler.training, buckler.training.recipe, buckler.training.data, buckler.sampling.zoo\n"
     code += "import buckler.training.digits; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603

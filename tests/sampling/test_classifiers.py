@@ -20,7 +20,8 @@ from torch import nn
 from buckler.errors import ClassifierError, InvalidInput
 from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import Normalized, as_classifier
-from buckler.sampling.models import call_factory, load_weights, resolve_model
+from buckler.sampling.models import call_factory, resolve_model
+from buckler.sampling.weights import read_weights
 from buckler.types import AnyArray
 from tests.sampling.drawing import draw_counts
 
@@ -272,7 +273,7 @@ def test_a_pickle_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "evil.pt"
     torch.save({"run": Path}, path)  # holds a reference to a class, which a pickle would import and call
     with pytest.raises(InvalidInput, match="cannot be read"):
-        load_weights(path)
+        read_weights(path)
 
 
 def test_a_factory_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

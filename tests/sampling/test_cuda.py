@@ -9,13 +9,11 @@ from torch import nn
 
 import buckler
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.sampling.architectures import build
-from buckler.sampling.batches import Request
+from buckler.sampling.architectures import UNet, build
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.denoised import Denoised
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import NOISE_BLOCK, Address
-from buckler.sampling.unet import UNet
+from buckler.sampling.streams import NOISE_BLOCK, Address, Request
 from buckler.types import AnyArray, IntArray, Noise
 
 needs_cuda = skipUnless(torch.cuda.is_available(), "needs a cuda device")
@@ -110,7 +108,7 @@ def test_lower_precision_compiled_and_channels_last() -> None:
 
 @needs_cuda
 def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
-    from buckler.sampling.conv_kernel import NarrowConvolution
+    from buckler.sampling.fusion import NarrowConvolution
 
     torch.manual_seed(0)
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 32, 1)):

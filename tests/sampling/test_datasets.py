@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from buckler.errors import BucklerError, InvalidInput
-from buckler.sampling import images
+from buckler.sampling import datasets
 from buckler.sampling.datasets import from_arrays, open_dataset
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 3), dtype=np.uint8)
@@ -144,7 +144,7 @@ def test_broken_and_enormous_images_are_named(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "a" / "bad.png").write_bytes((tmp_path / "a" / "good.png").read_bytes()[:40])
     with pytest.raises(InvalidInput, match=r"a/bad\.png"):
         open_dataset(tmp_path).load(0, 1)
-    monkeypatch.setattr(images, "MAX_PIXELS", 100)
+    monkeypatch.setattr(datasets, "MAX_PIXELS", 100)
     with pytest.raises(InvalidInput, match=r"a/good\.png.*at most 100 pixels"):
         open_dataset(tmp_path).load(1, 2)
     with pytest.raises(InvalidInput, match="none"):

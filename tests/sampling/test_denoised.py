@@ -13,8 +13,7 @@ from torch import nn  # noqa: E402
 import buckler  # noqa: E402
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.sampling.classifiers import as_classifier  # noqa: E402
-from buckler.sampling.denoised import Averaged, Denoised  # noqa: E402
-from buckler.sampling.diffusion import Diffusion, schedule  # noqa: E402
+from buckler.sampling.denoised import Denoised, Diffusion, schedule  # noqa: E402
 from buckler.sampling.models import resolve_model  # noqa: E402
 
 torch.set_num_threads(1)
@@ -63,19 +62,6 @@ def test_the_pair_is_the_composition(denoiser: nn.Module, to_denoiser: Any, expe
     assert pair(X)[:, 0].tolist() == pytest.approx([2.0 * expected] * 2, abs=1e-6)
 
 
-def test_a_mean_is_taken_of_logits_before_the_vote() -> None:
-    class Wrapped(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return type("Output", (), {"logits": torch.tensor([[5.0, 0.0, 1.0]]).expand(len(x), 3)})()
-
-    class Plain(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return torch.tensor([[-4.0, 4.0, 0.0]]).expand(len(x), 3)
-
-    logits = buckler.Averaged([Wrapped(), Plain(), Plain()])(X)
-    assert logits.tolist() == [pytest.approx([-1.0, 8.0 / 3.0, 1.0 / 3.0])] * 2
-
-
 @pytest.mark.parametrize(
     ("make", "named"),
     [
@@ -85,9 +71,6 @@ def test_a_mean_is_taken_of_logits_before_the_vote() -> None:
         (lambda: Denoised(Told(), Head(), sigma=1.0, to_denoiser=(0.0, 1.0)), "scale of to_denoiser"),
         (lambda: Denoised(Told(), Head(), sigma=1.0, to_classifier=3), "to_classifier must be a callable"),  # type: ignore[arg-type]
         (lambda: Denoised(nn.Flatten(), Head(), sigma=1.0)(X), r"images of the shape \(2, 3, 4, 4\); got \(2, 48\)"),
-        (lambda: Averaged([]), "models must be a list"),
-        (lambda: Averaged(Head()), "models must be a list"),  # type: ignore[arg-type]
-        (lambda: Averaged([Head(), 3]), "models must be a torch module"),  # type: ignore[list-item]
         (lambda: Diffusion(Told(), [0.5, 0.9]), "abar must fall"),
         (lambda: Diffusion(Told(), [1.5, 0.9]), "abar must fall"),
         (lambda: schedule({"rescale_betas_zero_snr": True}), "rescale_betas_zero_snr"),
@@ -121,7 +104,7 @@ def test_normalisation_lies_between_denoiser_and_classifier(tmp_path: Path, monk
 
 
 def test_another_sigma_than_the_denoiser_is_told_is_refused() -> None:
-    pair = Averaged([Head(), Denoised(Told(), Head(), sigma=0.25)])
+    pair = nn.Sequential(nn.Identity(), Denoised(Told(), Head(), sigma=0.25))
     x = np.full((3, 4, 4), 0.5, dtype=np.float32)
     for noise in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
         with pytest.raises(InvalidInput, match=r"sigma must be 0\.25, which the denoiser is told; got Gaussian noise"):

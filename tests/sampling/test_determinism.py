@@ -21,8 +21,8 @@ from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.cpu import EVERY
 from buckler.sampling.datasets import from_arrays
-from buckler.sampling.determinism import EVERY
 from buckler.sampling.device import repeatable
 from buckler.sampling.engine import Engine
 

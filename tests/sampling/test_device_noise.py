@@ -8,12 +8,13 @@ import pytest
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
 from buckler.noise.grid import values_of
-from buckler.sampling.batches import Piece
+from buckler.sampling.streams import Piece
 from tests.words import chosen_words
 
 torch = pytest.importorskip("torch")
 
-from buckler.sampling.device_noise import FORMS  # noqa: E402
+from buckler.sampling import cuda  # noqa: E402
+from buckler.sampling.cuda import FORMS, DeviceWords  # noqa: E402
 
 NOISES = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
@@ -49,27 +50,22 @@ def test_a_form_is_the_law(noise: Any) -> None:
 
 
 def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    from buckler.sampling import device_noise
-    from buckler.sampling.device_words import DeviceWords
-
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
     for lam in (2.5, 1 / 510):  # with many copies, and with one
         DeviceWords(DerandomizedSplitting(lam), "cpu").load(x)
-    right = device_noise.DerandomizedForm.noisy
+    right = cuda.DerandomizedForm.noisy
 
     def wrong(self: Any, inputs: Any, words: Any) -> Any:
         found = right(self, inputs, words)
         found[-1, -1] += 2.0**-20
         return found
 
-    monkeypatch.setattr(device_noise.DerandomizedForm, "noisy", wrong)
+    monkeypatch.setattr(cuda.DerandomizedForm, "noisy", wrong)
     with pytest.raises(BucklerError, match="cpu draws other noise than the host"):
         DeviceWords(DerandomizedSplitting(2.5), "cpu").load(x)
 
 
 def test_numbered_copies_are_made_whatever_the_batch() -> None:
-    from buckler.sampling.device_words import DeviceWords
-
     noise = DerandomizedSplitting(2.5)
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
     part = (Piece(0, 1, 100, 128), Piece(1, 2, 0, 3))  # draws 228 to 255 of the first input, 256 to 258 of the second

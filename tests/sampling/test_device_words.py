@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from buckler.noise import GridGaussian
-from buckler.sampling.device_words import device_words
+from buckler.sampling.cuda import device_words
 from buckler.sampling.streams import Address, words
 
 ROOT = Path(__file__).parents[2]

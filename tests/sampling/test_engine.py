@@ -9,13 +9,12 @@ import torch
 
 from buckler.errors import ClassifierError, InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian
-from buckler.sampling import backend
-from buckler.sampling.backend import KeptScores, NoisyCopies
-from buckler.sampling.batches import Piece, Request
+from buckler.sampling import cpu
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.cpu import KeptScores, NoisyCopies
 from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, exhaust, score_map
-from buckler.sampling.streams import NOISE_BLOCK, Address, gaussian
+from buckler.sampling.streams import NOISE_BLOCK, Address, Piece, Request, gaussian
 from buckler.types import OTHERS, AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
 
@@ -302,8 +301,8 @@ def test_copies_do_not_depend_on_how_many_words_are_held(noise: Any, monkeypatch
     x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
     part, addresses = (Piece(0, 2, 120, 128), Piece(1, 0, 3, 20)), [Address(0, name, "estimation") for name in "ab"]
     made = []
-    for words in (backend.WORDS_AT_A_TIME, 1, 9):
-        monkeypatch.setattr(backend, "WORDS_AT_A_TIME", words)
+    for words in (cpu.WORDS_AT_A_TIME, 1, 9):
+        monkeypatch.setattr(cpu, "WORDS_AT_A_TIME", words)
         made.append(np.empty((25, 4), dtype=np.float32))
         NoisyCopies(noise, 1).write(made[-1], part, x, addresses)
     assert np.array_equal(made[0], made[1])

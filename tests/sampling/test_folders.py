@@ -16,7 +16,7 @@ from buckler.cli.app import run  # noqa: E402
 from buckler.errors import BucklerWarning, InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
 from buckler.runs.store.evidence import open_evidence  # noqa: E402
-from buckler.sampling.models import load_denoiser, resolve_model  # noqa: E402
+from buckler.sampling.models import resolve_denoiser, resolve_model  # noqa: E402
 
 torch.set_num_threads(1)
 SIZE, CLASSES = 8, 5
@@ -186,25 +186,25 @@ def test_folders_that_are_not_denoisers_are_refused(home: Path, tmp_path: Path) 
     ):
         unet(tmp_path / name, **changes)
         with pytest.warns(BucklerWarning, match="no scheduler_config"), pytest.raises(InvalidInput, match=named):
-            load_denoiser(f"diffusers:{tmp_path / name}")
+            resolve_denoiser(f"diffusers:{tmp_path / name}")
     with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="must hold a UNet2DModel; got None"):
-        load_denoiser(f"diffusers:{home / 'vit'}")
+        resolve_denoiser(f"diffusers:{home / 'vit'}")
     with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="a folder with config"):
-        load_denoiser(f"diffusers:{tmp_path / 'nowhere'}")
+        resolve_denoiser(f"diffusers:{tmp_path / 'nowhere'}")
     (tmp_path / "channels" / "scheduler_config.json").write_text("[1]")
     with pytest.raises(InvalidInput, match="must hold an object"):
-        load_denoiser(f"diffusers:{tmp_path / 'channels'}")
+        resolve_denoiser(f"diffusers:{tmp_path / 'channels'}")
     for weights in (tmp_path / "classes").glob("*.safetensors"):
         weights.write_bytes(b"nothing")
     (tmp_path / "classes" / "config.json").write_text((home / "ddpm" / "config.json").read_text())
     with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="cannot be loaded"):
-        load_denoiser(f"diffusers:{tmp_path / 'classes'}")
+        resolve_denoiser(f"diffusers:{tmp_path / 'classes'}")
 
 
 def test_a_folder_without_a_schedule_is_taken_for_ddpm(home: Path, tmp_path: Path, capsys: Any) -> None:
     unet(tmp_path / "bare")
     with pytest.warns(BucklerWarning, match="the schedule is taken to be that of DDPM"):
-        denoiser, files = load_denoiser(f"diffusers:{tmp_path / 'bare'}")
+        denoiser, files = resolve_denoiser(f"diffusers:{tmp_path / 'bare'}")
     assert denoiser.sigmas == pytest.approx((0.005, 78.7), rel=0.01)
     assert "scheduler_config.json" not in files
     drawing = ["--data", str(home / "data.npz"), "--sigma", "0.25", "--n", "4", "--limit", "1", "--quiet"]

@@ -14,8 +14,7 @@ from torch.nn import functional
 
 from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.conv_kernel import NarrowConvolution
-from buckler.sampling.fusion import fold, fuse
+from buckler.sampling.fusion import NarrowConvolution, fold, fuse
 
 
 def shaken(net: nn.Module) -> nn.Module:
@@ -183,21 +182,21 @@ INTERPRETED = """
 import torch
 from torch import nn
 torch.set_num_threads(1)
-from buckler.sampling import conv_kernel
+from buckler.sampling import fusion
 torch.library.wrap_triton = lambda kernel: kernel
 torch.manual_seed(0)
 for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):
     conv = nn.Conv2d(inputs, outputs, 3, stride, 1)
     x = torch.randn(2, inputs, side, side)
     for shortcut, relu in ((False, True), (True, True), (False, False)):
-        layer = conv_kernel.NarrowConvolution(conv, relu=relu)
+        layer = fusion.NarrowConvolution(conv, relu=relu)
         rest = torch.randn_like(conv(x)) if shortcut else None
         expected = layer(x, rest)  # on this device by torch
-        got = conv_kernel._launch(x, layer.weight, layer.bias, rest, stride, relu)
+        got = fusion._launch(x, layer.weight, layer.bias, rest, stride, relu)
         assert (got - expected).abs().max() < 1e-4, (inputs, outputs, stride, shortcut, relu)
 bad = torch.full((1, 16, 4, 4), float("nan"))
-layer = conv_kernel.NarrowConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
-assert conv_kernel._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
+layer = fusion.NarrowConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
+assert fusion._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
 print("agrees")
 """
 

@@ -10,17 +10,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from buckler.errors import InvalidInput
-from buckler.sampling.batches import Batch, Request, batches, draws_of, inputs_of, pieces, size, span
 from buckler.sampling.streams import (
     LARGEST_SEED,
     NOISE_BLOCK,
     Address,
+    Batch,
     PhiloxNoise,
+    Request,
     Stream,
+    batches,
     check_address,
     content_id,
     gaussian,
+    pieces,
+    row_draws,
+    row_inputs,
     seed_of,
+    size,
+    span,
 )
 from buckler.types import AnyArray
 from tests.interrupting import interrupted
@@ -156,7 +163,7 @@ def test_batches_hold_every_requested_draw_once(rows: int, spans: list[tuple[int
     requests = [Request(i, start, start + length) for i, (start, length) in enumerate(spans)]
     made = list(batches(pieces(requests), rows))
     assert all(size(batch) == rows for batch in made[:-1])
-    found = [(int(i), int(d)) for batch in made for i, d in zip(inputs_of(batch), draws_of(batch), strict=True)]
+    found = [(int(i), int(d)) for batch in made for i, d in zip(row_inputs(batch), row_draws(batch), strict=True)]
     assert found == [(r.input, d) for r in requests for d in range(r.start, r.stop)]
 
 
@@ -166,8 +173,8 @@ def test_a_span_is_a_slice(low: int, length: int) -> None:
     batch: Batch = next(iter(batches(pieces(REQUESTS), 400)))
     part = span(batch, low, low + length)
     if part:
-        assert (draws_of(part) == draws_of(batch)[low : low + length]).all()
-        assert (inputs_of(part) == inputs_of(batch)[low : low + length]).all()
+        assert (row_draws(part) == row_draws(batch)[low : low + length]).all()
+        assert (row_inputs(part) == row_inputs(batch)[low : low + length]).all()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ pytest.importorskip("safetensors")
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
 from buckler.sampling import zoo  # noqa: E402
-from buckler.sampling.models import load_denoiser, resolve_model  # noqa: E402
+from buckler.sampling.models import resolve_denoiser, resolve_model  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "models"
 NAME = "cifar10-resnet110-sigma0.25"
@@ -40,8 +40,8 @@ def test_the_variable_and_a_path_name_other_folders(folder: Path) -> None:
     assert list(zoo.cards_in(folder)) == [NAME]
     assert resolve_model(f"buckler:{NAME}").num_classes == 10
     with pytest.raises(InvalidInput, match=f"got 'cifar10-denoiser', and there are {NAME}"):
-        load_denoiser("buckler:cifar10-denoiser")
-    denoiser, files = load_denoiser(f"buckler:{MODELS / 'cifar10-denoiser'}")
+        resolve_denoiser("buckler:cifar10-denoiser")
+    denoiser, files = resolve_denoiser(f"buckler:{MODELS / 'cifar10-denoiser'}")
     assert denoiser.sigmas == (0.1, 1.0)
     assert list(files) == ["cifar10-denoiser.safetensors"]
 
@@ -67,7 +67,7 @@ def test_a_name_is_of_the_kind_that_is_asked_for() -> None:
     with pytest.raises(InvalidInput, match="must be a classifier here; it is a denoiser"):
         resolve_model(f"buckler:{MODELS / 'cifar10-denoiser'}")
     with pytest.raises(InvalidInput, match="must be a denoiser here; it is a classifier"):
-        load_denoiser(f"buckler:{MODELS / NAME}")
+        resolve_denoiser(f"buckler:{MODELS / NAME}")
 
 
 def test_without_a_folder_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from buckler.training.averaging import WeightAverage, recompute_statistics  # noqa: E402
-from buckler.training.tasks import crop_and_flip, noisy, split  # noqa: E402
+from buckler.training.descent import WeightAverage, recompute_statistics  # noqa: E402
+from buckler.training.tasks import crop_and_flip, noisy, noisy_by_splitting  # noqa: E402
 
 
 def generator() -> Any:
@@ -52,7 +52,7 @@ def test_splitting_noise_is_its_formula_at_every_offset(lam: float) -> None:
     offsets = (np.arange(steps) + 0.5) / 255.0
     for value in (0, 1, 100, 254, 255):
         images = torch.full((repeats, steps, 1, 3), value, dtype=torch.uint8)
-        drawn = split(images, lam, generator())
+        drawn = noisy_by_splitting(images, lam, generator())
         assert drawn.shape == (repeats, 3, steps, 1)
         formula = (np.minimum(offsets, 1.0) + (value / 255.0 > offsets)) / 2.0
         expected, each = np.unique(np.round(formula, 6), return_counts=True)

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from buckler.errors import InvalidInput
 from buckler.files import checksum
-from buckler.sampling.cards import read_card
-from buckler.training import descent, gaussian
-from buckler.training.checkpoints import save_checkpoint
+from buckler.sampling.zoo import read_card
+from buckler.training import descent
+from buckler.training.descent import save_checkpoint
 
 QUICK = ["digits", "--sigma", "0.25", "--arch", "small_conv", "--epochs", "1", "--device", "cpu"]
 
@@ -97,7 +97,7 @@ def test_interrupted_before_the_first_checkpoint(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(gaussian, "train", stop)
+    monkeypatch.setattr("buckler.training.train.train_classifier", stop)
     result = CliRunner().invoke(app, [*QUICK, "--out", str(tmp_path)])
     assert result.exit_code == 3
     assert "no epoch was finished" in result.stderr

@@ -16,19 +16,17 @@ pytest.importorskip("sklearn")
 from buckler.cli.app import run  # noqa: E402
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.files import checksum  # noqa: E402
-from buckler.sampling import networks  # noqa: E402
-from buckler.sampling.architectures import build  # noqa: E402
-from buckler.sampling.cards import DenoiserCard, page, read_card  # noqa: E402
+from buckler.sampling import architectures  # noqa: E402
+from buckler.sampling.architectures import DEVIATION, MEAN, UNet, build  # noqa: E402
 from buckler.sampling.models import resolve_model  # noqa: E402
-from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
-from buckler.sampling.unet import DEVIATION, MEAN, UNet  # noqa: E402
-from buckler.training import denoising  # noqa: E402
+from buckler.sampling.weights import load_denoiser, load_network, save_network  # noqa: E402
+from buckler.sampling.zoo import DenoiserCard, card_page, read_card  # noqa: E402
+from buckler.training import train  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
-from buckler.training.denoising import train_denoiser  # noqa: E402
 from buckler.training.descent import TrainingProgress  # noqa: E402
-from buckler.training.outcome import Trained, save_network  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 from buckler.training.tasks import Denoise  # noqa: E402
+from buckler.training.train import Trained, train_denoiser  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -38,8 +36,8 @@ TINY = partial(UNet, (8, 8, 8), 1)
 @pytest.fixture(autouse=True)
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train and read a U-Net of ten thousand parameters, not of three million."""
-    monkeypatch.setattr(denoising, "UNet", TINY)
-    monkeypatch.setattr(networks, "UNet", TINY)
+    monkeypatch.setattr(train, "UNet", TINY)
+    monkeypatch.setattr(architectures, "UNet", TINY)
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +92,7 @@ def test_card_tells_of_the_classifier_behind_it(
     assert (card.kind, card.classifier, card.classifier_sha256) == ("denoiser", classifier.name, checksum(classifier))
     assert card.accuracy.keys() == {"0.25", "0.5"}  # 0.12 and 1 were never seen
     assert card.sha256 == checksum(trained.weights)
-    assert page(card) == trained.card_markdown.read_text(encoding="utf-8")
+    assert card_page(card) == trained.card_markdown.read_text(encoding="utf-8")
     assert f"--denoiser --smallest-sigma 0.2 --classifier {classifier.name} --recognition 0.1 " in card.command
     assert sorted(p.name for p in tmp_path.iterdir()) == [f"digits-denoiser.{s}" for s in ("json", "md", "safetensors")]
 
@@ -165,9 +163,9 @@ def test_consistency_is_on_the_card_and_in_the_weights(
     steady = train_denoiser(dataclasses.replace(config, consistency=10.0), few, classifier, tmp_path / "steady")
     assert steady.card.sha256 != trained.card.sha256
     assert " --recognition 0.1 --consistency 10 " in steady.card.command
-    assert "- consistency: 10.0\n" in page(steady.card)
-    assert "consistency times the\ndivergence" in page(steady.card)
-    assert "consistency" not in page(trained.card)
+    assert "- consistency: 10.0\n" in card_page(steady.card)
+    assert "consistency times the\ndivergence" in card_page(steady.card)
+    assert "consistency" not in card_page(trained.card)
 
 
 def test_refuses(config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path) -> None:

@@ -15,15 +15,14 @@ pytest.importorskip("sklearn")
 from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
-from buckler.sampling.cards import ClassifierCard, page, read_card  # noqa: E402
-from buckler.sampling.networks import load_network  # noqa: E402
-from buckler.training import outcome  # noqa: E402
+from buckler.sampling.weights import load_network  # noqa: E402
+from buckler.sampling.zoo import ClassifierCard, card_page, read_card  # noqa: E402
+from buckler.training import train  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import TrainingProgress, checkpoint_path  # noqa: E402
-from buckler.training.gaussian import train  # noqa: E402
-from buckler.training.outcome import Trained  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
 from buckler.training.tasks import Classify, accuracy_under, noisy  # noqa: E402
+from buckler.training.train import Trained, train_classifier  # noqa: E402
 
 torch.set_num_threads(1)
 
@@ -51,7 +50,7 @@ def few(digits: Images) -> Images:
 
 @pytest.fixture(scope="module")
 def trained(digits: Images, tmp_path_factory: pytest.TempPathFactory) -> Trained[ClassifierCard]:
-    return train(CONFIG, digits, tmp_path_factory.mktemp("models"))
+    return train_classifier(CONFIG, digits, tmp_path_factory.mktemp("models"))
 
 
 def tensors(path: Path) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained[ClassifierCar
 
 
 def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
-    card = train(dataclasses.replace(CONFIG, sigma=0.0, lam=1.0, epochs=4), digits, tmp_path).card
+    card = train_classifier(dataclasses.replace(CONFIG, sigma=0.0, lam=1.0, epochs=4), digits, tmp_path).card
     assert card.accuracy > 0.3  # three times what guessing gives
     assert card.lam == 1.0
     network = load_network(tmp_path / card.weights)
@@ -97,17 +96,17 @@ def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
 
 
 def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: Path) -> None:
-    plain = train(SHORT, few, tmp_path / "plain").card
+    plain = train_classifier(SHORT, few, tmp_path / "plain").card
     steady = dataclasses.replace(SHORT, consistency=10.0)
-    first = train(steady, few, tmp_path / "steady").card
-    second = train(dataclasses.replace(steady, adversary=0.5, attack_steps=1), few, tmp_path / "both").card
+    first = train_classifier(steady, few, tmp_path / "steady").card
+    second = train_classifier(dataclasses.replace(steady, adversary=0.5, attack_steps=1), few, tmp_path / "both").card
     assert len({plain.sha256, first.sha256, second.sha256}) == 3
-    words = page(second)
+    words = card_page(second)
     assert "divergence of its two answers" in words
     assert "mean probability of its label over the draws" in words
     assert "- adversary: 0.5\n- attack steps: 1\n" in words
-    assert "adversary" not in page(first)
-    assert "consistency" not in page(plain)
+    assert "adversary" not in card_page(first)
+    assert "consistency" not in card_page(plain)
 
 
 @pytest.mark.parametrize(
@@ -115,14 +114,14 @@ def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: 
 )
 def test_every_choice_decides_the_weights(choice: dict[str, Any], few: Images, tmp_path: Path) -> None:
     short = dataclasses.replace(CONFIG, epochs=1)
-    plain = train(short, few, tmp_path / "plain").card
-    assert train(dataclasses.replace(short, **choice), few, tmp_path / "other").card.sha256 != plain.sha256
+    plain = train_classifier(short, few, tmp_path / "plain").card
+    assert train_classifier(dataclasses.replace(short, **choice), few, tmp_path / "other").card.sha256 != plain.sha256
 
 
 def test_consistency_makes_the_answers_to_two_draws_agree(
     trained: Trained[ClassifierCard], digits: Images, tmp_path: Path
 ) -> None:
-    steady = train(dataclasses.replace(CONFIG, consistency=10.0), digits, tmp_path)
+    steady = train_classifier(dataclasses.replace(CONFIG, consistency=10.0), digits, tmp_path)
     x = torch.from_numpy(np.concatenate([digits.x_test] * 20))
     apart = []
     with torch.no_grad():
@@ -135,11 +134,11 @@ def test_consistency_makes_the_answers_to_two_draws_agree(
 
 
 def test_a_run_in_pieces_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path: Path) -> None:
-    whole = train(SHORT, few, tmp_path / "whole")
+    whole = train_classifier(SHORT, few, tmp_path / "whole")
     seen: list[TrainingProgress] = []
 
     def piece() -> Trained[ClassifierCard]:
-        return train(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append, max_seconds=1e-9)
+        return train_classifier(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append, max_seconds=1e-9)
 
     for done in (1, 2):
         with pytest.raises(TimeoutError, match=f"{done} of 3 epochs"):
@@ -153,7 +152,7 @@ def test_deep_network_trains(few: Images, tmp_path: Path) -> None:
     config = dataclasses.replace(
         CONFIG, architecture="resnet20", epochs=2, batch_size=128, learning_rate=0.05, flip=True
     )
-    train(config, few, tmp_path, progress=seen.append)
+    train_classifier(config, few, tmp_path, progress=seen.append)
     assert [(p.epoch, p.step, p.steps) for p in seen] == [(1, 2, 4), (2, 4, 4)]
     assert seen[-1].loss < seen[0].loss
     assert seen[-1].seconds_left == 0.0
@@ -168,7 +167,7 @@ def test_resnet50_trains_on_larger_images(few: Images, tmp_path: Path) -> None:
         y_test=few.y_test[:4],
     )
     config = dataclasses.replace(CONFIG, architecture="resnet50", epochs=1, batch_size=8)
-    assert train(config, large, tmp_path).card.height == 64
+    assert train_classifier(config, large, tmp_path).card.height == 64
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -177,11 +176,11 @@ def test_resumed_run_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path
         if at.epoch > stop_after:
             raise KeyboardInterrupt
 
-    whole = train(SHORT, few, tmp_path / "whole")
+    whole = train_classifier(SHORT, few, tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        train(SHORT, few, tmp_path / "parts", progress=stop)
+        train_classifier(SHORT, few, tmp_path / "parts", progress=stop)
     seen: list[TrainingProgress] = []
-    parts = train(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append)
+    parts = train_classifier(SHORT, few, tmp_path / "parts", resume=True, progress=seen.append)
     assert {p.epoch for p in seen} == set(range(stop_after + 1, 4))
     assert parts.card.sha256 == whole.card.sha256
     assert parts.card.accuracy == whole.card.accuracy
@@ -189,10 +188,10 @@ def test_resumed_run_has_the_weights_of_an_undisturbed_one(few: Images, tmp_path
 
 def test_same_seed_same_weights_other_seed_others(few: Images, tmp_path: Path) -> None:
     config = dataclasses.replace(SHORT, epochs=1)
-    first = train(config, few, tmp_path / "1").card.sha256
+    first = train_classifier(config, few, tmp_path / "1").card.sha256
     torch.manual_seed(99)
-    assert train(config, few, tmp_path / "2").card.sha256 == first
-    assert train(dataclasses.replace(config, seed=1), few, tmp_path / "3").card.sha256 != first
+    assert train_classifier(config, few, tmp_path / "2").card.sha256 == first
+    assert train_classifier(dataclasses.replace(config, seed=1), few, tmp_path / "3").card.sha256 != first
 
 
 def test_unfinished_run_is_neither_lost_nor_mixed_up(few: Images, tmp_path: Path) -> None:
@@ -201,17 +200,17 @@ def test_unfinished_run_is_neither_lost_nor_mixed_up(few: Images, tmp_path: Path
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(SHORT, few, tmp_path, progress=stop)
+        train_classifier(SHORT, few, tmp_path, progress=stop)
     with pytest.raises(InvalidInput, match="unfinished run"):
-        train(SHORT, few, tmp_path)
+        train_classifier(SHORT, few, tmp_path)
     with pytest.raises(InvalidInput, match=r"another run .*learning_rate 0.2 there and 0.3 here"):
-        train(dataclasses.replace(SHORT, learning_rate=0.3), few, tmp_path, resume=True)
+        train_classifier(dataclasses.replace(SHORT, learning_rate=0.3), few, tmp_path, resume=True)
     with pytest.raises(InvalidInput, match=r"another run .*data "):
-        train(SHORT, dataclasses.replace(few, sha256="0" * 64), tmp_path, resume=True)
+        train_classifier(SHORT, dataclasses.replace(few, sha256="0" * 64), tmp_path, resume=True)
     checkpoint = checkpoint_path(SHORT, "digits", tmp_path)
     checkpoint.write_bytes(checkpoint.read_bytes()[:1000])
     with pytest.raises(InvalidInput, match="not a checkpoint"):
-        train(SHORT, few, tmp_path, resume=True)
+        train_classifier(SHORT, few, tmp_path, resume=True)
 
 
 def test_without_safetensors_the_checkpoint_is_exported_later(
@@ -221,18 +220,18 @@ def test_without_safetensors_the_checkpoint_is_exported_later(
         raise MissingExtra("safetensors", "torch")
 
     with monkeypatch.context() as patch:
-        patch.setattr(outcome, "save_network", missing)
+        patch.setattr(train, "save_network", missing)
         with pytest.raises(MissingExtra):
-            train(SHORT, few, tmp_path / "there")
+            train_classifier(SHORT, few, tmp_path / "there")
     seen: list[TrainingProgress] = []
-    later = train(SHORT, few, tmp_path / "there", resume=True, progress=seen.append)
+    later = train_classifier(SHORT, few, tmp_path / "there", resume=True, progress=seen.append)
     assert not seen
-    assert later.card.sha256 == train(SHORT, few, tmp_path / "here").card.sha256
+    assert later.card.sha256 == train_classifier(SHORT, few, tmp_path / "here").card.sha256
 
 
 def test_divergence_is_told(few: Images, tmp_path: Path) -> None:
     with pytest.raises(BucklerError, match=r"diverged|does not fit float16"):
-        train(dataclasses.replace(SHORT, learning_rate=1e6, warmup=0.0), few, tmp_path)
+        train_classifier(dataclasses.replace(SHORT, learning_rate=1e6, warmup=0.0), few, tmp_path)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="says what happens where there is no GPU")
@@ -247,22 +246,22 @@ def test_divergence_is_told(few: Images, tmp_path: Path) -> None:
 )
 def test_refuses(few: Images, tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
-        train(dataclasses.replace(SHORT, **change), few, tmp_path)
+        train_classifier(dataclasses.replace(SHORT, **change), few, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_weights_of_others_are_refused(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
-    with pytest.raises(InvalidInput, match="nothing is at"):
+    with pytest.raises(InvalidInput, match="must be an existing file"):
         load_network(tmp_path / "none.safetensors")
     (tmp_path / "text.safetensors").write_text("no")
-    with pytest.raises(InvalidInput, match="not readable as safetensors"):
+    with pytest.raises(InvalidInput, match="cannot be read"):
         load_network(tmp_path / "text.safetensors")
     save_file({"a": torch.zeros(2)}, tmp_path / "plain.safetensors")
     with pytest.raises(InvalidInput, match="must name its architecture"):
         load_network(tmp_path / "plain.safetensors")
     header = {"buckler": '{"architecture": "small_conv", "num_classes": 3}'}
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors", metadata=header)
-    with pytest.raises(InvalidInput, match="does not hold the weights of small_conv"):
+    with pytest.raises(InvalidInput, match="do not fit the architecture small_conv"):
         load_network(tmp_path / "other.safetensors")

@@ -13,10 +13,10 @@ torch = pytest.importorskip("torch")
 from buckler.files import checksum  # noqa: E402
 from buckler.runs.certify import certify_by_each  # noqa: E402
 from buckler.runs.store.evidence import open_evidence  # noqa: E402
-from buckler.sampling.cards import ClassifierCard, DenoiserCard, page, read_card  # noqa: E402
-from buckler.sampling.networks import load_denoiser, load_network  # noqa: E402
+from buckler.sampling.weights import load_denoiser, load_network  # noqa: E402
+from buckler.sampling.zoo import ClassifierCard, DenoiserCard, card_page, read_card  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
-from buckler.training.tasks import noisy, split  # noqa: E402
+from buckler.training.tasks import noisy, noisy_by_splitting  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 MODELS = ROOT / "models"
@@ -38,7 +38,7 @@ def test_there_are_eight_and_no_weights_without_a_card() -> None:
 @pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
 def test_page_and_command_are_those_of_the_card(path: Path) -> None:
     card = read_card(path)
-    assert page(card) == path.with_suffix(".md").read_text(encoding="utf-8")
+    assert card_page(card) == path.with_suffix(".md").read_text(encoding="utf-8")
     behind = card.classifier if isinstance(card, DenoiserCard) else None
     config = TrainingConfig(**card.recipe)
     assert card.command == config.command(card.data, card.data_source, behind)
@@ -107,7 +107,7 @@ def test_accuracy_is_near_the_card(path: Path) -> None:
             logits = load_network(MODELS / card.classifier)(x)
         else:
             told, lam = card.accuracy, card.lam
-            x = noisy(images, card.sigma, generator) if lam is None else split(images, lam, generator)
+            x = noisy(images, card.sigma, generator) if lam is None else noisy_by_splitting(images, lam, generator)
             logits = load_network(MODELS / card.weights)(x)
     right = logits.argmax(1).numpy() == data["y"][:100]
     assert abs(float(right.mean()) - told) < 5.0 * float(np.sqrt(told * (1 - told) / 100))

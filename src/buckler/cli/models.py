@@ -8,8 +8,7 @@ from typing import Annotated
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.sampling.cards import certified_at
-from buckler.sampling.zoo import cards_in, models_folder, weights_of
+from buckler.sampling.zoo import cards_in, certified_at, models_folder, weights_of
 
 
 def models(

@@ -17,9 +17,9 @@ from buckler.training.data import read_images
 from buckler.training.recipe import TrainingConfig
 
 if TYPE_CHECKING:
-    from buckler.sampling.cards import ClassifierCard, DenoiserCard
+    from buckler.sampling.zoo import ClassifierCard, DenoiserCard
     from buckler.training.descent import TrainingProgress
-    from buckler.training.outcome import Trained
+    from buckler.training.train import Trained
 
 DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}
 """What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
@@ -158,8 +158,8 @@ def train(
         compile=compile,
     )
     try:
-        from buckler.training import denoising, gaussian
         from buckler.training.descent import checkpoint_path
+        from buckler.training.train import train_classifier, train_denoiser
     except ImportError as error:
         if error.name != "torch":
             raise
@@ -174,9 +174,9 @@ def train(
             trained: Trained[ClassifierCard] | Trained[DenoiserCard]
             going: dict[str, Any] = {"resume": resume, "progress": report, "max_seconds": max_seconds}
             if classifier is None:
-                trained = gaussian.train(config, images, out, **going)
+                trained = train_classifier(config, images, out, **going)
             else:
-                trained = denoising.train_denoiser(config, images, classifier, out, **going)
+                trained = train_denoiser(config, images, classifier, out, **going)
         except (KeyboardInterrupt, TimeoutError) as stopped:
             kept = checkpoint_path(config, images.name, out)
             hint = f"the same command with --resume goes on from {kept}" if kept.exists() else "no epoch was finished"

@@ -38,7 +38,7 @@ def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: fl
 
 
 class PairTests:
-    """Any-time tests of several pairs (class, rival), one at each point: a ``Decider`` for ``sampling.adaptive``.
+    """Any-time tests of several pairs (class, rival), one at each point: a ``Decider`` for ``sampling.engine``.
 
     **Guarantee.** Where the class has at least as much as the rival, ``passed`` with probability at most alpha (T21).
     """

@@ -23,13 +23,11 @@ import numpy as np
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError, show
 from buckler.runs.executor import Executor, Job, Step
 from buckler.runs.spec import RunSpec, difference
-from buckler.sampling.backend import KeptScores
-from buckler.sampling.batches import Request
-from buckler.sampling.classifiers import Classifier, EstimatorClassifier
+from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
+from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine
-from buckler.sampling.onnx_files import OnnxClassifier
-from buckler.sampling.streams import content_id
+from buckler.sampling.streams import Request, content_id
 from buckler.types import Float32Array, Noise
 
 INPUTS = 8

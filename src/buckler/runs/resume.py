@@ -22,10 +22,9 @@ from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
 from buckler.runs.store.writer import Writer
-from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.streams import Stream, content_id
+from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import Float32Array, IntArray
 
 SAVE_EVERY = 10.0

@@ -24,12 +24,11 @@ from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.scores import ScoreWriter
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import Writer, open_writer
-from buckler.sampling.backend import KeptScores
-from buckler.sampling.batches import Request
 from buckler.sampling.classifiers import Classifier
+from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine, exhaust, score_map
-from buckler.sampling.streams import Stream, content_id
+from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import OTHERS, FloatArray, IntArray
 
 ScoreMap = Callable[[Any], Any]

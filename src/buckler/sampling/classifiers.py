@@ -1,8 +1,8 @@
 """The Classifier protocol, a callable ``batch -> logits``, and adapters from models of other libraries.
 
 ``as_classifier`` takes a ``torch.nn.Module``, a transformers model, a fitted scikit-learn classifier, the path of an
-ONNX file or any callable. It is called with float32 inputs to which noise has been added, so preprocessing belongs
-inside the classifier; ``Normalized`` puts it there.
+ONNX file (run by onnxruntime on the CPU) or any callable. It is called with float32 inputs to which noise has been
+added, so preprocessing belongs inside the classifier; ``Normalized`` puts it there.
 
 Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-learn classifier may have other labels
 (1, 2, 3 or "cat", "dog"); then ``classifier.classes`` lists them in the order of the columns, ``to_indices`` turns the
@@ -20,6 +20,7 @@ import numpy.typing as npt
 from buckler.errors import (
     ClassifierError,
     InvalidInput,
+    MissingExtra,
     check_choice,
     check_float_array,
     check_label,
@@ -27,7 +28,7 @@ from buckler.errors import (
     show,
 )
 from buckler.sampling.preprocess import on_host
-from buckler.sampling.weights import fitted_hash
+from buckler.sampling.weights import fitted_hash, weight_files
 from buckler.types import AnyArray, IntArray, Label
 
 Dtype = Literal["float32", "bfloat16", "float16"]
@@ -240,7 +241,7 @@ def as_classifier(
     if isinstance(model, Classifier):
         made = model
     elif isinstance(model, (str, Path)):
-        from buckler.sampling.onnx_files import OnnxClassifier
+        from buckler.sampling.classifiers import OnnxClassifier
 
         made = OnnxClassifier(model)
     elif hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
@@ -260,3 +261,67 @@ def is_module(model: Any) -> bool:
     """Return whether this is a torch module."""
     # By name, without importing torch.
     return any(c.__module__.startswith("torch.nn.modules") and c.__name__ == "Module" for c in type(model).__mro__)
+
+
+FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+LABELS = ("tensor(int64)", "tensor(string)")
+
+
+class OnnxClassifier(OnHost):
+    """An ONNX file with one input of floats.
+
+    Its first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds
+    probabilities, as a table or as a map for each row, and logits are their logarithms. A file that was exported for
+    batches of one size is run at that size; a shorter batch is filled up with zeros, whose rows are dropped.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise MissingExtra("onnxruntime", "onnx") from None
+        if not Path(path).is_file():
+            raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 3
+        try:
+            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as problem:
+            raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        if len(inputs) != 1 or inputs[0].type not in FLOATS:
+            raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
+        self._input, self._type, shape = inputs[0].name, FLOATS[inputs[0].type], inputs[0].shape
+        self._rows = shape[0] if shape and isinstance(shape[0], int) else None
+        self._probabilities = outputs[0].type in LABELS and len(outputs) > 1
+        self._output = outputs[1 if self._probabilities else 0]
+        classes = self._output.shape[-1] if self._output.type in FLOATS and self._output.shape else None
+        super().__init__(classes if isinstance(classes, int) else None)
+        if self.num_classes is None and len(shape) > 1 and all(isinstance(size, int) for size in shape[1:]):
+            self.num_classes = self(np.zeros((1, *shape[1:]), dtype=np.float32)).shape[-1]
+        self.files = weight_files(Path(path))
+
+    def __call__(self, batch: AnyArray, /) -> AnyArray:
+        """Return logits, one row for each row of the batch."""
+        batch = batch.astype(self._type, copy=False)
+        if self._rows is None:
+            return self._run(batch)
+        parts = []
+        for start in range(0, len(batch), self._rows):
+            part = batch[start : start + self._rows]
+            missing = self._rows - len(part)
+            full = np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) if missing else part
+            parts.append(self._run(full)[: len(part)])
+        return np.concatenate(parts)
+
+    def _run(self, batch: AnyArray) -> AnyArray:
+        found: Any = self._session.run([self._output.name], {self._input: batch})[0]
+        if not self._probabilities:
+            return np.asarray(found)
+        if isinstance(found, list):  # a map from class to probability for each row, in the order of the classes
+            found = [list(row.values()) for row in found]
+        values = np.asarray(found)
+        if (values < 0.0).any():
+            raise ClassifierError("an ONNX file with labels must give probabilities; got numbers below 0 (raw scores?)")
+        # np.maximum keeps NaN, which the engine reports as an error.
+        return np.asarray(np.log(np.maximum(values, np.finfo(np.float32).tiny)))

@@ -1,19 +1,27 @@
 """Named data sets: inputs with stable ids, labels where known, and a declared range that is checked.
 
-``open_dataset`` takes ``digits``, an ``.npy`` or ``.npz`` file, a folder of images by class, or CIFAR-10 in its
-official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels first. Arrays
-lie in the declared range, since sigma is in the same units: bytes are spread over it, other numbers taken as they are.
+``open_dataset`` takes ``digits``, an ``.npy`` or ``.npz`` file, a folder of images by class (which needs Pillow), or
+CIFAR-10 in its official binary layout. Inputs are loaded as they are needed. Images become float32 in [0, 1], channels
+first. Arrays lie in the declared range, since sigma is in the same units: bytes are spread over it, other numbers taken
+as they are. Nothing is unpickled.
 """
 
+import csv
+import tokenize
+import warnings
+import zipfile
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_whole, show
-from buckler.sampling.preprocess import check_value_range
-from buckler.types import Float32Array, FloatArray, IntArray
+from buckler.errors import InvalidInput, MissingExtra, check_whole, check_whole_array, show
+from buckler.files import check_plain
+from buckler.sampling.preprocess import check_value_range, from_bytes
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray
 
 Loader = Callable[[Sequence[int]], Float32Array]
 
@@ -93,7 +101,6 @@ def open_dataset(
     image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays: bytes are spread
     over it, other numbers are taken as they are and must lie in it.
     """
-    from buckler.sampling import arrays, images
 
     low, high = check_value_range(value_range)
     path = Path(name)
@@ -109,17 +116,17 @@ def open_dataset(
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        return arrays.open_array(path, labels=labels, low=low, high=high)
+        return open_array(path, labels=labels, low=low, high=high)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
-        return arrays.open_cifar10(path)
+        return open_cifar10(path)
     if (path / "test_batch").is_file():
         raise InvalidInput(
             f"data {str(name)!r} is the pickled version of CIFAR-10, and a pickle is a program; "
             "use the binary version (cifar-10-batches-bin) or an .npz file"
         )
-    return images.open_folder(path, resize=resize, crop=crop)
+    return open_folder(path, resize=resize, crop=crop)
 
 
 def _refuse(name: str, value: object, what: str) -> None:
@@ -161,3 +168,206 @@ def from_arrays(
         return np.ascontiguousarray(x[list(where)], dtype=np.float32)
 
     return Dataset(names, labels, load, low, high)
+
+
+_UNREADABLE = (
+    OSError, ValueError, EOFError, MemoryError, OverflowError, KeyError, TypeError, SyntaxError, RecursionError,
+    tokenize.TokenError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+_LARGE, _UNFOLDS = 1 << 28, 100
+"""A file may decompress to this many bytes, or to this many times its own size; more is refused as a zip bomb."""
+
+_CIFAR10_RECORD = 1 + 3 * 32 * 32
+
+
+def open_array(path: Path, *, labels: str | Path | None, low: float, high: float) -> Dataset:
+    """Return the data set in an ``.npy`` file, or under ``x_test, y_test`` or ``x, y, index`` of an ``.npz`` file.
+
+    Bytes are images, spread over [low, high]; a last axis of 1 or 3 holds their channels and is moved to the front.
+    Other numbers are taken as they are and must lie in [low, high]. Ids are the rows' numbers, or ``index`` where the
+    file has it.
+    """
+    index: IntArray | None = None
+    found: IntArray | None = None
+    if path.suffix == ".npy":
+        x = _read(path)
+    else:
+        members = _read_members(path)
+        key = "x_test" if "x_test" in members else "x"
+        x = members[key]
+        y = members.get(key.replace("x", "y"))
+        found = None if y is None else check_whole_array("y", y.reshape(-1))
+        index = check_whole_array("index", members["index"]) if "index" in members and key == "x" else None
+    if labels is not None:
+        if found is not None:
+            raise InvalidInput(f"labels is for arrays without; {str(path)!r} holds its own")
+        found = check_whole_array("labels", _read(Path(labels)))
+    if x.dtype.kind not in "iuf" or x.ndim < 2 or x.size == 0:
+        raise InvalidInput(f"data {str(path)!r} must hold numbers [inputs, ...]; got {x.dtype} of shape {x.shape}")
+    if index is not None and index.shape != (len(x),):
+        raise InvalidInput(f"index must be one number for each of {len(x)} inputs; got shape {index.shape}")
+    ids = tuple(str(int(i)) for i in (range(len(x)) if index is None else index))
+    bytes_ = x.dtype == np.uint8
+
+    def load(where: Sequence[int]) -> Float32Array:
+        rows = x[list(where)]
+        return from_bytes(channels_first(rows), (low, high)) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
+
+    return Dataset(ids, found, load, low, high)
+
+
+def open_cifar10(folder: Path) -> Dataset:
+    """Return the 10,000 test images of ``cifar-10-batches-bin``: records of one label byte and 3 x 32 x 32 pixels."""
+    path = folder / "test_batch.bin"
+    raw = np.fromfile(path, dtype=np.uint8)
+    if raw.size == 0 or raw.size % _CIFAR10_RECORD:
+        raise InvalidInput(f"data {str(path)!r} must hold records of {_CIFAR10_RECORD} bytes; got {raw.size} bytes")
+    records = raw.reshape(-1, _CIFAR10_RECORD)
+    labels = records[:, 0].astype(np.int64)
+    if labels.max() > 9:
+        raise InvalidInput(f"data {str(path)!r} must hold labels from 0 to 9; got {labels.max()}")
+
+    def load(where: Sequence[int]) -> Float32Array:
+        return from_bytes(records[list(where), 1:].reshape(-1, 3, 32, 32), (0.0, 1.0))
+
+    return Dataset(tuple(str(i) for i in range(len(records))), labels, load)
+
+
+def channels_first(pixels: AnyArray) -> AnyArray:
+    """Return images with their channels before height and width."""
+    if pixels.ndim == 4 and pixels.shape[-1] in {1, 3} and pixels.shape[1] not in {1, 3}:
+        return np.ascontiguousarray(np.moveaxis(pixels, -1, 1))
+    return pixels[:, None] if pixels.ndim == 3 else pixels
+
+
+def _read(path: Path) -> AnyArray:
+    try:
+        check_plain(path)
+        return np.asarray(np.load(path, mmap_mode="r", allow_pickle=False))
+    except _UNREADABLE as problem:
+        raise InvalidInput(f"data {str(path)!r} is not a readable .npy file: {show(str(problem), 120)}") from None
+
+
+def _read_members(path: Path) -> dict[str, AnyArray]:
+    wanted = {"x_test", "y_test", "x", "y", "index"}
+    try:
+        check_plain(path)
+        with path.open("rb") as raw:
+            file = np.load(raw, allow_pickle=False)
+            if not isinstance(file, np.lib.npyio.NpzFile):
+                raise InvalidInput(f"data {str(path)!r} is not an .npz file")
+            unfolded = sum(member.file_size for member in zipfile.ZipFile(path).infolist())
+            if unfolded > max(_LARGE, _UNFOLDS * path.stat().st_size):
+                raise InvalidInput(f"data {str(path)!r} is an .npz file that unfolds to {unfolded:,} bytes")
+            if not {"x_test", "x"} & set(file.files):
+                raise InvalidInput(f"data {str(path)!r} must hold 'x_test' or 'x'; got {show(sorted(file.files))}")
+            return {name: np.asarray(file[name]) for name in file.files if name in wanted}
+    except InvalidInput:
+        raise
+    except (*_UNREADABLE, NotImplementedError, RuntimeError) as problem:
+        raise InvalidInput(f"data {str(path)!r} is not a readable .npz file: {show(str(problem), 120)}") from None
+
+
+FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG", ".bmp": "BMP", ".webp": "WEBP", ".ppm": "PPM"}
+MAX_PIXELS = 64_000_000
+"""A larger image is refused before it is decoded: a small file can unfold to any size."""
+
+
+def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = None) -> Dataset:
+    """Return the images of a folder, classes in the order of the subfolders' names; ids are the relative paths."""
+    if resize is not None:
+        resize = check_whole("resize", resize, 1, 10_000)
+    if crop is not None:
+        crop = check_whole("crop", crop, 1, 10_000)
+    files, labels = _labelled(folder) if (folder / "labels.csv").is_file() else _by_class(folder)
+    ids = tuple(path.relative_to(folder).as_posix() for path in files)
+
+    def load(where: Sequence[int]) -> Float32Array:
+        pixels = [read_image(files[i], ids[i], resize=resize, crop=crop) for i in where]
+        shapes = {p.shape for p in pixels}
+        if len(shapes) > 1:
+            raise InvalidInput(f"images must have one size; got {show(sorted(shapes))}: give resize and crop")
+        return np.stack(pixels)
+
+    return Dataset(ids, np.asarray(labels, dtype=np.int64), load)
+
+
+def _by_class(folder: Path) -> tuple[list[Path], list[int]]:
+    classes = sorted(p for p in folder.iterdir() if p.is_dir())
+    files, labels = [], []
+    for label, home in enumerate(classes):
+        inside = sorted(p for p in home.iterdir() if p.suffix.lower() in FORMATS and p.is_file())
+        files += inside
+        labels += [label] * len(inside)
+    if not files:
+        raise InvalidInput(f"data {str(folder)!r} must hold subfolders of images, one a class, or labels.csv; got none")
+    return files, labels
+
+
+def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
+    files, labels = [], []
+    table = folder / "labels.csv"
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                name, label = row.get("file"), row.get("label")
+                if not name or label is None or not label.isascii() or not label.isdigit():
+                    raise InvalidInput(f"{str(table)!r} must have the columns file and label, a class; got {show(row)}")
+                path = folder / name
+                if Path(name).is_absolute() or ".." in Path(name).parts or path.suffix.lower() not in FORMATS:
+                    raise InvalidInput(f"{str(table)!r} must name images inside of the folder; got {name!r}")
+                if not _is_file(path):
+                    raise InvalidInput(f"{str(table)!r} must name existing images; got {name!r}")
+                files.append(path)
+                labels.append(int(label[:9]))
+    except (csv.Error, UnicodeDecodeError) as problem:
+        raise InvalidInput(f"{str(table)!r} is not a readable table: {problem}") from None
+    if not files:
+        raise InvalidInput(f"{str(table)!r} must name at least one image; got none")
+    return files, labels
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a name that no file can have
+        return False
+
+
+def read_image(path: Path, name: str, *, resize: int | None = None, crop: int | None = None) -> Float32Array:
+    """Return an image as float32 ``[3, height, width]`` in [0, 1]."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise MissingExtra("Pillow", "report") from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with Image.open(path, formats=sorted(set(FORMATS.values()))) as image:
+                if image.width * image.height > MAX_PIXELS:
+                    raise InvalidInput(f"image {name!r} must have at most {MAX_PIXELS:,} pixels; got {image.size}")
+                pixels = np.asarray(_shape(image.convert("RGB"), name, resize, crop), dtype=np.float32)
+    except InvalidInput:
+        raise
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError, Image.DecompressionBombError) as problem:
+        raise InvalidInput(f"image {name!r} cannot be read: {show(str(problem), 120)}") from None
+    channels_first: Float32Array = np.ascontiguousarray(np.moveaxis(pixels, -1, 0))
+    channels_first /= np.float32(255.0)
+    return channels_first
+
+
+def _shape(image: Any, name: str, resize: int | None, crop: int | None) -> Any:
+    if resize is not None:
+        from PIL import Image
+
+        scale = resize / min(image.size)
+        wide, high = (max(resize, round(side * scale)) for side in image.size)
+        if wide * high > MAX_PIXELS:
+            raise InvalidInput(f"image {name!r} is too long and thin to be resized; got {image.size}")
+        image = image.resize((wide, high), Image.Resampling.BILINEAR)
+    if crop is not None:
+        if min(image.size) < crop:
+            raise InvalidInput(f"image {name!r} must be at least {crop} on each side to be cropped; got {image.size}")
+        left, top = (image.width - crop) // 2, (image.height - crop) // 2
+        image = image.crop((left, top, left + crop, top + crop))
+    return image

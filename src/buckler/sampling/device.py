@@ -15,12 +15,10 @@ import numpy as np
 import torch
 
 from buckler.errors import InvalidInput
-from buckler.sampling.backend import KeptScores, NoisyCopies, check_shape
-from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.determinism import Replay
-from buckler.sampling.device_words import device_words
-from buckler.sampling.streams import NOISE_BLOCK, Address, GeneratorKind
+from buckler.sampling.cpu import KeptScores, NoisyCopies, Replay, check_shape
+from buckler.sampling.cuda import device_words
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, row_inputs, size
 from buckler.types import Float32Array, FloatArray, IntArray, Noise, NormalNoise
 
 
@@ -139,13 +137,13 @@ class TorchBackend:
             address = self._addresses[piece.input].at(piece.block)
             noise.fill(noisy[row : row + len(piece)], address, piece.low)
             row += len(piece)
-        noisy[:rows].mul_(self._spread).add_(self._x[self._send(inputs_of(part))])
+        noisy[:rows].mul_(self._spread).add_(self._x[self._send(row_inputs(part))])
         return noisy
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
         logits = self.logits(part)
-        inputs, places = self._send(inputs_of(part)), self._send(slots) + logits.argmax(dim=1)
+        inputs, places = self._send(row_inputs(part)), self._send(slots) + logits.argmax(dim=1)
         bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
         keep, columns, rows, sums, once = self._keep, self._columns, None, None, torch.ones_like(bad)
         if keep is not None:
@@ -161,7 +159,7 @@ class TorchBackend:
         if rows is not None:
             self._rows.append(rows)
         if sums is not None:
-            np.add.at(self._sums, inputs_of(part), sums)
+            np.add.at(self._sums, row_inputs(part), sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Wait for the device; return the numbers of rows with NaN or Inf, and the scores since the last call."""

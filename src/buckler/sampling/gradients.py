@@ -12,9 +12,8 @@ import numpy as np
 import torch
 
 from buckler.errors import InvalidInput, show
-from buckler.sampling.adaptive import Decider, draw_until_decided
 from buckler.sampling.device import CudaNoise
-from buckler.sampling.engine import Engine
+from buckler.sampling.engine import Decider, Engine, draw_until_decided
 from buckler.sampling.modules import TorchClassifier
 from buckler.sampling.streams import NOISE_BLOCK, check_address, gaussian
 from buckler.types import Float32Array, IntArray
@@ -31,7 +30,7 @@ class Seen(NamedTuple):
     gradient: torch.Tensor
 
 
-class Attacked:
+class Gradients:
     """The model of an engine, at points near several inputs: votes and gradients; call it inside ``session()``."""
 
     def __init__(self, engine: Engine, ids: Sequence[str]) -> None:

@@ -7,22 +7,26 @@
 - ``hf:FOLDER``: a transformers image classifier saved in a local folder; its image processor is put inside.
 - ``buckler:NAME``: a bundled network, or ``buckler:FOLDER/NAME`` (``zoo``).
 
+Smoothing adds its noise to the picture, so what the image processor of a transformers classifier does to a picture
+becomes a part of the classifier. Transformers reads the processor's settings; two of its steps are done here, on noisy
+tensors and with gradients: the change of size and the normalisation. A folder whose processor does more is refused.
 Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neither can run a program.
 """
 
-import importlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, cast
 
-from buckler.errors import InvalidInput, MissingExtra, show
-from buckler.sampling.cards import DenoiserCard
+from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, show
+from buckler.files import checksum, parse_json, read_text
 from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_classifier, is_module
-from buckler.sampling.weights import named_architecture, weight_files
-from buckler.sampling.zoo import take
+from buckler.sampling.weights import load_denoiser, load_network, weight_files
+from buckler.sampling.zoo import DenoiserCard, bundled
 
 ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
 """The names in ``sampling.architectures``, which loads torch."""
@@ -66,7 +70,7 @@ def resolve_model(
             raise InvalidInput("sigma must be given with a denoiser, which is told the noise to remove")
         if not is_module(model):
             raise InvalidInput(f"denoiser needs a model that is a torch module; got {show(model)}")
-        cleaner, its_files = load_denoiser(denoiser)
+        cleaner, its_files = resolve_denoiser(denoiser)
         from buckler.sampling.denoised import Denoised
 
         model = Denoised(cleaner, model, sigma=sigma)
@@ -88,17 +92,12 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
         return name, {}
     if colon and head == "hf":
         _need_torch()
-        from buckler.sampling.folders import load_transformers
-
         return load_transformers(Path(tail), normalise)
     if colon and head == "buckler":
-        _, path = take(tail, "classifier")
-        _need_torch()
-        from buckler.sampling.networks import load_network
-
+        _, path = bundled(tail, "classifier")
         return load_network(path), weight_files(path)
     if colon and head in ARCHITECTURES:
-        return load_architecture(head, Path(tail), num_classes), weight_files(Path(tail))
+        return load_network(Path(tail), head, num_classes), weight_files(Path(tail))
     if _is_factory(name):
         return call_factory(head, tail), {}
     known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURES)
@@ -107,7 +106,7 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
     )
 
 
-def load_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
+def resolve_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
     """Return the denoiser that a ``--denoiser`` argument names, and the hashes of its files.
 
     ``buckler:NAME``, ``unet:WEIGHTS`` as ``buckler train --denoiser`` wrote them, ``diffusers:FOLDER``, or
@@ -115,18 +114,13 @@ def load_denoiser(name: str) -> tuple[Any, Mapping[str, str]]:
     """
     head, colon, tail = name.partition(":")
     if colon and head in {"buckler", "unet"}:
-        card, path = take(tail, "denoiser") if head == "buckler" else (None, Path(tail))
-        _need_torch()
-        from buckler.sampling import networks
-
-        network = networks.load_denoiser(path)
+        card, path = bundled(tail, "denoiser") if head == "buckler" else (None, Path(tail))
+        network = load_denoiser(path)
         if isinstance(card, DenoiserCard):
             network.sigmas = (card.smallest_sigma, card.sigma)
         return network, weight_files(path)
     if colon and head == "diffusers":
         _need_torch()
-        from buckler.sampling.folders import load_diffusers
-
         return load_diffusers(Path(tail))
     if _is_factory(name):
         return call_factory(head, tail, "denoiser"), {}
@@ -186,7 +180,7 @@ def _find(name: str, what: str) -> Any:
     if module.endswith(".py") and Path(module).is_file():
         raise InvalidInput(f"{what} must name a module, {module[:-3]}:{thing}, not its file; got {show(name)}")
     with errors_in_one_line(f"{what} {name} cannot be imported"):
-        return getattr(importlib.import_module(module), thing, None)
+        return getattr(import_module(module), thing, None)
 
 
 def call_factory(module: str, factory: str, what: str = "model") -> Any:
@@ -200,45 +194,128 @@ def call_factory(module: str, factory: str, what: str = "model") -> Any:
         return found()
 
 
-def load_weights(path: Path) -> dict[str, Any]:
-    """Return the tensors of a ``.safetensors`` file, or of a torch file that holds nothing but tensors."""
-    if not path.is_file():
-        raise InvalidInput(f"weights must be an existing file; got {str(path)!r}")
+PROCESSOR, SCHEDULE = "preprocessor_config.json", "scheduler_config.json"
+LARGEST_SETTINGS = 1 << 20
+"""Bytes of a file of settings, at most."""
+
+RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers for the interpolations that torch has too."""
+
+LARGEST_SIDE = 1 << 14
+
+HARMLESS = {"do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb"}
+"""Steps of a processor that are done here, checked here, or are a matter of the data."""
+
+
+def load_transformers(folder: Path, normalise: bool = True) -> tuple[Any, dict[str, str]]:
+    """Return an image classifier saved in a folder, with its image processor inside, and the hashes of its files.
+
+    Without ``normalise``, mean and std of the processor are left out: the caller puts others around it.
+    """
+    model = _loaded("hf", folder, "transformers", "AutoModelForImageClassification", trust_remote_code=False)
+    if not (folder / PROCESSOR).is_file():
+        return model, weight_files(folder)
+    _settings(folder / PROCESSOR)  # of bounded size, and JSON
+    found = _loaded("hf", folder, "transformers", "AutoImageProcessor", trust_remote_code=False)
     try:
-        import torch
-        from safetensors.torch import load_file
-    except ImportError as missing:
-        raise MissingExtra(missing.name or "torch", "torch") from None
+        return _prepared(model, found.to_dict(), normalise), weight_files(folder)
+    except (InvalidInput, TypeError, ValueError, AttributeError) as problem:
+        raise InvalidInput(f"{folder / PROCESSOR}: {problem}") from None
+
+
+def _prepared(model: Any, settings: Mapping[str, Any], normalise: bool) -> Any:
+    """Return a model behind the steps of its processor, for images in [0, 1]."""
+    beyond = [name for name, on in settings.items() if name.startswith("do_") and on and name not in HARMLESS]
+    if settings.get("do_rescale") is False:
+        beyond.append("do_rescale = false")
+    if abs(255.0 * settings.get("rescale_factor", 1 / 255) - 1.0) > 1e-4 or settings.get("rescale_offset"):
+        beyond.append("rescale_factor")
+    if beyond:
+        raise InvalidInput(
+            f"{', '.join(beyond)} is not supported: load the model in a factory of your own, with what its processor "
+            "does inside (docs/sampling.md)"
+        )
+    if normalise and settings.get("do_normalize"):
+        model = Normalized(model, settings["image_mean"], settings["image_std"])
+    if not settings.get("do_resize") and not settings.get("do_center_crop"):
+        return model
+    cut = settings.get("do_center_crop") or settings.get("crop_pct")
+    size = settings["crop_size"] if settings.get("do_center_crop") else settings["size"]
+    edge = size.get("shortest_edge")
+    sides = (size.get("height"), size.get("width")) if edge is None else (edge, edge)
+    from buckler.sampling.modules import Resized
+
+    high, wide = (check_whole("size", side, 1, LARGEST_SIDE) for side in sides)
+    return Resized(model, (high, wide), None if cut else RESAMPLING.get(settings.get("resample", 2)), edge is not None)
+
+
+def load_diffusers(folder: Path) -> tuple[Any, dict[str, str]]:
+    """Return the denoiser that a ``UNet2DModel`` saved in a folder makes, and the hashes of its files.
+
+    The folder is the model's own or that of a pipeline with ``unet`` in it. The schedule is ``scheduler_config.json``
+    in it, or in ``scheduler`` within or beside it; without one it is taken to be that of DDPM, with a warning.
+    """
+    from buckler.sampling.denoised import Diffusion, schedule
+
+    unet = folder / "unet" if (folder / "unet" / "config.json").is_file() else folder
+    places = [unet / SCHEDULE, unet / "scheduler" / SCHEDULE, unet.parent / "scheduler" / SCHEDULE]
+    found = next((path for path in places if path.is_file()), None)
+    settings = {} if found is None else _settings(found)
+    if found is None:
+        text = f"{folder} has no {SCHEDULE}; the schedule is taken to be that of DDPM, linear from 1e-4 to 0.02"
+        warnings.warn(text, BucklerWarning, stacklevel=2)
+    config = _settings(unet / "config.json") if (unet / "config.json").is_file() else {}
+    if config and config.get("_class_name") != "UNet2DModel":
+        raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
+    if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
+        raise InvalidInput(f"diffusers:{folder} must not be told the class; this model is")
+    channels = config.get("in_channels"), config.get("out_channels")
+    if config and (not isinstance(channels[0], int) or channels[1] not in {channels[0], 2 * channels[0]}):
+        raise InvalidInput(f"diffusers:{folder} must return as many channels as it takes; got {channels}")
+    model = _loaded("diffusers", unet, "diffusers", "UNet2DModel", low_cpu_mem_usage=False)
+    files = weight_files(unet) | ({} if found is None else {SCHEDULE: checksum(found)})
+    return Diffusion(model, schedule(settings), settings.get("prediction_type", "epsilon")), files
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of settings."""
     try:
-        loaded: Any
-        if path.suffix == ".safetensors":
-            loaded = load_file(path)
-        else:
-            loaded = torch.load(path, map_location="cpu", weights_only=True)
+        settings = parse_json(read_text(path, LARGEST_SETTINGS))
+    except (OSError, ValueError) as problem:
+        raise InvalidInput(f"{path} cannot be read: {problem}") from None
+    if not isinstance(settings, dict):
+        raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
+    return settings
+
+
+def _loaded(kind: str, folder: Path, package: str, name: str, **options: Any) -> Any:
+    """Return what ``from_pretrained`` of a class of a package loads from a folder."""
+    if not (folder / "config.json").is_file():
+        raise InvalidInput(f"{kind}: must be followed by a folder with config.json; got {str(folder)!r}")
+    try:
+        found = getattr(import_module(package), name)
+    except ImportError:
+        raise MissingExtra(package, "hf") from None
+    if name != "AutoImageProcessor":
+        options["use_safetensors"] = True
+    try:
+        with _quiet(package):
+            return found.from_pretrained(str(folder), local_files_only=True, **options)
     except Exception as problem:
-        raise InvalidInput(f"weights {str(path)!r} cannot be read: {show(str(problem), 160)}") from None
-    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
-        loaded = loaded["state_dict"]
-    if not isinstance(loaded, dict) or not all(isinstance(v, torch.Tensor) for v in loaded.values()):
-        raise InvalidInput(f"weights {str(path)!r} must hold tensors by name; got {show(loaded)}")
-    return {str(key).removeprefix("module."): value for key, value in loaded.items()}
-
-
-def load_architecture(architecture: str, path: Path, num_classes: int | None = None) -> Any:
-    """Return a built-in network with its weights; its last matrix has a row for each class."""
-    weights = load_weights(path)
-    named = named_architecture(path) if path.suffix == ".safetensors" else None
-    if named not in {None, architecture}:
-        raise InvalidInput(f"weights {str(path)!r} must be those of {architecture}; the file says {show(named)}")
-    matrices = [value for value in weights.values() if value.dim() == 2]
-    if not matrices:
-        raise InvalidInput(f"weights {str(path)!r} must hold a last linear layer; got none")
-    from buckler.sampling.architectures import build
-
-    module = build(architecture, int(matrices[-1].shape[0]) if num_classes is None else num_classes)
-    try:
-        module.load_state_dict(weights)
-    except RuntimeError as problem:
         text = " ".join(str(problem).split())
-        raise InvalidInput(f"weights {str(path)!r} do not fit the architecture: {show(text, 200)}") from None
-    return module
+        raise InvalidInput(f"{kind}:{folder} cannot be loaded: {show(text, 200)}") from problem
+
+
+@contextmanager
+def _quiet(package: str) -> Iterator[None]:
+    """Let a library load without progress bars and advice of its own."""
+    log = import_module(f"{package}.utils.logging")
+    shown, level = log.is_progress_bar_enabled(), log.get_verbosity()
+    log.disable_progress_bar()
+    log.set_verbosity_error()
+    try:
+        yield
+    finally:
+        log.set_verbosity(level)
+        if shown:
+            log.enable_progress_bar()

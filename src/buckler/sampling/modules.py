@@ -10,13 +10,13 @@ from contextlib import AbstractContextManager
 from typing import Any, Literal, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from buckler.errors import InvalidInput, check_choice, show
 from buckler.sampling.classifiers import Dtype
-from buckler.sampling.conv_kernel import AVAILABLE
-from buckler.sampling.fusion import evaluating, fold, fuse
+from buckler.sampling.fusion import AVAILABLE, evaluating, fold, fuse
 from buckler.types import AnyArray, Label
 
 
@@ -33,6 +33,29 @@ class NormalizedModule(nn.Module):
         """Return the model's output for the normalised batch."""
         shape = (1, -1) + (1,) * (x.dim() - 2)
         return self.model((x - self.mean.view(shape)) / self.std.view(shape))  # type: ignore[operator]
+
+
+class Resized(nn.Module):
+    """``model`` for images of its own size, and for others where a ``mode`` of interpolation is given.
+
+    With ``square``, only square images are interpolated; all others raise InvalidInput.
+    """
+
+    def __init__(self, model: nn.Module, size: tuple[int, int], mode: str | None, square: bool) -> None:
+        super().__init__()
+        self.model, self.size, self.mode, self.square = model, size, mode, square
+
+    def forward(self, x: Tensor) -> Any:
+        """Return the model's output for a batch of images."""
+        if tuple(x.shape[2:]) == self.size:
+            return self.model(x)
+        if self.mode is None or (self.square and x.shape[2] != x.shape[3]):
+            high, wide = self.size
+            raise InvalidInput(
+                f"images must be {high}x{wide}, which the image processor of the model cuts out; got "
+                f"{x.shape[2]}x{x.shape[3]}: cut the data before the noise is added, by --resize and --crop {wide}"
+            )
+        return self.model(functional.interpolate(x, self.size, mode=self.mode, antialias=self.mode != "nearest"))
 
 
 class TorchClassifier:

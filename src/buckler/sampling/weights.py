@@ -1,12 +1,23 @@
-"""Hashes of a model's weights: of the files that it was loaded from, or of an estimator's fitted arrays."""
+"""Files of weights: their hashes, and the tensors and networks in them. Loads torch only where tensors are read.
+
+Weights are read from safetensors, or by ``torch.load(weights_only=True)``: neither can run a program. The hash of a
+model without files, a fitted estimator, is that of the arrays it holds.
+"""
 
 import hashlib
+import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from buckler.files import checksum, parse_json
+from buckler.errors import InvalidInput, MissingExtra, show
+from buckler.files import atomic_write, checksum, parse_json
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from buckler.sampling.architectures import Network, UNet
 
 HEADER = "buckler"
 """The entry of a safetensors file's metadata that says, as JSON, which network the weights belong to."""
@@ -68,18 +79,6 @@ def fitted_hash(estimator: Any) -> str:
     return digest.hexdigest()
 
 
-def named_architecture(path: Path) -> str | None:
-    """Return the architecture that a safetensors file written by this package names, ``None`` where none is named."""
-    from safetensors import safe_open
-
-    with safe_open(path, framework="np") as file:
-        text = (file.metadata() or {}).get(HEADER, "")
-    try:
-        return str(parse_json(text)["architecture"])
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
 def _external(path: Path) -> list[Path]:
     """Return the files beside an ONNX file in which it keeps its tensors."""
     _, *rest = path.read_bytes().split(_LOCATION)
@@ -97,3 +96,100 @@ def _text(field: bytes) -> bytes:
         if field[at - 1] < 0x80:
             break
     return field[at : at + size]
+
+
+def load_network(path: Path | str, architecture: str | None = None, num_classes: int | None = None) -> "Network":
+    """Return the classifier whose weights are in a file: float32, on the CPU, in evaluation mode.
+
+    ``architecture`` is for files that do not name it, and ``num_classes`` by default what the file says, or else the
+    rows of its last matrix.
+    """
+    header, tensors = read_weights(Path(path))
+    named = _agreed(header, architecture, path)
+    if named == "unet":
+        raise InvalidInput(f"path must hold a classifier; {path} holds a denoiser")
+    matrices = [len(value) for value in tensors.values() if value.dim() == 2]
+    classes = num_classes or header.get("num_classes") or (matrices[-1] if matrices else None)
+    if classes is None:
+        raise InvalidInput(f"weights {str(path)!r} must hold a last linear layer; got none")
+    from buckler.sampling.architectures import build
+
+    network = build(named, classes)
+    _fill(network, tensors, named, path)
+    return network.eval()
+
+
+def load_denoiser(path: Path | str) -> "UNet":
+    """Return the denoiser whose weights are in a file: float32, on the CPU, in evaluation mode."""
+    header, tensors = read_weights(Path(path))
+    if (named := _agreed(header, None, path)) != "unet":
+        raise InvalidInput(f"path must hold a denoiser; {path} holds a classifier, {show(named)}")
+    from buckler.sampling.architectures import UNet
+
+    network = UNet()
+    _fill(network, tensors, "unet", path)
+    return network.eval()
+
+
+def read_weights(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the header and the tensors by name of a ``.safetensors`` file, or of a torch file of tensors alone.
+
+    The header is empty unless this package wrote the file; a prefix ``module.`` of names is dropped.
+    """
+    if not path.is_file():
+        raise InvalidInput(f"weights must be an existing file; got {str(path)!r}")
+    try:
+        import torch
+        from safetensors import safe_open
+    except ImportError as missing:
+        raise MissingExtra(missing.name or "torch", "torch") from None
+    header: Any = {}
+    try:
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                header = parse_json((file.metadata() or {}).get(HEADER, "{}"))
+                loaded: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a mapping)
+        else:
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as problem:
+        raise InvalidInput(f"weights {str(path)!r} cannot be read: {show(str(problem), 160)}") from None
+    if isinstance(loaded, dict) and isinstance(loaded.get("state_dict"), dict):
+        loaded = loaded["state_dict"]
+    if not isinstance(loaded, dict) or not all(isinstance(v, torch.Tensor) for v in loaded.values()):
+        raise InvalidInput(f"weights {str(path)!r} must hold tensors by name; got {show(loaded)}")
+    if not isinstance(header, dict):
+        raise InvalidInput(f"weights {str(path)!r} must have a JSON object as header; got {show(header)}")
+    return header, {str(key).removeprefix("module."): value for key, value in loaded.items()}
+
+
+def save_network(path: Path, network: "nn.Module", *, architecture: str, num_classes: int, sigma: float) -> str:
+    """Write the weights as float16, whole or not at all, and return the file's sha256."""
+    try:
+        from safetensors.torch import save
+    except ImportError:
+        raise MissingExtra("safetensors", "torch") from None
+    # One entry, since safetensors writes several in random order: the same weights must give the same checksum.
+    header = {HEADER: json.dumps({"architecture": architecture, "num_classes": num_classes, "sigma": sigma})}
+    with atomic_write(path) as temporary:
+        kept = {name: value.detach().cpu().contiguous() for name, value in network.state_dict().items()}
+        halves = {name: value.half() if value.is_floating_point() else value for name, value in kept.items()}
+        temporary.write_bytes(save(halves, metadata=header))
+    return checksum(path)
+
+
+def _agreed(header: dict[str, Any], architecture: str | None, path: Path | str) -> str:
+    """Return the architecture, which the file names or the caller, and must be the same where both do."""
+    named = header.get("architecture", architecture)
+    if not isinstance(named, str):
+        raise InvalidInput(f"{path} must name its architecture in the header; it was not written here")
+    if architecture not in {None, named}:
+        raise InvalidInput(f"weights {str(path)!r} must be those of {architecture}; the file says {show(named)}")
+    return named
+
+
+def _fill(network: "nn.Module", tensors: dict[str, Any], named: str, path: Path | str) -> None:
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as problem:
+        text = show(" ".join(str(problem).split()), 200)
+        raise InvalidInput(f"weights {str(path)!r} do not fit the architecture {named}: {text}") from None

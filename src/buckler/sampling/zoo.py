@@ -1,16 +1,247 @@
-"""Bundled networks by name: weights with a card beside them, in a folder on this machine.
+"""Bundled networks by name: weights with a card beside them, in a folder on this machine. Does not load torch.
 
-The folder is the one that the environment variable ``BUCKLER_MODELS`` names, else ``models`` of the repository that the
-package runs from. Nothing is downloaded. A name with a folder, ``here/mine``, is a card there that ``buckler train``
-wrote.
+A card tells the data, training, accuracy, certified accuracy and checksum of the weights. It is written as JSON for
+programs and as Markdown for people. The folder is the one that the environment variable ``BUCKLER_MODELS`` names, else
+``models`` of the repository that the package runs from. Nothing is downloaded. A name with a folder, ``here/mine``, is
+a card there that ``buckler train`` wrote.
 """
 
+import json
 import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from buckler.errors import InvalidInput
-from buckler.files import checksum
-from buckler.sampling.cards import ClassifierCard, DenoiserCard, read_card
+from buckler.files import atomic_write, checksum, parse_json, read_text
+
+LARGEST_CARD = 1 << 20
+"""Bytes of a card, at most."""
+
+PAGE = """# {title}
+
+{about}
+
+| | |
+|---|---|
+| weights | `{weights}`, float16 safetensors, sha256 `{sha256}` |
+| input | {input} |
+| architecture | {architecture}, {parameters:,} parameters{classes} |
+| data | {data}, `{data_source}`, sha256 `{data_sha256}` |
+| images | {train_inputs:,} for training, {test_inputs:,} for the test |
+| noise | {noise} |
+{accuracies}
+{certified}
+| training time | {seconds:.0f} s on {device} |
+| versions | {versions} |
+
+The accuracies were measured with the float16 weights of the file, computed in float32. An accuracy under noise is an
+estimate of the base classifier, not a bound; what is certified stands in the rows called so, with its command.
+
+## Recipe
+
+{method}
+
+{recipe}
+
+    {command}
+"""
+
+INPUT = "colour images in [0, 1], `[batch, 3, {height}, {width}]`"
+
+DESCENT = """\
+Stochastic gradient descent with Nesterov momentum; the learning rate rises in a straight line over the warm-up, then
+falls along half a cosine. Images are shifted by up to an eighth of their size and, with flip, mirrored at random. The
+weights are a running average over the last steps, with the statistics of batch normalisation measured anew for it."""
+
+DENOISING = """\
+AdamW; the learning rate rises in a straight line over the warm-up, then falls along half a cosine. Images are shifted
+by up to an eighth of their size and, with flip, mirrored at random. The loss is the squared error relative to that of
+the noise, plus recognition times the cross entropy of the classifier, whose weights are left as they are. The weights
+are a running average over the last steps."""
+
+CONSISTENCY = """
+Each image is seen under two draws of noise, and the loss of the classifier has a further part: consistency times the
+divergence of its two answers from their mean, plus half the entropy of that mean (Jeong and Shin, NeurIPS 2020)."""
+
+ADVERSARY = """
+Before each step an attack moves each image by an l2 distance of at most adversary, in attack steps steps along the
+gradient of the mean probability of its label over the draws (Salman et al., NeurIPS 2019)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """Fields of every network's card."""
+
+    kind: str
+    weights: str
+    sha256: str
+    architecture: str
+    parameters: int
+    height: int
+    width: int
+    sigma: float
+    data: str
+    data_source: str
+    data_sha256: str
+    train_inputs: int
+    test_inputs: int
+    recipe: dict[str, Any]
+    command: str
+    seconds: float
+    device: str
+    versions: dict[str, str]
+    certified: tuple[Mapping[str, Any], ...] = ()
+    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command.
+
+    ``p_a``, where it is there, has quantiles over the inputs of the share of draws with the true label.
+    """
+
+    def certified_rows(self) -> str:
+        """Return the tables as rows of the page."""
+        rows = []
+        for table in self.certified:
+            shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
+            rows.append(
+                f"| certified at {certified_at(table)} | {shares}; of {table['inputs']} test images, "
+                f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
+            )
+            if "p_a" in table:
+                quantiles = ", ".join(f"{share:.3f} ({float(q):.0%})" for q, share in table["p_a"].items())
+                said = "quantiles, over these images, of the share of draws with the true label"
+                rows.append(f"| p_A at {certified_at(table)} | {quantiles}: {said} |")
+        return "\n".join(rows) or "| certified | not measured |"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassifierCard(Card):
+    """A classifier, trained under Gaussian noise (``sigma``), splitting noise (``lam``) or none (sigma 0)."""
+
+    kind: str = "classifier"
+    num_classes: int
+    accuracy: float
+    clean_accuracy: float
+    lam: float | None = None
+
+    def noise(self) -> str:
+        """Return the noise of the training, in words."""
+        if self.lam is not None:
+            return f"splitting, lam {self.lam:g}"
+        return f"Gaussian, sigma {self.sigma:g}" if self.sigma > 0.0 else "none"
+
+    def summary(self) -> str:
+        """Return the accuracies in one line."""
+        if self.lam is None and self.sigma == 0.0:
+            return f"accuracy {self.accuracy:.2%}"
+        return f"accuracy {self.accuracy:.2%} under noise, {self.clean_accuracy:.2%} without"
+
+    def words(self) -> dict[str, str]:
+        """Return the parts of the page that depend on the noise."""
+        if self.lam is None and self.sigma == 0.0:
+            about = "A classifier trained without noise: one to stand behind a denoiser, not to be smoothed as it is."
+            noise, accuracies = "none", f"| accuracy | **{self.accuracy:.2%}** of the test set |"
+        else:
+            kind, size = (
+                ("Gaussian", f"sigma = {self.sigma}") if self.lam is None else ("splitting", f"lam = {self.lam}")
+            )
+            about = f"A classifier trained under {kind} noise, to be certified by randomized smoothing at {size}."
+            noise = f"{kind}, {size}, drawn anew for every image in every epoch"
+            accuracies = (
+                f"| accuracy under noise | **{self.accuracy:.2%}** of the test set, "
+                f"one draw for each image at {size} |\n"
+                f"| accuracy without noise | {self.clean_accuracy:.2%} |"
+            )
+        seen = INPUT.format(height=self.height, width=self.width) + "; standardisation is inside the network"
+        classes = f", {self.num_classes} classes"
+        parts = {"about": about, "noise": noise, "accuracies": accuracies, "input": seen}
+        return parts | {"classes": classes, "method": DESCENT + further(self.recipe)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DenoiserCard(Card):
+    """A denoiser, and the ``accuracy`` of the classifier in the file ``classifier`` behind it, by sigma."""
+
+    kind: str = "denoiser"
+    smallest_sigma: float
+    classifier: str
+    classifier_sha256: str
+    accuracy: dict[str, float]
+
+    def noise(self) -> str:
+        """Return the noise of the training, in words."""
+        return f"Gaussian, sigma {self.smallest_sigma:g} to {self.sigma:g}"
+
+    def summary(self) -> str:
+        """Return the accuracies in one line."""
+        shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
+        return f"accuracy of {self.classifier} behind it: {shares}"
+
+    def words(self) -> dict[str, str]:
+        """Return the parts of the page that only a denoiser has."""
+        rows = [f"| classifier behind it | `{self.classifier}`, sha256 `{self.classifier_sha256}` |"]
+        rows += [
+            f"| its accuracy at sigma = {sigma} | **{share:.2%}** of the test set, one draw for each image |"
+            for sigma, share in self.accuracy.items()
+        ]
+        reach = f"{self.smallest_sigma} to {self.sigma}"
+        return {
+            "about": f"A denoiser: it takes Gaussian noise of a known sigma, from {reach}, out of images.",
+            "input": INPUT.format(height=self.height, width=self.width) + " with noise, and its sigma",
+            "noise": f"Gaussian, sigma from {reach} (its logarithm uniform), drawn anew for every image in every epoch",
+            "accuracies": "\n".join(rows),
+            "classes": "",
+            "method": DENOISING + further(self.recipe),
+        }
+
+
+def further(recipe: Mapping[str, Any]) -> str:
+    """Return sentences on the parts of the loss that a recipe may leave out."""
+    parts = (("consistency", CONSISTENCY), ("adversary", ADVERSARY))
+    return "".join(text for name, text in parts if name in recipe)
+
+
+def certified_at(table: Mapping[str, Any]) -> str:
+    """Return the noise under which a table was certified, and its norm unless l2."""
+    return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
+
+
+def card_page(card: ClassifierCard | DenoiserCard) -> str:
+    """Return the card for a person, as Markdown."""
+    recipe = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items())
+    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
+    own = {"title": Path(card.weights).stem, "recipe": recipe, "versions": versions, "certified": card.certified_rows()}
+    return PAGE.format(**(asdict(card) | card.words() | own))
+
+
+def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> tuple[Path, Path]:
+    """Write the card as JSON and as Markdown beside the weights; return both paths."""
+    stem = Path(card.weights).stem
+    text = json.dumps(asdict(card), indent=2) + "\n"
+    texts = {folder / f"{stem}.json": text, folder / f"{stem}.md": card_page(card)}
+    for path, content in texts.items():
+        with atomic_write(path) as temporary:
+            temporary.write_text(content, encoding="utf-8")
+    first, second = texts
+    return first, second
+
+
+def read_card(path: Path) -> ClassifierCard | DenoiserCard:
+    """Return the card in a ``.json`` file; one that names no kind is a classifier's."""
+    try:
+        fields = parse_json(read_text(path, LARGEST_CARD))
+        fields["certified"] = tuple(fields.get("certified", ()))
+        return KINDS[fields.get("kind", "classifier")](**fields)
+    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+        raise InvalidInput(f"path must be a network's card (.json); {path} is not readable as one") from None
+
+
+KINDS: Mapping[str, type[ClassifierCard] | type[DenoiserCard]] = MappingProxyType(
+    {"classifier": ClassifierCard, "denoiser": DenoiserCard}
+)
+"""Kind -> card."""
+
 
 VARIABLE = "BUCKLER_MODELS"
 
@@ -46,7 +277,7 @@ def weights_of(card: ClassifierCard | DenoiserCard, folder: Path) -> Path:
     return path
 
 
-def take(name: str, kind: str) -> tuple[ClassifierCard | DenoiserCard, Path]:
+def bundled(name: str, kind: str) -> tuple[ClassifierCard | DenoiserCard, Path]:
     """Return the card and the weights of a classifier or denoiser, after comparing the checksum."""
     named = Path(name)
     folder = named.parent if len(named.parts) > 1 else models_folder()

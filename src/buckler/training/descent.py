@@ -1,25 +1,191 @@
-"""Stochastic gradient descent under noise: the state of a run, one epoch, and the loop over epochs.
+"""Stochastic gradient descent under noise: devices, the average of the weights, checkpoints, and the loop over epochs.
 
 On a GPU the arithmetic is bfloat16 under autocast with float32 weights. The host reads the loss every fifty steps and
 otherwise never waits for the device.
+
+A run's state is written to disk after each epoch, so that an interrupted run goes on as if nothing had happened: one
+file, replaced by an atomic rename, of plain tensors and strings, only ever read with ``weights_only=True``. No
+generator state is kept, for none is needed: the draws of an epoch depend on (seed, epoch) alone.
 """
 
+import json
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from buckler.errors import BucklerError, InvalidInput, check_positive
-from buckler.training.averaging import EVERY, WeightAverage, round_to_half
-from buckler.training.checkpoints import Checkpoint, load_checkpoint, save_checkpoint
+from buckler.errors import BucklerError, InvalidInput, check_positive, show
+from buckler.files import atomic_write
 from buckler.training.data import Images
-from buckler.training.devices import choose_device, may_compile, place, stream, tuned
 from buckler.training.recipe import TrainingConfig
-from buckler.training.tasks import Task, crop_and_flip
+from buckler.training.tasks import TrainingTask, crop_and_flip, draws_for
+from buckler.types import AnyArray
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device called ``name``; ``auto`` is the GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    if device.type not in {"cpu", "cuda"}:
+        raise InvalidInput(f"device must be 'auto', 'cpu', 'cuda' or 'cuda:N'; got {show(name)}")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise InvalidInput(f"device must be one of the {torch.cuda.device_count()} CUDA devices here; got {show(name)}")
+    return device
+
+
+def may_compile(device: torch.device, asked: bool | None) -> bool:
+    """Return whether to compile the network; asking for it where it cannot be done is an error."""
+    possible = device.type == "cuda" and find_spec("triton") is not None
+    if asked and not possible:
+        raise InvalidInput(f"compile must be off on {device} here: it needs a CUDA device and the package triton")
+    return possible if asked is None else asked
+
+
+def place(images: AnyArray, device: torch.device) -> Tensor:
+    """Return the images as a tensor on the device, or in the host's memory where they would fill half of the device."""
+    tensor = torch.from_numpy(images)
+    if device.type == "cuda" and tensor.nbytes > torch.cuda.mem_get_info(device)[0] // 2:
+        return tensor
+    return tensor.to(device)
+
+
+@contextmanager
+def tuned() -> Iterator[None]:
+    """Let cuDNN try its convolutions and keep the fastest while shapes stay the same; put the switch back after."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def device_name(device: torch.device) -> str:
+    """Return the device in words."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "a CPU"
+
+
+AVERAGE_EVERY = 10
+"""Steps between updates: often enough, and the many small copies cost nothing that way."""
+
+DECAY = 0.98
+"""With ``AVERAGE_EVERY``, a memory of about 500 steps."""
+
+
+class WeightAverage:
+    """An exponential average of a network's parameters; early on a plain one, so that the start is forgotten."""
+
+    def __init__(self, network: nn.Module) -> None:
+        self.values = {name: value.detach().clone() for name, value in network.named_parameters()}
+        self.updates = 0
+
+    @torch.no_grad()
+    def update(self, network: nn.Module) -> None:
+        """Move the average towards the network's present weights."""
+        decay = min(DECAY, (1 + self.updates) / (10 + self.updates))
+        for name, value in network.named_parameters():
+            self.values[name].lerp_(value, 1.0 - decay)
+        self.updates += 1
+
+    def restore(self, values: Mapping[str, Tensor], updates: int) -> None:
+        """Go back to a saved state."""
+        for name, value in self.values.items():
+            value.copy_(values[name])
+        self.updates = updates
+
+    @torch.no_grad()
+    def copy_to(self, network: nn.Module) -> None:
+        """Put the average in place of the network's weights; its batch statistics no longer fit then.
+
+        Where the training was too short for an update, the network keeps its own.
+        """
+        if self.updates == 0:
+            return
+        for name, value in network.named_parameters():
+            value.copy_(self.values[name])
+
+
+def round_to_half(network: nn.Module) -> None:
+    """Round every float weight and buffer to the nearest float16, in place: what will be saved is what is measured."""
+    with torch.no_grad():
+        for name, value in network.state_dict().items():
+            if value.is_floating_point():
+                value.copy_(value.half().to(value.dtype))
+                if not torch.isfinite(value).all():
+                    raise BucklerError(f"{name} does not fit float16; the training has diverged")
+
+
+@torch.no_grad()
+def recompute_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
+    """Set the batch normalisation's running mean and variance to their plain averages over ``batches``."""
+    layers = [module for module in network.modules() if isinstance(module, nn.BatchNorm2d)]
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None
+    network.train()
+    for batch in batches:
+        network(batch)
+    for layer, momentum in zip(layers, momenta, strict=True):
+        layer.momentum = momentum
+    network.eval()
+
+
+FORMAT = "buckler-training-1"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """The state after ``epoch`` epochs and ``seconds``; ``choices`` holds the recipe and its data's checksum."""
+
+    choices: Mapping[str, Any]
+    epoch: int
+    seconds: float
+    weights: Mapping[str, Tensor]
+    average: Mapping[str, Tensor]
+    updates: int
+    optimiser: Mapping[str, Any]
+
+
+STATE = tuple(field.name for field in fields(Checkpoint) if field.name != "choices")
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Write the checkpoint to ``path``, whole or not at all."""
+    values = {name: getattr(checkpoint, name) for name in STATE}
+    state = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    state |= {"format": FORMAT, "choices": json.dumps(dict(checkpoint.choices), sort_keys=True)}
+    with atomic_write(path) as temporary:
+        torch.save(state, temporary)
+
+
+def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
+    """Return the checkpoint at ``path``, on the CPU; one of another recipe or other data is refused."""
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+        if state["format"] != FORMAT:
+            raise KeyError("format")
+        found = json.loads(state["choices"])
+        parts = {name: state[name] for name in STATE}
+    except Exception as error:  # a damaged archive raises half a dozen types, none of them documented
+        raise InvalidInput(f"{path} is not a checkpoint of this program ({type(error).__name__}); remove it") from None
+    wanted = json.loads(json.dumps(dict(choices)))
+    other = sorted(name for name in found.keys() | wanted.keys() if found.get(name) != wanted.get(name))
+    if other:
+        named = ", ".join(f"{name} {found.get(name)} there and {wanted.get(name)} here" for name in other)
+        raise InvalidInput(f"{path.name} belongs to another run ({named}); use its options or remove it")
+    return Checkpoint(choices=found, **parts)
+
 
 REPORT_EVERY = 50
 
@@ -43,7 +209,9 @@ class Descent:
     ``images`` (uint8 ``[inputs, height, width, 3]``) and ``labels`` lie on one device, the network's or the host.
     """
 
-    def __init__(self, config: TrainingConfig, task: Task, network: nn.Module, images: Tensor, labels: Tensor) -> None:
+    def __init__(
+        self, config: TrainingConfig, task: TrainingTask, network: nn.Module, images: Tensor, labels: Tensor
+    ) -> None:
         self.config, self.task, self.network, self.images, self.labels = config, task, network, images, labels
         self.device = next(network.parameters()).device
         self.batch = min(config.batch_size, len(images))
@@ -78,7 +246,7 @@ class Descent:
             self.optimiser.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimiser.step()
-            if step % EVERY == 0:
+            if step % AVERAGE_EVERY == 0:
                 self.average.update(self.network)
             loss_sum += loss.detach()
             since += 1
@@ -96,8 +264,8 @@ class Descent:
     def batches(self, number: int, limit: int | None = None) -> Iterator[tuple[tuple[Tensor, ...], Tensor, Tensor]]:
         """Yield the network's inputs, images and labels of random full batches, drawn from the seed and ``number``."""
         home, seed = self.images.device, self.config.seed
-        order = torch.randperm(len(self.images), generator=stream(home, seed, number, 0), device=home)
-        draws = stream(self.device, seed, number, 1)
+        order = torch.randperm(len(self.images), generator=draws_for(home, seed, number, 0), device=home)
+        draws = draws_for(self.device, seed, number, 1)
         for index in torch.split(order[: self.epoch_steps * self.batch], self.batch)[:limit]:
             x = crop_and_flip(self.images[index].to(self.device, non_blocking=True), draws, flip=self.config.flip)
             yield self.task.inputs(x, draws), x, self.labels[index].to(self.device, non_blocking=True)
@@ -129,9 +297,9 @@ def checkpoint_path(config: TrainingConfig, data: str, out: Path) -> Path:
     return out / f"{config.stem(data)}.checkpoint"
 
 
-def fit(
+def descend(
     config: TrainingConfig,
-    task: Task,
+    task: TrainingTask,
     network: nn.Module,
     images: Images,
     out: Path,

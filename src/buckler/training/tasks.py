@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from buckler.training.devices import EVALUATION, stream
-
 Forward = Callable[..., Tensor]
+
+STATISTICS, EVALUATION = 2**32, 2**32 + 1
+"""Streams beside those of the epochs 0, 1, ..."""
 
 BATCH = 500
 """Test images that are run at once."""
@@ -25,6 +27,12 @@ ENTROPY = 0.5
 
 TINY = 1e-30
 """A norm below it is taken for it: no division by zero where the gradient vanishes."""
+
+
+def draws_for(device: torch.device, *numbers: int) -> torch.Generator:
+    """Return a fresh generator of draws that depend on the numbers alone: the seed, then what the draws are for."""
+    state = np.random.SeedSequence(numbers).generate_state(1, np.uint64)
+    return torch.Generator(device).manual_seed(int(state[0]))
 
 
 def crop_and_flip(images: Tensor, generator: torch.Generator, *, flip: bool) -> Tensor:
@@ -61,7 +69,7 @@ def noisy(images: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
     return x.permute(0, 3, 1, 2)
 
 
-def split(images: Tensor, lam: float, generator: torch.Generator) -> Tensor:
+def noisy_by_splitting(images: Tensor, lam: float, generator: torch.Generator) -> Tensor:
     """Return uint8 ``[batch, height, width, 3]`` under splitting noise, as ``[batch, 3, height, width]`` in [0, 1].
 
     Each value x in [0, 1] meets an offset s, uniform on the ``510 lam`` numbers ``(j + 1/2)/255`` below ``2 lam``, and
@@ -74,7 +82,7 @@ def split(images: Tensor, lam: float, generator: torch.Generator) -> Tensor:
     return (0.5 * (s + (images.to(torch.int64) > j))).permute(0, 3, 1, 2)
 
 
-class Task(Protocol):
+class TrainingTask(Protocol):
     """A way to train; ``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored."""
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
@@ -105,7 +113,7 @@ class Classify:
         if self.consistency is not None:
             images = torch.cat([images, images])
         if self.lam is not None:
-            return (split(images, self.lam, generator),)
+            return (noisy_by_splitting(images, self.lam, generator),)
         return (noisy(images, self.sigma, generator),)
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
@@ -221,7 +229,7 @@ def accuracy_under(
     ``images`` are uint8 ``[inputs, height, width, 3]``, ``inputs`` makes of them what the network sees, and the network
     is on ``device``.
     """
-    generator = stream(device, seed, EVALUATION)
+    generator = draws_for(device, seed, EVALUATION)
     if isinstance(network, nn.Module):
         network.eval()
     hits = torch.zeros((), dtype=torch.int64, device=device)

@@ -1,7 +1,9 @@
-"""Backends make batches of noisy copies, run the classifier and count votes: with NumPy here, on torch in ``device``.
+"""Batches of noisy copies on the host: how they are made, run through the classifier and counted, with NumPy.
 
 A backend holds the current inputs and the tally of their votes. The engine asks for draws and reads results only when
-it calls ``settle``, so it does not wait for a device after each batch.
+it calls ``settle``, so it does not wait for a device after each batch. ``device`` has the backend in torch.
+
+``Replay`` tests whether a classifier is one function of its input: rows run a second time must give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,10 +16,8 @@ import numpy as np
 from buckler.errors import ClassifierError
 from buckler.files import usable_cores
 from buckler.noise.words import WordNoise
-from buckler.sampling.batches import Batch, inputs_of, size
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.determinism import Replay
-from buckler.sampling.streams import NOISE_BLOCK, Address, PhiloxNoise
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise, row_inputs, size
 from buckler.types import OTHERS, AnyArray, Float32Array, FloatArray, IntArray, Noise, NormalNoise, NumberedNoise
 
 
@@ -120,7 +120,7 @@ class HostBackend:
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
         logits = self.logits(part)
-        inputs = inputs_of(part)
+        inputs = row_inputs(part)
         finite = np.isfinite(logits).all(axis=1)
         if not finite.all():
             self._bad += np.bincount(inputs[~finite], minlength=len(self._bad))
@@ -226,3 +226,50 @@ def kept(scores: Float32Array, columns: IntArray, has_rest: bool) -> Float32Arra
     rest = scores.copy()
     np.put_along_axis(rest, named, np.float32(0.0), axis=1)
     return np.concatenate([np.take_along_axis(scores, named, axis=1), rest.max(axis=1, keepdims=True)], axis=1)
+
+
+EVERY = 128
+"""Batches between two replays: they take less than a hundredth of the time."""
+
+KEPT = 64
+"""Largest number of rows of an earlier batch in a replay."""
+
+
+class Replay:
+    """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch."""
+
+    def __init__(self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], bits: Callable[[Any], Any]) -> None:
+        """Take functions: ``run(batch)`` -> logits, ``reverse(rows)``, and ``bits(numbers)`` -> integers."""
+        self._run, self._reverse, self._bits = run, reverse, bits
+        self._batches, self._differed, self._compared = 0, 0, 0
+        self._kept: tuple[Any, Any] | None = None
+        self._last: tuple[Any, Any] | None = None
+
+    def look(self, batch: Any, logits: Any) -> None:
+        """Record a batch and its logits; run the second batch again, and then every ``EVERY``-th."""
+        self._last = batch, logits
+        if self._batches % EVERY == 1:
+            self._again()
+        if self._batches % EVERY == 0:
+            rows = max(1, min(KEPT, len(batch) // 2))
+            # Copies, so that the batch can be freed.
+            self._kept = self._reverse(batch[:rows]), self._reverse(logits[:rows])
+        self._batches += 1
+
+    def _again(self) -> None:
+        assert self._last is not None  # noqa: S101  (set by look)
+        batch, logits = map(self._reverse, self._last)
+        if self._kept is not None and self._kept[0].shape[1:] == batch.shape[1:]:
+            rows = len(self._kept[0])
+            batch[:rows], logits[:rows] = self._kept
+        differs = (self._bits(self._run(batch)) != self._bits(logits)).any(1)
+        # On a device the sum is computed asynchronously; reading it waits.
+        self._differed = self._differed + differs.sum()
+        self._compared += len(batch)
+
+    def counts(self) -> tuple[int, int]:
+        """Return the numbers of rows compared and different; if none was compared yet, run the last batch again now."""
+        if self._compared == 0 and self._last is not None:
+            self._again()
+        self._last = None
+        return self._compared, int(self._differed)
