@@ -35,7 +35,7 @@ def drawn(sigma: str, law: str, options: argparse.Namespace) -> Evidence:
     folder = Path(options.out) / f"cifar10-sigma{sigma}-{law}"
     settings = {
         "model": f"resnet110:{options.models}/cifar10-resnet110-sigma{sigma}.safetensors", "data": options.data,
-        "sigma": float(sigma), "n": options.n, "law": law, "device": options.device, "limit": options.limit,
+        "sigma": float(sigma), "n": options.n, "noise": law, "device": options.device, "limit": options.limit,
         **({"dtype": "bfloat16", "channels_last": True, "compile": True} if options.device == "cuda" else {}),
     }  # fmt: skip
     with open_run({key: value for key, value in settings.items() if value is not None}) as run:
@@ -54,7 +54,7 @@ def right(evidence: Evidence, sigma: float, n: int, *, later: bool = False) -> t
     counts, chosen = votes.values, selection.values
     if later:
         counts, chosen = evidence.counts(2 * n)[0].values - counts, evidence.counts(100)[0].values
-    made = certify_votes(counts, selection=chosen, noise=evidence.spec.noise_law, alpha=1e-3)
+    made = certify_votes(counts, selection=chosen, noise=evidence.spec.noise, alpha=1e-3)
     assert not isinstance(made, Certificate)
     radii = np.array([c.radius if c.predicted == y else -1.0 for c, y in zip(made, labels, strict=True)])
     reached = [int((radii >= max(step * sigma, 1e-12)).sum()) for step in STEPS]

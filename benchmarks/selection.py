@@ -31,7 +31,7 @@ def main() -> None:
         truths = votes / votes.sum(axis=1, keepdims=True)
         for total in (200, 1_100, 10_100):
             first, rest = rng.multinomial(N0, truths), rng.multinomial(total - N0, truths)
-            asked = {"noise": evidence.spec.noise_law, "alpha": args.alpha}
+            asked = {"noise": evidence.spec.noise, "alpha": args.alpha}
             two = certify_votes(rest, selection=first, **asked).radii.mean()
             one = certify_votes(first + rest, **asked).radii.mean()
             print(f"{folder.name:>28} {total:>7,} {two:>11.4f} {one:>8.4f} {one / two:>6.3f}")

@@ -149,7 +149,7 @@ def test_fields_as_columns() -> None:
     good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
     assert list(good.as_dict()) == [
         *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
-        *("map", "temperature", "method", "sound", "winner_alpha", "score_dtype", "law", "law_parameters"),
+        *("map", "temperature", "method", "sound", "winner_alpha", "score_dtype", "noise", "noise_parameters"),
     ]
 
 

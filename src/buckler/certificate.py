@@ -227,7 +227,7 @@ class Claim:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed"}}
         before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("noise")))
         sigma = {"sigma": self.noise.parameters.get("sigma")}
-        noise = {"law": self.noise.name, "law_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
+        noise = {"noise": self.noise.name, "noise_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
         seed = {} if self.seed is None else {"seed": self.seed}
         return {**before, **sigma, **fields, **noise, **seed}
 

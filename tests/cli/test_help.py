@@ -66,7 +66,7 @@ def test_options_stand_in_groups_with_their_defaults(
 ) -> None:
     text = shown("sample", capsys, monkeypatch)
     noise = text.split("\nNoise:\n")[1].split("\n\n")[0]
-    assert set(re.findall(r"--[\w-]+", noise)) >= {"--sigma", "--law", "--seed"}
+    assert set(re.findall(r"--[\w-]+", noise)) >= {"--sigma", "--noise", "--seed"}
     assert "--batch-size" not in noise
     assert "[0]" in noise
     assert "[required]" in shown("plan", capsys, monkeypatch)

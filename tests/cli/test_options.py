@@ -145,9 +145,9 @@ TABLE: dict[str, dict[str, Row]] = {
         "--spec": Row("--spec run.toml", "evidence", refused=("--spec nowhere.toml",)),
         "--model": Row(TORCH, "evidence"),
         "--data": Row("--data floats.npy", "evidence"),
-        "--sigma": Row("--sigma 0.5", "evidence", refused=("--sigma 0.25 --law grid:sigma=0.25",)),
-        "--law": Row(
-            "--law grid:step=1/16", "evidence", refused=("--law grid:lam=1", "--law lognormal"),
+        "--sigma": Row("--sigma 0.5", "evidence", refused=("--sigma 0.25 --noise grid:sigma=0.25",)),
+        "--noise": Row(
+            "--noise grid:step=1/16", "evidence", refused=("--noise grid:lam=1", "--noise lognormal"),
         ),
         "--denoiser": Row(
             "--denoiser models_for_options:half", "evidence", given=TORCH,
@@ -247,7 +247,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--model": Row(f"{TORCH}"),
         "--data": Row("--data floats.npy"),
         "--sigma": Row("--sigma 0.5"),
-        "--law": Row("--law grid:step=1/16", refused=("--law lognormal",)),
+        "--noise": Row("--noise grid:step=1/16", refused=("--noise lognormal",)),
         "--denoiser": Row(
             "--denoiser models_for_options:half", given=TORCH, refused=("--denoiser models_for_options:half",)
         ),
@@ -403,9 +403,9 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "audit": {
-        "--law": Row(
-            "--law ablation:keep=1,pixels=3", base="audit --law ablation:keep=2,pixels=3",
-            refused=("--law ablation", "=audit --law gaussian:sigma=1", "=audit --law splitting:lam=0.5 --n 3"),
+        "--noise": Row(
+            "--noise ablation:keep=1,pixels=3", base="audit --noise ablation:keep=2,pixels=3",
+            refused=("--noise ablation", "=audit --noise gaussian:sigma=1", "=audit --noise splitting:lam=0.5 --n 3"),
         ),
         "--m": Row("--m 4", refused=("--m 1", "--collapsed --m 3")),
         "--n": Row("--n 9"),
@@ -459,7 +459,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n0": Row("--n0 1000"),
         "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
         "--sigma": Row("--sigma 0.25"),
-        "--law": Row("--law splitting:lam=2.5", refused=("--law splitting:lam=2.5 --sigma 0.5",)),
+        "--noise": Row("--noise splitting:lam=2.5", refused=("--noise splitting:lam=2.5 --sigma 0.5",)),
         "--target-radius": Row("--target-radius 0.25", refused=("--target-radius 0.1 --radii 0.1",)),
         "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
         "--radii-to": Row("--radii-to 2 --step 1", refused=("--radii-to 0.1",)),

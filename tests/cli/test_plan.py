@@ -54,17 +54,17 @@ def test_a_plan_under_another_law(tmp_path: Path, capsys: pytest.CaptureFixture[
     for law, radius in (("splitting:lam=2.5", 1.0), ("ablation:keep=4,pixels=64", 1.0), ("grid:sigma=0.5", 0.5)):
         pilot = certify_votes(counts, noise=as_noise(None, law), labels=[0] * 5, ids=list("abcde"))
         write_certificates(tmp_path / "pilot.parquet", pilot)
-        given = [*PLAN, "--law", law, "--target-radius", str(radius), "--like", str(tmp_path / "pilot.parquet")]
+        given = [*PLAN, "--noise", law, "--target-radius", str(radius), "--like", str(tmp_path / "pilot.parquet")]
         assert run([*given, "--json"]) == 0
         share = (pilot.radii >= radius).mean()
         assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [share]
         assert 0.0 < share <= 1.0
-    assert run([*PLAN, "--law", "splitting:lam=2.5"]) == 0
+    assert run([*PLAN, "--noise", "splitting:lam=2.5"]) == 0
     told = capsys.readouterr().out
     assert "until radius 0.625 is decided" in told
     assert "under splitting noise with lambda 2.5" in told
-    assert run([*PLAN, "--law", "splitting:lam=2.5", "--sigma", "0.5"]) == 2
-    assert run([*PLAN, "--law", "derandomized-splitting:lam=0.5"]) == 2
+    assert run([*PLAN, "--noise", "splitting:lam=2.5", "--sigma", "0.5"]) == 2
+    assert run([*PLAN, "--noise", "derandomized-splitting:lam=0.5"]) == 2
 
 
 def test_small_costs_are_told_alike(capsys: pytest.CaptureFixture[str]) -> None:

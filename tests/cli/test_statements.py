@@ -98,7 +98,7 @@ def test_scores_of_stored_logits(here: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     ("known", "new", "more", "named"),
     [
-        ("known", "noisier", [], "noise_law"),
+        ("known", "noisier", [], "noise"),
         ("known", "overlapping", [], "different inputs"),
         ("unlabelled", "new", [], "labels"),
         ("known", "new", ["--radius", "-1"], "radius"),

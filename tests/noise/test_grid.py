@@ -218,7 +218,7 @@ def test_a_law_is_written_in_one_way() -> None:
         GridGaussian(0.25, step=0.1234567891234)
     with pytest.raises(buckler.InvalidInput, match="sigma must be at most"):
         GridGaussian(1e6)
-    with pytest.raises(buckler.InvalidInput, match="law_parameters"):
+    with pytest.raises(buckler.InvalidInput, match="noise_parameters"):
         noise_from_spec(0.25, None, {"step": 1.0})
 
 
@@ -227,13 +227,13 @@ SPEC: dict[str, Any] = {"model": "m", "data": "d", "num_classes": 2, "n": 100}
 
 def test_a_specification_names_its_law_and_a_sigma_alone_is_as_it_was() -> None:
     plain = RunSpec(**SPEC, sigma=0.5)
-    assert plain == RunSpec(**SPEC, law="gaussian:sigma=0.5") == RunSpec(**SPEC, law="gaussian", sigma=0.5)
-    assert not {"law", "law_parameters"} & plain.as_dict().keys()
-    grid = RunSpec(**SPEC, sigma=0.5, law="grid")
-    assert grid == RunSpec(**SPEC, law="grid:sigma=0.5,step=1/255")
+    assert plain == RunSpec(**SPEC, noise=Gaussian(0.5)) == RunSpec(**SPEC, noise=Gaussian(0.5), sigma=0.5)
+    assert not {"noise", "noise_parameters"} & plain.as_dict().keys()
+    grid = RunSpec(**SPEC, noise=GridGaussian(0.5))
+    assert grid == RunSpec(**SPEC, sigma=0.5, noise=GridGaussian(0.5, step=1 / 255))
     assert grid == from_dict(read_toml(grid.to_toml()))
-    assert grid.noise_law == GridGaussian(0.5)
-    assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, sigma=0.5, law="grid:clip=255").hash()}) == 3
+    assert grid.noise == GridGaussian(0.5)
+    assert len({plain.hash(), grid.hash(), RunSpec(**SPEC, noise=GridGaussian(0.5, clip=255)).hash()}) == 3
 
 
 @pytest.mark.parametrize("noise", [LAW, Uniform(0.5), Splitting(0.5), Ablation(2, 9)], ids=str)
@@ -315,7 +315,7 @@ def test_batches_have_one_shape() -> None:
 def test_runs_keep_the_law(tmp_path: Path) -> None:
     x = LAW.values(np.array([[200, 210], [60, 50]])[:, None, :])
     data = from_arrays(x, np.array([1, 0]))
-    spec = RunSpec(**SPEC, sigma=0.25, law="grid")
+    spec = RunSpec(**SPEC, noise=GridGaussian(0.25))
     sample(spec, as_classifier(mean, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
     certificates, _ = certify_evidence(evidence)
@@ -327,5 +327,5 @@ def test_runs_keep_the_law(tmp_path: Path) -> None:
     decided = decide(spec, target, as_classifier(mean, num_classes=2), data, out)
     assert [d.certificate.noise for d in read_decisions(out).decided] == [LAW, LAW]
     assert decide(spec, target, as_classifier(mean, num_classes=2), data, out) == decided
-    larger = RunSpec(**{**SPEC, "n": 200}, sigma=0.25, law="grid")
+    larger = RunSpec(**{**SPEC, "n": 200}, noise=GridGaussian(0.25))
     assert decide(larger, target, as_classifier(mean, num_classes=2), data, out) == decided

@@ -62,7 +62,7 @@ def test_a_seal_of_another_format_is_left_where_it_does_not_belong(home: Path) -
     assert contents(home) == before
 
 
-@pytest.mark.parametrize("change", [{"weather": "fine"}, {"law": "lognormal"}])
+@pytest.mark.parametrize("change", [{"weather": "fine"}, {"noise": "lognormal"}])
 def test_a_specification_with_something_unknown_is_damage(home: Path, change: dict[str, str]) -> None:
     manifest = read_sealed(home / "manifest.json")
     manifest["spec"] |= change

@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 
 from buckler.errors import BucklerWarning, StoreError
+from buckler.noise import Gaussian
 from buckler.runs import identity
 from buckler.runs.executor import Executor
 from buckler.runs.identity import NOT_REPEATABLE, Expected, identify
@@ -328,7 +329,7 @@ def hard(offset: float) -> Any:
 
 def test_hard_label_models_are_told_apart() -> None:
     """Models that agree on all of the first 32 answers, and differ in some of 4,096."""
-    spec = replace(SPEC, sigma=0.5)
+    spec = replace(SPEC, sigma=None, noise=Gaussian(0.5))
     probe = identity.probe_of(spec, data())
     first = {offset: _few_answers(probe, hard(offset)) for offset in (0.0, *np.linspace(0.02, 0.4, 20))}
     twins = [offset for offset, answers in first.items() if offset and answers == first[0.0]]

@@ -221,7 +221,7 @@ def test_recorded_logs_fit_one_of_two_levels() -> None:
             assert fitting == {0.01}, path.name
 
 
-STATED = {"method": "top_class", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5", "law": "gaussian"}
+STATED = {"method": "top_class", "margin": "quantile", "alpha": "0.01", "n": "100", "sigma": "0.5", "noise": "gaussian"}
 
 
 def stating(path: Path, *settings: dict[str, str]) -> Path:
@@ -250,8 +250,8 @@ def test_a_log_of_ours_states_its_settings(tmp_path: Path) -> None:
         ("margin", "probability"),
         ("n", "many"),
         ("alpha", "2"),
-        ("law", "gaussian:scale=2.0"),
-        ("law", "splitting:lam=2.5"),
+        ("noise", "gaussian:scale=2.0"),
+        ("noise", "splitting:lam=2.5"),
         ("sigma", "-"),
     ],
 )

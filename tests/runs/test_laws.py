@@ -45,9 +45,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     law: Any = LAWS[text]
     drawn = [] if law.total else ["--n", "300"]
-    assert run(["sample", "run", *FROM, "--law", text, *drawn, "--quiet"]) == 0
+    assert run(["sample", "run", *FROM, "--noise", text, *drawn, "--quiet"]) == 0
     spec = open_evidence(here / "run").spec
-    assert spec.noise_law == law
+    assert spec.noise == law
     assert (spec.sigma, spec.n) == (None, law.total or 300)
     assert run(["certify", "run", "--out", "c.parquet", "--json"]) == 0
     first = json.loads(capsys.readouterr().out.splitlines()[0])
@@ -58,14 +58,14 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
     assert as_noise(None, text) == law
     with pytest.raises(InvalidInput, match=f"a log is of l2 radii; got {law.norm} ones"):
         write_log(here / "log.tsv", made, [0] * len(made))
-    deciding = ["decide", *FROM, "--law", text, "--radii", "0.01", "--max-n", "300"]
+    deciding = ["decide", *FROM, "--noise", text, "--radii", "0.01", "--max-n", "300"]
     for command in (["certify", "run"], deciding)[: 1 if law.total else 2]:
         assert run([*command, "--out", "none.parquet", "--tsv", "log.tsv"]) == 2
         assert f"--tsv is for l2 radii; got {law.norm} ones under {law.describe()}" in capsys.readouterr().err
         assert not {here / "log.tsv", here / "none.parquet"} & set(here.iterdir())
     assert run(["sweep", "run", "--out", "s.parquet", "--plots", "figures"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert f"radius r ({law.norm}), law {text}, n" in shown
+    assert f"radius r ({law.norm}), noise {text}, n" in shown
     assert run(["certify", "run"]) == 0
     assert f"certified to radius r ({law.norm})" in " ".join(capsys.readouterr().out.split())
     assert run(["sweep", "run", "--out", "s.parquet", "--quiet"]) == 0
@@ -77,7 +77,7 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
             f"searched in l2, under gaussian or grid noise of one sigma; got {law.describe()}"
             in capsys.readouterr().err
         )
-    code = run(["decide", *FROM, "--law", text, "--radii", "0.01,0.02", "--max-n", "300"])
+    code = run(["decide", *FROM, "--noise", text, "--radii", "0.01,0.02", "--max-n", "300"])
     told = capsys.readouterr()
     if law.total:
         assert code == 2
@@ -90,18 +90,18 @@ def test_a_law_goes_through_every_command(text: str, here: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--law", "derandomized-splitting:lam=0.5", "--n", "100"], "n must be 255"),
-        (["--law", "derandomized-splitting:lam=0.5", "--n0", "5"], "n0 must be 0"),
-        (["--law", "derandomized-splitting:lam=0.5", "--seed", "1"], "seed must be 0"),
-        (["--law", "derandomized-splitting:lam=0.5", "--scores", "softmax"], "scores must be none"),
-        (["--law", "splitting", "--n", "9"], "needs the parameter lam; got none"),
-        (["--law", "ablation:keep=4", "--n", "9"], "needs the parameter pixels; got keep"),
-        (["--law", "splitting:lam=abc", "--n", "9"], "must be numbers; got {'lam': 'abc'}"),
-        (["--law", "splitting:lam=0.5,keep=3", "--n", "9"], "takes the parameters lam; got 'keep'"),
-        (["--law", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes the parameters lam; got 'sigma'"),
-        (["--law", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
-        (["--law", "ablation:keep=4,pixels=65", "--n", "9"], "65 values"),
-        (["--law", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "step 1/255"),
+        (["--noise", "derandomized-splitting:lam=0.5", "--n", "100"], "n must be 255"),
+        (["--noise", "derandomized-splitting:lam=0.5", "--n0", "5"], "n0 must be 0"),
+        (["--noise", "derandomized-splitting:lam=0.5", "--seed", "1"], "seed must be 0"),
+        (["--noise", "derandomized-splitting:lam=0.5", "--scores", "softmax"], "scores must be none"),
+        (["--noise", "splitting", "--n", "9"], "needs the parameter lam; got none"),
+        (["--noise", "ablation:keep=4", "--n", "9"], "needs the parameter pixels; got keep"),
+        (["--noise", "splitting:lam=abc", "--n", "9"], "must be numbers; got {'lam': 'abc'}"),
+        (["--noise", "splitting:lam=0.5,keep=3", "--n", "9"], "takes the parameters lam; got 'keep'"),
+        (["--noise", "splitting:lam=0.5", "--sigma", "0.5", "--n", "9"], "takes the parameters lam; got 'sigma'"),
+        (["--noise", "splitting:lam=0.5001", "--n", "9"], "510 lam a whole number"),
+        (["--noise", "ablation:keep=4,pixels=65", "--n", "9"], "65 values"),
+        (["--noise", "splitting:lam=0.5", "--data", "floats.npz", "--n", "9"], "step 1/255"),
     ],
 )
 @pytest.mark.usefixtures("here")
@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_one_line(arguments: list[str], message: str, capsy
 @pytest.mark.usefixtures("here")
 def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
     for name, law in (("one", "splitting:lam=0.5"), ("two", "ablation:keep=4,pixels=64")):
-        assert run(["sample", name, *FROM, "--law", law, "--n", "50", "--quiet"]) == 0
+        assert run(["sample", name, *FROM, "--noise", law, "--n", "50", "--quiet"]) == 0
     for command in ("report", "sweep"):
         assert run([command, "one", "two", "--out", "made"]) == 2
         assert "one norm" in capsys.readouterr().err
@@ -123,21 +123,21 @@ def test_norms_do_not_share_a_page(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_scale_is_kept_in_the_specification(here: Path) -> None:
     (here / "spec.toml").write_text(
-        'law = "gaussian"\nlaw_parameters = {scale = [[[0.5]]]}\nmodel = "noise_model:linear"\ndata = "bytes.npz"\n'
+        'noise = "gaussian"\nnoise_parameters = {scale = [[[0.5]]]}\nmodel = "noise_model:linear"\ndata = "bytes.npz"\n'
     )
     assert run(["sample", "run", "--spec", "spec.toml", "--num-classes", "4", "--n", "100", "--quiet"]) == 0
     assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
     assert read_certificates(here / "c.parquet")[0].noise == Gaussian(1.0, scale=[[[0.5]]])
-    assert open_evidence(here / "run").spec.noise_law == Gaussian(scale=[[[0.5]]])
+    assert open_evidence(here / "run").spec.noise == Gaussian(scale=[[[0.5]]])
 
 
 @pytest.mark.usefixtures("here")
 def test_two_laws_of_one_sigma_are_told_apart_in_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
-    for name, law in (("plain", []), ("grid", ["--law", "grid"])):
+    for name, law in (("plain", []), ("grid", ["--noise", "grid"])):
         assert run(["sample", name, *FROM, "--sigma", "0.5", *law, "--n", "50", "--quiet"]) == 0
     assert run(["sweep", "plain", "grid", "--json", "--out", "s.parquet"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [(row["run"], row["law"], row["sigma"]) for row in rows] == [
+    assert [(row["run"], row["noise"], row["sigma"]) for row in rows] == [
         ("plain", "gaussian", 0.5),
         ("grid", "grid", 0.5),
     ]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from buckler.errors import BucklerError
+from buckler.noise import Splitting
 from buckler.runs.decide import decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
@@ -25,7 +26,7 @@ def constant(batch: AnyArray) -> AnyArray:
 
 
 def call(door: str, out: Path, x: AnyArray = X, **changes: Any) -> None:
-    noise: dict[str, Any] = {} if "law" in changes else {"sigma": 0.25}
+    noise: dict[str, Any] = {} if "noise" in changes else {"sigma": 0.25}
     spec = RunSpec(model="m", data="d", num_classes=3, n=10, **noise | changes)
     data, model = from_arrays(x, np.zeros(len(x), dtype=np.int64)), as_classifier(constant, num_classes=3)
     if door == "sample":
@@ -48,7 +49,7 @@ def test_another_value_of_any_input_is_refused(door: str, changed: int, tmp_path
 
 @pytest.mark.parametrize(
     "other",
-    [{"sigma": 0.5}, {"sigma": np.nextafter(0.25, 1.0)}, {"law": "splitting", "law_parameters": {"lam": 1.0}}],
+    [{"sigma": 0.5}, {"sigma": np.nextafter(0.25, 1.0)}, {"noise": Splitting(1.0)}],
     ids=["sigma", "sigma, one bit", "kind"],
 )
 @pytest.mark.parametrize("door", ["sample", "decide"])
@@ -57,5 +58,5 @@ def test_other_noise_is_refused_though_the_model_answers_alike(
 ) -> None:
     out = tmp_path / "out.parquet"
     call(door, out)
-    with pytest.raises(BucklerError, match=r"sigma|noise|noise"):
+    with pytest.raises(BucklerError, match=r"sigma|noise"):
         call(door, out, **other)

@@ -30,7 +30,7 @@ def test_the_hash_is_of_the_content() -> None:
     spec = from_dict(GOOD)
     assert spec.hash() == from_dict(dict(reversed(GOOD.items()))).hash() == from_dict({**GOOD, "n0": 0}).hash()
     changes: list[dict[str, Any]] = [
-        {"sigma": 0.5}, {"n": 2000}, {"seed": 1}, {"batch_size": 64}, {"dtype": "bfloat16"}, {"noise": "cuda"},
+        {"sigma": 0.5}, {"n": 2000}, {"seed": 1}, {"batch_size": 64}, {"dtype": "bfloat16"}, {"generator": "cuda"},
         {"every": 2}, {"scores": "softmax"}, {"mean": [0.5], "std": [0.5]},
     ]  # fmt: skip
     hashes = {from_dict({**GOOD, **change}).hash() for change in changes}

@@ -158,7 +158,7 @@ def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) ->
         with pytest.raises(buckler.BucklerError, match=UNSTABLE):
             smoothed.certify(points, batch_size=size)
     spec = RunSpec(
-        model="m", data="d", num_classes=2, n=255, n0=0, law="derandomized-splitting:lam=0.5", shard_inputs=1,
+        model="m", data="d", num_classes=2, n=255, n0=0, noise=noise, shard_inputs=1,
         batch_size=64,
     )  # fmt: skip
     with pytest.raises(buckler.BucklerError, match=UNSTABLE):
@@ -168,7 +168,7 @@ def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) ->
 
 def test_evidence_of_all_copies_with_a_difference_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     points = LAW.values(np.arange(100, 140, 2).reshape(10, 2))
-    spec = RunSpec(model="m", data="d", num_classes=2, n=255, n0=0, law="derandomized-splitting:lam=0.5", batch_size=64)
+    spec = RunSpec(model="m", data="d", num_classes=2, n=255, n0=0, noise=DerandomizedSplitting(0.5), batch_size=64)
     sample(spec, as_classifier(mean, num_classes=2), from_arrays(points), tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
     assert evidence.replayed[0] > 0
@@ -186,7 +186,7 @@ def test_the_sentence_names_the_condition() -> None:
 @pytest.mark.filterwarnings("ignore:.*not one function:buckler.errors.BucklerWarning")
 @pytest.mark.parametrize(("model", "stable"), [(mean, True), (of_place, False)])
 def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> None:
-    how: dict[str, Any] = {"sigma": 0.25, "law": "grid", "batch_size": 64, "shard_inputs": 1}
+    how: dict[str, Any] = {"noise": LAW, "batch_size": 64, "shard_inputs": 1}
     spec = RunSpec(model="m", data="d", num_classes=2, n=100, **how)
     data = from_arrays(X[:, None, :].reshape(2, 2), np.array([1, 0]))
     with nullcontext() if stable else pytest.warns(BucklerWarning, match=UNSTABLE):

@@ -49,7 +49,7 @@ def accuracy(
         )
     asked = options.radii_from(None, radii, None, None)
     found = population_accuracy(
-        votes, np.zeros(len(votes), dtype=np.int64), asked, noise=evidence.spec.noise_law, delta=delta, seed=seed,
+        votes, np.zeros(len(votes), dtype=np.int64), asked, noise=evidence.spec.noise, delta=delta, seed=seed,
         fixed_list=fixed_list,
     )  # fmt: skip
     if not evidence.complete:

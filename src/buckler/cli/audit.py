@@ -34,7 +34,7 @@ def audit(
     method: Annotated[
         str | None, typer.Argument(help="exact, bonferroni, ..., or package.module:function for a bound of your own.")
     ] = None,
-    law: Annotated[
+    noise: Annotated[
         str | None,
         option(
             "Instead of METHOD: audit the radius of a noise, named as for buckler sample or package.module:NAME. Only "
@@ -77,11 +77,11 @@ def audit(
       buckler audit mybounds:wald --m 3 --n 30 --alpha 0.05 --fail
       buckler audit bonferroni --collapsed --n 2000
       buckler audit bonferroni --n 60 --power --truth 0.8,0.15,0.05
-      buckler audit --law splitting:lam=0.5
+      buckler audit --noise splitting:lam=0.5
     """
-    if law is not None:
-        _refuse_beside_law(ctx)
-        asked = audit_noise(noise_named(law))
+    if noise is not None:
+        _refuse_beside_noise(ctx)
+        asked = audit_noise(noise_named(noise))
         if not quiet or as_json:
             say(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
         if fail and not asked.passed:
@@ -122,13 +122,13 @@ def audit(
     _finish(name, found, _power(name, bound, found, truths) if power else [], as_json, quiet, fail)
 
 
-def _refuse_beside_law(ctx: typer.Context) -> None:
-    """Refuse options about bounds: a law is audited without draws."""
+def _refuse_beside_noise(ctx: typer.Context) -> None:
+    """Refuse options about bounds: a noise is audited without draws."""
     for parameter in ctx.command.params:
         source = ctx.get_parameter_source(str(parameter.name))
         given = source is not None and source.name != "DEFAULT"
-        if given and parameter.name not in {"law", "fail", "as_json", "quiet"}:
-            raise InvalidInput(f"--law is audited without draws; {max(parameter.opts, key=len)} does not go with it")
+        if given and parameter.name not in {"noise", "fail", "as_json", "quiet"}:
+            raise InvalidInput(f"--noise is audited without draws; {max(parameter.opts, key=len)} does not go with it")
 
 
 def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:

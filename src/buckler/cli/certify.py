@@ -71,7 +71,7 @@ def certify(
             map=cast(SimplexMap | None, map),
             temperature=temperature,
         )
-    check_tsv(tsv, evidence.spec.noise_law, labels)
+    check_tsv(tsv, evidence.spec.noise, labels)
     drawn = evidence.drawers()
     if out is not None:
         contents = contents_hash(
@@ -112,7 +112,7 @@ def as_line(certificate: Certificate) -> dict[str, Any]:
 
 def noise_in(spec: RunSpec) -> str:
     """Return the noise of a run in few words: a sigma is Gaussian."""
-    return spec.noise_law.describe() if spec.law is not None else f"sigma {spec.sigma:g}"
+    return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
 def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:

@@ -42,7 +42,7 @@ def conformal(
       buckler conformal calibration/ test/ --radius 0.25 --scores --n 50 --json
     """
     known, new = open_evidence(calibration), open_evidence(test)
-    for what in ("noise_law", "num_classes", "model"):
+    for what in ("noise", "num_classes", "model"):
         pair = getattr(known.spec, what), getattr(new.spec, what)
         if pair[0] != pair[1]:
             raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
@@ -54,7 +54,7 @@ def conformal(
     values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
     if labels is None:
         raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
-    made = RobustConformal(noise=known.spec.noise_law, radius=radius, alpha=alpha)
+    made = RobustConformal(noise=known.spec.noise, radius=radius, alpha=alpha)
     sets = made.calibrate(values, labels, n=draws, seed=seed).predict_sets(others)
     if as_json:
         for name, row in zip(other_votes.ids, sets, strict=True):

@@ -35,7 +35,7 @@ def decide(
     denoiser: options.Denoiser = None,
     num_classes: options.NumClasses = None,
     sigma: options.Sigma = None,
-    law: options.LawOption = None,
+    noise: options.NoiseOption = None,
     seed: options.Seed = None,
     fresh_seed: options.FreshSeed = False,
     alpha: options.Alpha = 1e-3,
@@ -81,8 +81,8 @@ def decide(
     if bool(asked) == (precision is not None):
         raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
     given = {
-        "model": model, "data": data, "sigma": sigma, "law": law, "n": max_n, "n0": n0, "seed": seed, "every": every,
-        "fresh_seed": fresh_seed or None, "limit": limit, "device": device, "num_classes": num_classes,
+        "model": model, "data": data, "sigma": sigma, "noise": noise, "n": max_n, "n0": n0, "seed": seed,
+        "fresh_seed": fresh_seed or None, "every": every, "limit": limit, "device": device, "num_classes": num_classes,
         "batch_size": batch_size, "denoiser": denoiser,
     }  # fmt: skip
     merged = settings_from(spec, given)
@@ -99,7 +99,7 @@ def decide(
             where = Where(executor, address, workers, gpus_per_worker)
             shown = bar("deciding", quiet=quiet or as_json, unit="draws", transient=False)
             with open_run(settings, where, out) as run, shown as show:
-                check_tsv(tsv, run.spec.noise_law, run.dataset.labels)
+                check_tsv(tsv, run.spec.noise, run.dataset.labels)
 
                 def progress(decided: int, drawn: int) -> None:
                     nonlocal kept

@@ -44,13 +44,13 @@ NumClasses = Annotated[
     int | None, option("Number of classes, if the model does not tell.", "from the model", group=MODEL)
 ]
 Sigma = Annotated[float | None, option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE)]
-LawOption = Annotated[
+NoiseOption = Annotated[
     str | None,
     option(
         "Other noise, as NAME:KEY=VALUE: grid, uniform, splitting (splitting:lam=2.5), derandomized-splitting or "
         "ablation; see docs/noise.md.",
         "Gaussian, with --sigma",
-        name="--law",
+        name="--noise",
         group=NOISE,
     ),
 ]
@@ -117,7 +117,7 @@ def as_json_option(text: str) -> Any:
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
     """Raise InvalidInput where settings of a drawing command lack one of these, or the noise."""
-    for name in (*names, *(() if "law" in settings else ("sigma",))):
+    for name in (*names, *(() if "noise" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
 

@@ -33,7 +33,7 @@ def plan(
     radii_to: options.RadiiTo = None,
     step: options.Step = None,
     sigma: Annotated[float | None, option("Noise of buckler decide.", f"{SIGMA}", group=FORECAST)] = None,
-    law: options.LawOption = None,
+    noise: options.NoiseOption = None,
     alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST)] = 1e-3,
     like: Annotated[
         Path | None, option("Certificates of a pilot run (Parquet).", "a typical data set", group=FORECAST)
@@ -53,12 +53,12 @@ def plan(
         --like pilot.parquet --radii-to 1.5 --step 0.25
     """
     check_whole("gpus", gpus, 1)
-    noise = noise_from_spec(SIGMA if sigma is None and law is None else sigma, law)
-    usual = RADIUS if "sigma" in noise.parameters else noise.unit
+    smoothing = noise_from_spec(SIGMA if sigma is None and noise is None else sigma, noise)
+    usual = RADIUS if "sigma" in smoothing.parameters else smoothing.unit
     asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
     top = None if like is None else pilot_top(like)
     made = make_plan(
-        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=noise, radii=asked, alpha=alpha,
+        inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=smoothing, radii=asked, alpha=alpha,
         top=top,
     )  # fmt: skip
     if as_json:
@@ -79,7 +79,7 @@ def plan(
     title = f"{inputs:,} inputs, {classes:,} classes, n {n:,}, n0 {n0:,}, {rate:,.0f} draws a second and device"
     say(to_text(TextTable(("", "every draw", f"until {what} decided"), rows), title))
     shares = ", ".join(f"{share:.0%}" for share in made.anytime_shares_certified)
-    under = f"at sigma {noise.unit:g}" if law is None else f"under {noise.describe()}"
+    under = f"at sigma {smoothing.unit:g}" if noise is None else f"under {smoothing.describe()}"
     say(
         f"Forecast of buckler decide {under}, alpha {alpha:g}: {shares} of inputs are certified, from a {source}; the "
         "runner-up holds all other votes."

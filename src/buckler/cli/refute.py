@@ -100,7 +100,7 @@ def refute(
         try:
             where = Where(executor, address, workers, gpus_per_worker)
             with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
-                noise = opened.spec.noise_law
+                noise = opened.spec.noise
                 total = sum(not c.abstained for c in result.groups[0].certificates)
                 total = total if limit is None else min(limit, total)
 

@@ -37,7 +37,7 @@ def sample(
         str | None, option("For arrays: the range of the values; bytes are spread over it.", "0,1", group=options.MODEL)
     ] = None,
     sigma: options.Sigma = None,
-    law: options.LawOption = None,
+    noise: options.NoiseOption = None,
     seed: options.Seed = None,
     fresh_seed: options.FreshSeed = False,
     n: Annotated[int | None, option("Draws for each input.", group=options.DRAWS)] = None,
@@ -104,7 +104,7 @@ def sample(
       buckler sample run/ --spec run.toml --executor ray --address auto
     """
     given = {
-        "model": model, "data": data, "sigma": sigma, "law": law, "n": n, "n0": n0, "seed": seed,
+        "model": model, "data": data, "sigma": sigma, "noise": noise, "n": n, "n0": n0, "seed": seed,
         "fresh_seed": fresh_seed or None,
         "num_classes": num_classes, "scores": scores, "temperature": temperature, "runner_ups": runner_ups,
         "score_draws": score_draws, "score_dtype": score_dtype, "batch_size": batch_size,

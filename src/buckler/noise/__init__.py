@@ -46,20 +46,20 @@ def named(name: str, parameters: Mapping[str, Any]) -> Noise:
     >>> named("gaussian", {"sigma": 0.25})
     Gaussian(sigma=0.25)
     """
-    kind = NOISES[check_choice("noise (--law)", name, tuple(NOISES))]
+    kind = NOISES[check_choice("noise (--noise)", name, tuple(NOISES))]
     takes = [field.name for field in fields(kind)]
     unfit = [key for key in parameters if key not in takes]
     if unfit:
-        raise InvalidInput(f"noise (--law) {name!r} takes the parameters {', '.join(takes)}; got {unfit[0]!r}")
+        raise InvalidInput(f"noise (--noise) {name!r} takes the parameters {', '.join(takes)}; got {unfit[0]!r}")
     missing = [f.name for f in fields(kind) if f.default is MISSING and f.name not in parameters]
     if missing:
         came = ", ".join(parameters) or "none"
-        raise InvalidInput(f"noise (--law) {name!r} needs the parameter {missing[0]}; got {came}")
+        raise InvalidInput(f"noise (--noise) {name!r} needs the parameter {missing[0]}; got {came}")
     try:
         noise: Noise = kind(**parameters)
     except TypeError:
         came = show(dict(parameters))
-        raise InvalidInput(f"the parameters of noise (--law) {name!r} must be numbers; got {came}") from None
+        raise InvalidInput(f"the parameters of noise (--noise) {name!r} must be numbers; got {came}") from None
     return noise
 
 
@@ -74,7 +74,7 @@ def parse(text: str) -> tuple[str, dict[str, Any]]:
     for part in rest.split(",") if rest else []:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not key or key in found:
-            raise InvalidInput(f"noise (--law) must be NAME or NAME:key=value,key=value; got {show(text)}")
+            raise InvalidInput(f"noise (--noise) must be NAME or NAME:key=value,key=value; got {show(text)}")
         found[key] = _number(value)
     return name.strip(), found
 
@@ -106,15 +106,15 @@ def noise_from_spec(sigma: float | None, noise: str | None, parameters: Mapping[
     GridGaussian(sigma=0.25, step=0.0625, clip=None)
     """
     if noise is not None and not isinstance(noise, str):
-        raise InvalidInput(f"law must be the name of a noise; got {show(noise)}")
+        raise InvalidInput(f"noise must be the name of a noise; got {show(noise)}")
     if parameters is not None and (noise is None or not isinstance(parameters, Mapping)):
-        raise InvalidInput(f"law_parameters must be a table, and law be given; got {show(parameters)}")
+        raise InvalidInput(f"noise_parameters must be a table, and noise be given; got {show(parameters)}")
     name, said = parse(noise or Gaussian.name)
     given: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
     for more in (said, parameters or {}):
         twice = sorted(given.keys() & more.keys())
         if twice:
-            raise InvalidInput(f"{twice[0]} must be given once, in sigma, law or law_parameters; got it twice")
+            raise InvalidInput(f"{twice[0]} must be given once, in sigma, noise or noise_parameters; got it twice")
         given |= more
     return named(name, given)
 

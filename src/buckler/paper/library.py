@@ -100,7 +100,7 @@ class Recorded:
         by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
         lows, classes = [], []
         settings = make_settings(
-            noise=self.evidence.spec.noise_law, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature)
+            noise=self.evidence.spec.noise, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature)
         )
         for i, (scores, selection) in enumerate(self._scores(n, temperature)):
             chosen = int(self.labels[i]) if by_label or selection is None else int(top_class(selection)[0])
@@ -132,7 +132,7 @@ class Library:
 
     def of(self, data: str) -> list[Recorded]:
         """Return the runs about these data under Gaussian noise, the fewest draws first."""
-        runs = {name: run for name, run in self.runs.items() if run.evidence.spec.law is None}
+        runs = {name: run for name, run in self.runs.items() if "noise" not in run.evidence.spec.as_dict()}
         mine = [run for name, run in runs.items() if name.partition("-sigma")[0] == data]
         return sorted(mine, key=lambda run: (run.evidence.spec.n, run.evidence.root.name))
 

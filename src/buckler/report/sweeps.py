@@ -28,7 +28,7 @@ def _temperature(cell: SweptCell) -> float | None:
 
 AXES: dict[str, Callable[[SweptCell], Any]] = {
     "run": lambda cell: cell.run,
-    "law": lambda cell: text_of(cell.certificates[0].noise, sigma=False),
+    "noise": lambda cell: text_of(cell.certificates[0].noise, sigma=False),
     "sigma": lambda cell: cell.certificates[0].noise.parameters.get("sigma"),
     "n": lambda cell: cell.certificates[0].n,
     "alpha": lambda cell: cell.certificates[0].alpha,
@@ -181,7 +181,7 @@ def _settings(cells: Sequence[SweptCell], fixed: Mapping[str, Any], shown: Seque
     single = {name: found[0] for name in AXES if name not in shown and len(found := _known(cells, name)) == 1}
     both = {**single, **fixed}
     said = {name: both[name] for name in AXES if name in both and (name != "run" or name in fixed)}
-    return {name: value for name, value in said.items() if (name, value) != ("law", Gaussian.name)}
+    return {name: value for name, value in said.items() if (name, value) != ("noise", Gaussian.name)}
 
 
 def _caption(cells: Sequence[SweptCell], axes: Sequence[str], what: str) -> str:

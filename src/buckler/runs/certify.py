@@ -154,12 +154,12 @@ def limits_of_evidence(
     if scored and spec.scores == "none":
         raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
     compared, differed = evidence.replayed
-    if spec.noise_law.total is not None and differed:
+    if spec.noise.total is not None and differed:
         raise StoreError(
             f"{str(evidence.root)!r} cannot be certified at alpha 0: {differed} of {compared} rows gave other logits "
             "when they were run again, so its model is not one function of its input"
         )
-    asked = {"noise": spec.noise_law, "alpha": alpha, "margin": margin}
+    asked = {"noise": spec.noise, "alpha": alpha, "margin": margin}
     point = evidence.checkpoint(n if len(scored) < len(methods) else None)
     of_scores: dict[str, list[tuple[Settings, Limits]]] = {method.name: [] for method in scored}
     held: list[Shard] = []
@@ -195,7 +195,7 @@ def limits_of_evidence(
 
 
 def _unless_enumerated(spec: RunSpec, method: Method) -> Method | str:
-    return method.name if spec.noise_law.total is not None else method
+    return method.name if spec.noise.total is not None else method
 
 
 def _from_votes(held: Sequence[Shard], settings: Settings, rule: CertifiedClass, labels: IntArray | None) -> Limits:

@@ -102,7 +102,7 @@ class Grid:
                 map=kind,
                 temperature=temperature,
             )
-            for n, alpha, margin in product(draws, self.alpha, self.margin or (default_margin(spec.noise_law),))
+            for n, alpha, margin in product(draws, self.alpha, self.margin or (default_margin(spec.noise),))
             for method in methods
             # What was not asked for by number stops where the scores do; a cell that comes twice is one.
             for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]

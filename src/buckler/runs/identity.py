@@ -117,7 +117,7 @@ def probe_of(spec: RunSpec, dataset: Dataset) -> Probe:
     """Return the probe of a run."""
     places = sorted({round(i) for i in np.linspace(0, len(dataset) - 1, min(len(dataset), INPUTS)).tolist()})
     part = dataset.select(ids=[dataset.ids[i] for i in places])
-    return Probe(part.ids, part.load(0, len(part)), spec.noise_law, spec.num_classes, spec.seed, spec.batch_size)
+    return Probe(part.ids, part.load(0, len(part)), spec.noise, spec.num_classes, spec.seed, spec.batch_size)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,7 +2,7 @@
 
 Abstentions have class -1 and radius 0. Other tools print a radius with three significant digits, rounded to nearest, so
 half of what they print is more than was certified; ``write_log`` rounds down. It adds six columns, ``method margin
-alpha n sigma law``, which tools that read columns by name skip.
+alpha n sigma noise``, which tools that read columns by name skip.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from buckler.noise import text_of
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-SETTINGS = ("method", "margin", "alpha", "n", "sigma", "law")
+SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Further columns of the logs that ``write_log`` writes."""
 
 DECIMALS = 6

@@ -26,7 +26,7 @@ from buckler.sampling.streams import seed_of
 LARGEST_TOML = 16 << 20
 """Bytes of a file of settings, at most: the names of a million inputs."""
 
-ON_CUDA = {"batch_size": 2048, "noise": "cuda"}
+ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
 """Settings that are filled in where the classifier runs on cuda, and these are not given."""
 
 
@@ -65,8 +65,8 @@ def settings_from(
     Names that are not ``known`` are refused, where that is told.
     """
     merged = {} if path is None else read_settings(path)
-    if given.get("law") is not None:
-        merged.pop("law_parameters", None)  # those of the file's own law
+    if given.get("noise") is not None:
+        merged.pop("noise_parameters", None)  # those of the file's own noise
     merged |= {name: value for name, value in given.items() if value is not None}
     unknown = [] if known is None else sorted(merged.keys() - set(known))
     if unknown:
@@ -133,7 +133,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
             begun = _begun(out)
             filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
         own = (
-            {} if kind != "cuda" else ON_CUDA if draft.noise_law.draws == "gaussian" else {**ON_CUDA, "noise": "philox"}
+            {} if kind != "cuda" else ON_CUDA if draft.noise.draws == "gaussian" else {**ON_CUDA, "generator": "philox"}
         )
         yield Opened(from_dict({**own, **settings, **filled}), executor, dataset)
 

@@ -65,9 +65,7 @@ def plan(
     probabilities = typical_top() if top is None else top
     draws = expected_draws(probabilities, radii=radii, noise=noise, alpha=alpha, max_n=n)
     needed = Ladder(tuple(radii), noise, alpha=alpha, max_n=n).thresholds
-    spec = RunSpec(
-        model="plan", data="plan", law=noise.name, law_parameters=noise.parameters, num_classes=num_classes, n=n, n0=n0
-    )
+    spec = RunSpec(model="plan", data="plan", noise=noise, num_classes=num_classes, n=n, n0=n0)
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
     # A run at n certifies a radius where the top probability exceeds what the final test asks, give or take the noise.

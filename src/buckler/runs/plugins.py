@@ -41,14 +41,14 @@ def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:
 def noise_named(text: str) -> Any:
     """Return a noise that lists its copies (``every``, ``points``): ours, ``NAME:key=value,...``, or a user's own.
 
-    ``package.module:LAW`` is a class or a function that makes the noise without arguments.
+    ``package.module:NOISE`` is a class or a function that makes the noise without arguments.
     """
     if text.partition(":")[0] in NOISES:
         noise: Any = named(*parse(text))
     else:
-        make = find_function(text, "law")
-        with errors_in_one_line(f"law {text} cannot be made"):
+        make = find_function(text, "noise")
+        with errors_in_one_line(f"noise {text} cannot be made"):
             noise = make()
     if not hasattr(noise, "every") or not hasattr(noise, "points"):
-        raise InvalidInput(f"law {text} must list its copies to be audited: every(x) and points(); it does not")
+        raise InvalidInput(f"noise {text} must list its copies to be audited: every(x) and points(); it does not")
     return noise

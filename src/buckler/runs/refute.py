@@ -33,7 +33,7 @@ SAVE_EVERY = 10.0
 """Seconds of work that a kill can cost, beside the block in flight."""
 
 DRAWING = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
-           "shard_inputs", "noise")  # fmt: skip
+           "shard_inputs", "generator")  # fmt: skip
 """Settings of a run that say how evidence was drawn, not what is attacked."""
 
 Watch = Callable[[int, int], None]
@@ -89,7 +89,7 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
     check_searched(noise)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
     if not settings:
-        settings = {"law": noise.name, "law_parameters": dict(noise.parameters)}
+        settings = {"noise": noise.name, "noise_parameters": dict(noise.parameters)}
     settings.pop("fresh_seed", None)  # it has one by now
     settings |= {key: value for key, value in given.items() if value is not None}
     for name in ("model", "data"):

@@ -149,7 +149,7 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     drawn = evidence.drawers()
-    every = evidence.spec.noise_law.total is not None
+    every = evidence.spec.noise.total is not None
     methods = options.methods or (("exact",) if every else tuple(method.name for method in sound_methods()))
     given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
     made = certify_by_each(evidence, methods, **given)
@@ -178,7 +178,7 @@ def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
     """
     spec = evidence.spec
     points = [p for p in spec.checkpoints if p <= min(n or LARGEST_N, LARGEST_N)]
-    if not points or spec.noise_law.total is not None or spec.model == IMPORTED:
+    if not points or spec.noise.total is not None or spec.model == IMPORTED:
         return None
     place, found = evidence.checkpoint(max(points)), []
     for shard in evidence.read_shards():

@@ -8,13 +8,13 @@ import hashlib
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, fields
+from typing import Any, Literal, cast, get_args
 
 import tomli_w
 
 from buckler.errors import InvalidInput, check_choice, check_positive, check_whole, show
-from buckler.noise import Gaussian, noise_from_spec
+from buckler.noise import Gaussian, as_noise, noise_from_spec
 from buckler.sampling.classifiers import Classifier, Dtype
 from buckler.sampling.engine import Engine
 from buckler.sampling.streams import LARGEST_SEED, GeneratorKind
@@ -51,9 +51,8 @@ def geometric(n: int) -> tuple[int, ...]:
 class RunSpec:
     """All settings that the evidence of a run depends on, beside the model and the data themselves.
 
-    The noise is Gaussian of standard deviation ``sigma``, or ``law``: ``NAME`` or ``NAME:key=value,...``, with further
-    ``law_parameters`` (sigma is a field of its own). ``fresh_seed`` says that the operating system drew the seed after
-    the model was loaded, so that no model can have been fitted to it.
+    The noise is Gaussian of standard deviation ``sigma``, or ``noise``; ``generator`` draws it. ``fresh_seed`` says
+    that the operating system drew the seed after the model was loaded, so that no model can have been fitted to it.
     """
 
     model: str
@@ -71,7 +70,7 @@ class RunSpec:
     checkpoints: tuple[int, ...] = ()
     batch_size: int = 512
     shard_inputs: int | None = None
-    noise: GeneratorKind = "philox"
+    generator: GeneratorKind = "philox"
     device: str = "cpu"
     dtype: Dtype = "float32"
     channels_last: bool = False
@@ -86,8 +85,7 @@ class RunSpec:
     every: int = 1
     limit: int | None = None
     ids: tuple[str, ...] | None = None
-    law: str | None = None
-    law_parameters: Mapping[str, Any] | None = None
+    noise: Noise = cast(Noise, None)  # noqa: RUF009  (filled in from sigma)
     fresh_seed: bool = False
 
     def __post_init__(self) -> None:
@@ -97,7 +95,7 @@ class RunSpec:
             if (name != "denoiser" or text is not None) and not (isinstance(text, str) and text):
                 raise InvalidInput(f"{name} must be a text of at least one character; got {show(text)}")
         put = object.__setattr__
-        self._settle_law()
+        self._settle_noise()
         put(self, "num_classes", check_whole("num_classes", self.num_classes, 2, MOST_CLASSES))
         for name, low in (("n", 1), ("n0", 0), ("batch_size", 1), ("every", 1)):
             put(self, name, check_whole(name, getattr(self, name), low, 10**12))
@@ -107,7 +105,7 @@ class RunSpec:
                 put(self, name, check_whole(name, getattr(self, name), 1, most))
         put(self, "seed", check_whole("seed", self.seed, 0, LARGEST_SEED))
         check_choice("scores", self.scores, get_args(ScoreKind))
-        check_choice("noise", self.noise, get_args(GeneratorKind))
+        check_choice("generator", self.generator, get_args(GeneratorKind))
         check_choice("dtype", self.dtype, get_args(Dtype))
         self._check_scores()
         for name in ("channels_last", "compile", "fresh_seed"):
@@ -128,16 +126,16 @@ class RunSpec:
         if votes > MOST_VOTES:
             raise InvalidInput(f"a shard must hold at most {MOST_VOTES:,} votes; got {votes:,}: lower shard_inputs")
 
-    def _settle_law(self) -> None:
-        noise = noise_from_spec(self.sigma, self.law, self.law_parameters)
-        rest = {key: value for key, value in noise.parameters.items() if key != "sigma"}
-        put, plain = object.__setattr__, noise.name == Gaussian.name and not rest
-        put(self, "sigma", noise.parameters.get("sigma"))
-        put(self, "law", None if plain else noise.name)
-        put(self, "law_parameters", rest or None)
-        self._check_draws(noise)
-        if noise.total is not None:
-            put(self, "checkpoints", (noise.total,))
+    def _settle_noise(self) -> None:
+        given = as_noise(self.sigma, None) if self.noise is None else self.noise
+        own = given.parameters.get("sigma")
+        if self.sigma not in {None, own}:
+            raise InvalidInput(f"sigma must be that of the noise, {given.describe()}; got {show(self.sigma)}")
+        object.__setattr__(self, "noise", given)
+        object.__setattr__(self, "sigma", own)
+        self._check_draws(given)
+        if given.total is not None:
+            object.__setattr__(self, "checkpoints", (given.total,))
 
     def _check_draws(self, noise: Noise) -> None:
         """Refuse settings for random draws under noise whose values are enumerated."""
@@ -149,20 +147,15 @@ class RunSpec:
             if given != value:
                 raise InvalidInput(f"{name} must be {value} for {noise.describe()}; got {show(given)}")
 
-    @property
-    def noise_law(self) -> Noise:
-        """The noise."""
-        return noise_from_spec(self.sigma, self.law, self.law_parameters)
-
     def engine(self, classifier: Classifier, threads: int | None = None) -> Engine:
         """Return the engine that draws for a classifier; ``threads`` make noise, by default one for each processor."""
         return Engine(
             classifier,
-            noise=self.noise_law,
+            noise=self.noise,
             num_classes=self.num_classes,
             seed=self.seed,
             batch_size=self.batch_size,
-            generator=self.noise,
+            generator=self.generator,
             workers=threads,
         )
 
@@ -173,7 +166,7 @@ class RunSpec:
         It depends on the specification alone, so that the draws of an input do not depend on where shards end: kernels
         may round differently for another batch.
         """
-        on_device = self.noise == "cuda" or (self.device.startswith("cuda") and self.noise_law.draws != "gaussian")
+        on_device = self.generator == "cuda" or (self.device.startswith("cuda") and self.noise.draws != "gaussian")
         fitting = FULL_BATCHES["cuda" if on_device else "philox"] * self.batch_size // (self.n + self.n0)
         return self.shard_inputs or max(1, min(MOST_TOGETHER, fitting))
 
@@ -199,8 +192,15 @@ class RunSpec:
             raise InvalidInput("n0 must be above 0 with runner_ups, which are chosen on the selection draws; got 0")
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the fields that are not None, in order, with lists for tuples, and ``fresh_seed`` if true."""
-        said = {k: v for k, v in asdict(self).items() if v is not None and (k != "fresh_seed" or v)}
+        """Return the fields that are not None, in order, with lists for tuples, and ``fresh_seed`` if true.
+
+        Noise is its name and its parameters other than sigma, and left out if sigma says it all.
+        """
+        said = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "noise"}
+        rest = {key: value for key, value in self.noise.parameters.items() if key != "sigma"}
+        if rest or self.noise.name != Gaussian.name:
+            said |= {"noise": self.noise.name, "noise_parameters": rest or None}
+        said = {k: v for k, v in said.items() if v is not None and (k != "fresh_seed" or v)}
         return {k: list(v) if isinstance(v, tuple) else v for k, v in said.items()}
 
     def hash(self) -> str:
@@ -212,7 +212,8 @@ class RunSpec:
         return tomli_w.dumps(self.as_dict())
 
 
-FIELDS = frozenset(field.name for field in fields(RunSpec))
+FIELDS = frozenset({*(field.name for field in fields(RunSpec)), "noise_parameters"})
+"""The names of settings: the fields, and the parameters of the noise, which a file holds apart."""
 
 
 def hash_of(values: Mapping[str, Any]) -> str:
@@ -229,18 +230,23 @@ def from_dict(values: Mapping[str, Any]) -> RunSpec:
     if unknown:
         raise InvalidInput(f"the specification has no field {unknown[0]!r}; it has {', '.join(sorted(FIELDS))}")
     values = with_draws(values)
-    needed = ("model", "data", *(() if "law" in values else ("sigma",)), "num_classes", "n")
+    needed = ("model", "data", *(() if "noise" in values else ("sigma",)), "num_classes", "n")
     missing = [k for k in needed if k not in values]
     if missing:
         raise InvalidInput(f"the specification must say {missing[0]}")
-    return RunSpec(**dict(values))
+    noise = noise_in(values)
+    rest = {key: value for key, value in values.items() if not key.startswith("noise")}
+    return RunSpec(**{**rest, "noise": noise, "sigma": None})
+
+
+def noise_in(settings: Mapping[str, Any]) -> Noise:
+    """Return the noise that settings name."""
+    return noise_from_spec(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
 
 
 def with_draws(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with n and n0 filled in if the noise enumerates its values."""
-    if "law" not in settings:
-        return dict(settings)
-    total = noise_from_spec(settings.get("sigma"), settings["law"], settings.get("law_parameters")).total
+    total = noise_in(settings).total if "noise" in settings else None
     return dict(settings) if total is None else {"n": total, "n0": 0, **settings}
 
 

@@ -63,7 +63,7 @@ def drawn_hash(evidence: Evidence) -> str:
 def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
     """Return all cells of all runs, or name the run that cannot answer one: before any work is done."""
     made: dict[str, Task] = {}
-    if len(norms := sorted({evidence.spec.noise_law.norm for evidence in runs})) > 1:
+    if len(norms := sorted({evidence.spec.noise.norm for evidence in runs})) > 1:
         raise InvalidInput(f"the runs of a sweep must measure radii in one norm; got {' and '.join(norms)}")
     for evidence in runs:
         try:

@@ -6,8 +6,8 @@ from typing import Any, Literal, cast, get_args
 
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.errors import InvalidInput, check_alpha, check_choice
-from buckler.noise import NOISES, default_margin, noise_from_spec, parse
-from buckler.runs.spec import RunSpec, from_dict
+from buckler.noise import NOISES, default_margin, parse
+from buckler.runs.spec import RunSpec, from_dict, noise_in
 from buckler.types import MarginKind, Noise
 
 ClassRule = Literal["winner", "selection", "label"]
@@ -47,7 +47,7 @@ class Target:
 
     def ladder(self, spec: RunSpec, final_n: int = 0) -> Ladder:
         """Return the ladder of radii under the noise of a specification, with at most its ``n`` draws."""
-        noise, winner = spec.noise_law, self.certified_class == "winner"
+        noise, winner = spec.noise, self.certified_class == "winner"
         radii = self.radii if self.precision is None else radii_for(noise, self.precision, self.margin)
         return Ladder(radii, noise, self.alpha, spec.n, self.margin, final_n, self.precision, winner)
 
@@ -65,10 +65,10 @@ def settings_to_decide(settings: Mapping[str, Any], target: Target) -> dict[str,
     ``n`` is the number of draws for each input at most; ``n0`` is 0 unless the class is selected.
     """
     fit = {name: value for name, value in settings.items() if name not in FOR_EVIDENCE}
-    if "law" in fit and noise_from_spec(fit.get("sigma"), fit["law"], fit.get("law_parameters")).total is not None:
-        raise InvalidInput(f"law {fit['law']} leaves nothing to decide: buckler sample and certify give its one answer")
+    if "noise" in fit and noise_in(fit).total is not None:
+        raise InvalidInput(f"noise {fit['noise']} leaves nothing to decide: sample and certify give its one answer")
     # A specification that was written out holds values that say nothing: what would be filled in anyway.
-    noise = {} if "law" in fit else {"sigma": 1.0}
+    noise = {} if "noise" in fit else {"sigma": 1.0}
     filled = from_dict({"model": "-", "data": "-", **noise, "num_classes": 2, "n": MAX_N, **fit}).as_dict()
     unfit = [name for name in FOR_EVIDENCE if name in settings and settings[name] != filled.get(name)]
     if unfit:
@@ -82,5 +82,5 @@ def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:
     """Return the margin to test: as wanted, else the first of the noise in the settings."""
     if wanted is not None:
         return cast(MarginKind, check_choice("margin", wanted, get_args(MarginKind)))
-    name = check_choice("law", parse(settings.get("law", "gaussian"))[0], tuple(NOISES))
+    name = check_choice("noise", parse(settings.get("noise", "gaussian"))[0], tuple(NOISES))
     return default_margin(cast(Noise, NOISES[name]))

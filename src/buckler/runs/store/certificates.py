@@ -26,7 +26,7 @@ SCHEMA = schema(
         "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
         "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
         "temperature": "double?", "method": "string", "sound": "bool", "winner_alpha": "double",
-        "score_dtype": "string", "law": "string", "law_parameters": "string",
+        "score_dtype": "string", "noise": "string", "noise_parameters": "string",
     }
 )  # fmt: skip
 
@@ -234,7 +234,7 @@ def claim_of(row: dict[str, Any]) -> Claim:
 
 def _with_noise(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with the noise in place of its columns."""
-    noise, sigma = _noise(row.pop("law"), row.pop("law_parameters")), row.pop("sigma")
+    noise, sigma = _noise(row.pop("noise"), row.pop("noise_parameters")), row.pop("sigma")
     if noise.parameters.get("sigma") != sigma:
         raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
     return {"noise": noise, **row}
@@ -247,5 +247,5 @@ def _noise(name: str, parameters: str) -> Noise:
     except (TypeError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidInput(f"law_parameters must be an object of JSON; got {show(parameters)}")
+        raise InvalidInput(f"noise_parameters must be an object of JSON; got {show(parameters)}")
     return named(name, found)

@@ -23,8 +23,8 @@ TRIED = pa.struct(
 )  # fmt: skip
 SCHEMA = schema(
     {
-        "id": "string", "class": "int64", "radius": "double?", "rival": "int64?", "alpha": "double", "law": "string",
-        "law_parameters": "string", "certified": "double", "certified_alpha": "double", "label": "int64?",
+        "id": "string", "class": "int64", "radius": "double?", "rival": "int64?", "alpha": "double", "noise": "string",
+        "noise_parameters": "string", "certified": "double", "certified_alpha": "double", "label": "int64?",
         "tried": pa.list_(TRIED), "point": "binary?",
     }
 ).append(pa.field("shape", pa.list_(pa.int64())))  # fmt: skip
@@ -41,7 +41,7 @@ def write_refutations(path: Path, brackets: Sequence[Bracket], origin: Mapping[s
         rows.append(
             {
                 "id": made.id, "class": made.label, "radius": made.radius, "rival": made.rival, "alpha": made.alpha,
-                "law": made.noise.name, "law_parameters": json.dumps(dict(made.noise.parameters), sort_keys=True),
+                "noise": made.noise.name, "noise_parameters": json.dumps(dict(made.noise.parameters), sort_keys=True),
                 "certified": bracket.certified, "certified_alpha": bracket.certified_alpha, "label": bracket.truth,
                 "tried": [{name: getattr(test, name) for name in PairTest.__slots__} for test in made.tried],
                 "point": None if point is None else point.tobytes(), "shape": None if point is None else point.shape,
@@ -65,6 +65,6 @@ def _bracket(row: Mapping[str, Any]) -> Bracket:
     tried = tuple(PairTest(**test) for test in row["tried"])
     if not all(votes_refute(test, row["alpha"]) for test in tried):
         raise InvalidInput(f"the votes of {row['id']!r} do not bear out its refutation")
-    noise = named(row["law"], parse_json(row["law_parameters"]))
+    noise = named(row["noise"], parse_json(row["noise_parameters"]))
     made = Refutation(row["id"], row["class"], row["radius"], row["rival"], point, row["alpha"], noise, tried)
     return Bracket(made, row["certified"], row["certified_alpha"], row["label"])
