@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from buckler.evaluate.conformal import RobustConformal as RobustConformal
     from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
     from buckler.evaluate.population import population_accuracy as population_accuracy
+    from buckler.routed import Routed as Routed
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
@@ -40,6 +41,7 @@ _HOME = {
     "PopulationAccuracy": "evaluate.population",
     "Refutation": "certificate",
     "RobustConformal": "evaluate.conformal",
+    "Routed": "routed",
     "Smoothed": "smoothed",
     "Softmax": "certify.settings",
     "Sparsemax": "certify.settings",

@@ -126,7 +126,8 @@ class Claim:
     beforehand needs. ``n0`` separate draws selected the class; or, with ``winner_alpha`` above 0, it is the winner of
     the same draws, tested at that part of ``alpha``; with both 0 it was fixed beforehand (a given label). Scores that
     were kept as float16 are those of another classifier, so ``score_dtype`` is a field. ``seed`` is the seed of the
-    noise if it was drawn here: the same call with it gives the same claim.
+    noise if it was drawn here: the same call with it gives the same claim. ``router`` is the claim about the noise
+    level, where a smoothed router chose it; the radius is at most its own.
     """
 
     id: str
@@ -145,6 +146,7 @@ class Claim:
     winner_alpha: float = 0.0
     score_dtype: ScoreDtype = "float32"
     seed: int | None = field(default=None, compare=False)
+    router: "Claim | None" = None
 
     def __post_init__(self) -> None:
         """Raise InvalidInput for fields that contradict one another, UnsoundMethod for a method that is not sound."""
@@ -181,6 +183,9 @@ class Claim:
             raise InvalidInput(f"predicted must be None if and only if the radius is 0; got {came}")
         if self.predicted is not None and not isinstance(self.predicted, str):
             check_whole("predicted", self.predicted, 0)
+        if self.router is not None and not (self.radius <= self.router.radius and self.router.alpha <= self.alpha):
+            came = f"{self.radius} and {self.alpha}; the router has {self.router.radius} and {self.router.alpha}"
+            raise InvalidInput(f"radius and alpha must be at most, and at least, those of the router; got {came}")
         self._check_tie()
 
     def _check_tie(self) -> None:
@@ -224,7 +229,9 @@ class Claim:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the columns of a table: the fields, with sigma or None in place of the noise, and the noise last."""
-        fields = {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed"}}
+        fields = {
+            name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
+        }
         before = dict(islice(fields.items(), list(self.__dataclass_fields__).index("noise")))
         sigma = {"sigma": self.noise.parameters.get("sigma")}
         noise = {"noise": self.noise.name, "noise_parameters": json.dumps(dict(self.noise.parameters), sort_keys=True)}
@@ -277,6 +284,11 @@ def sentence(claim: Claim) -> str:
         basis = (
             f"for {chosen}, from {claim.n} draws of {noise.describe()} ({scores}, method {claim.method}, "
             f"{claim.margin_kind} margin"
+        )
+    if claim.router is not None:
+        way = claim.router
+        beside = (
+            f"; the noise level is chosen by a smoothed router, from {way.n} draws of {way.noise.describe()}{beside}"
         )
     if claim.predicted is None and exact:
         return f"{claim.id}: abstained; exact, without error probability, {basis} gives no radius above 0{beside})"

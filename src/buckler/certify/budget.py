@@ -82,3 +82,19 @@ def rest(alpha: float, share: float) -> float:
         raise InvalidInput(f"share must be below alpha {alpha}; got {share}")
     level = float(exact)
     return level if Fraction(level) <= exact else float(np.nextafter(level, 0.0))
+
+
+def routed_level(alpha: float) -> float:
+    """Return the level at which a router and the classifier that it chooses are each certified.
+
+    **Guarantee.** The level and its share for one winner's test add up to at most ``alpha``, which bounds the error of
+    the composition (T37).
+
+    >>> round(routed_level(0.001), 7)
+    0.0009091
+    """
+    level = split(alpha, WINNER_PARTS + 1) * WINNER_PARTS
+    exact = Fraction(check_alpha(alpha))
+    while Fraction(level) + Fraction(winner_share(level)) > exact:
+        level = float(np.nextafter(level, 0.0))
+    return level

@@ -1,5 +1,6 @@
 """Certificates as one Parquet table, a row each, readable by pandas, polars and duckdb."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import expm1, log
@@ -47,16 +48,21 @@ ROUNDING = 1e-9
 
 
 def table_of(certificates: Sequence[Claim]) -> pa.Table:
-    """Return the certificates as a table, a row each."""
+    """Return the certificates as a table, a row each; those behind a router are refused: readers would miss it."""
+    if any(c.router is not None for c in certificates):
+        raise InvalidInput("certificates must not be behind a router to be written here: use to_pandas or to_polars")
     return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
 
 
 def frame_of(certificates: Sequence[Claim]) -> pa.Table:
-    """Return the table for ``Certificates.to_arrow``: texts as classes are allowed, and seeds are a column."""
+    """Return the table for ``Certificates.to_arrow``: texts as classes are allowed; seeds and routers are columns."""
     seeds, texts = [c.seed for c in certificates], any(isinstance(c.predicted, str) for c in certificates)
     columns = SCHEMA.set(1, pa.field("predicted", pa.string())) if texts else SCHEMA
     table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=columns)
-    return table if set(seeds) <= {None} else table.append_column("seed", pa.array(seeds, pa.int64()))
+    if not set(seeds) <= {None}:
+        table = table.append_column("seed", pa.array(seeds, pa.int64()))
+    routers = [None if c.router is None else json.dumps(c.router.as_dict()) for c in certificates]
+    return table if set(routers) <= {None} else table.append_column("router", pa.array(routers, pa.string()))
 
 
 def write_certificates(

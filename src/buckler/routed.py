@@ -1,0 +1,205 @@
+"""A classifier for each noise level, and a smoothed router that picks the level for each input.
+
+``Routed(router, {sigma: model, ...}).certify(X)`` returns certificates of the composition: the router's choice does not
+change within its own certified radius, and the chosen classifier's prediction does not within its own; so the
+composition's does not within the smaller of both (T37).
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from math import nextafter
+from typing import Any
+
+import numpy as np
+
+from buckler.certificate import Certificate, tie_of
+from buckler.certificates import Certificates, as_labels
+from buckler.certify import budget
+from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.sampling.preprocess import as_floats
+from buckler.smoothed import Smoothed, make_ids
+from buckler.types import AnyArray, ArrayLike, Label
+
+
+class Routed:
+    """Classifiers for several noise levels behind a router, itself a smoothed classifier over these levels.
+
+    ``router`` is a ``Smoothed`` classifier under Gaussian noise with one class for each sigma of ``experts``, in rising
+    order; it has one noise for all inputs. ``experts`` maps each sigma to the model that is smoothed with it. Where the
+    router abstains the composition abstains: a default level would have no certificate.
+
+    >>> import numpy as np
+    >>> def large(batch):  # class 1 where the second value is above 0
+    ...     return np.stack([0 * batch[:, 1], batch[:, 1]], axis=1)
+    >>> def far(batch):  # level 1 where the first value is above 0
+    ...     return np.stack([0 * batch[:, 0], batch[:, 0]], axis=1)
+    >>> routed = Routed(Smoothed(far, sigma=0.5, num_classes=2), {0.25: large, 1.0: large}, num_classes=2)
+    >>> made = routed.certify([[3.0, 2.0], [-3.0, 0.4]], n=1000)
+    >>> made.predicted, made.radii.round(2), [one.sigma for one in made]
+    (array([1, 1]), array([1.23, 0.35]), [1.0, 0.25])
+    """
+
+    def __init__(self, router: Smoothed, experts: Mapping[float, Any], num_classes: int | None = None) -> None:
+        if not isinstance(router, Smoothed) or router.noise.norm != "l2" or router.noise.closed:
+            raise InvalidInput(f"router must be buckler.Smoothed under Gaussian noise; got {show(router)}")
+        if len(experts) < 2:
+            raise InvalidInput(f"experts must be at least two models by their sigma; got {len(experts)}")
+        self.sigmas = tuple(sorted(check_positive("a sigma of experts", sigma) for sigma in experts))
+        if router.classifier.num_classes != len(self.sigmas):
+            raise InvalidInput(
+                f"router must have one class for each of {len(self.sigmas)} sigmas; it has "
+                f"{router.classifier.num_classes}"
+            )
+        self.router = router
+        self.experts = tuple(
+            Smoothed(experts[sigma], sigma, num_classes, value_range=router.value_range) for sigma in self.sigmas
+        )
+        classes = {tuple(one.classifier.classes or [one.classifier.num_classes]) for one in self.experts}
+        if len(classes) > 1:
+            raise InvalidInput(f"experts must have the same classes; got {show(sorted(map(str, classes)))}")
+
+    def __repr__(self) -> str:
+        return f"Routed({self.router!r}, sigmas {', '.join(f'{sigma:g}' for sigma in self.sigmas)})"
+
+    def certify(
+        self,
+        x: ArrayLike,
+        *,
+        n: int = 1000,
+        router_n: int | None = None,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Certificates:
+        """Return the certificates of inputs ``x[inputs, ...]``, from ``router_n`` (n if None) and ``n`` draws each.
+
+        **Guarantee.** Over the noise, each certificate is wrong with probability at most ``alpha``: it is an
+        abstention, or the composition of router and chosen classifier predicts its class everywhere in the open l2 ball
+        of its ``radius`` (T37). Other arguments are those of ``Smoothed.certify``.
+        """
+        level = budget.routed_level(alpha)
+        draws = n if router_n is None else router_n
+        return self._composed(
+            x, alpha, labels, ids,
+            lambda points, names: self.router.certify(points, n=draws, alpha=level, seed=seed, ids=names),
+            lambda expert, points, names, classes: expert.certify(
+                points, n=n, alpha=level, seed=seed, ids=names, labels=classes
+            ),
+        )  # fmt: skip
+
+    def certify_until(
+        self,
+        x: ArrayLike,
+        *,
+        radii: ArrayLike,
+        max_n: int = 100_000,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        labels: ArrayLike | None = None,
+        ids: Sequence[str] | None = None,
+    ) -> Certificates:
+        """Return the certificates of inputs ``x[inputs, ...]``, drawing until rising ``radii`` are decided for each.
+
+        **Guarantee.** That of ``certify``, whenever drawing stops: a radius is certified where both the router's ladder
+        and the chosen classifier's certify it (T37). Each draws at most ``max_n`` times.
+        """
+        level = budget.routed_level(alpha)
+        return self._composed(
+            x, alpha, labels, ids,
+            lambda points, names: self.router.certify_until(
+                points, radii=radii, max_n=max_n, alpha=level, seed=seed, ids=names
+            ),
+            lambda expert, points, names, classes: expert.certify_until(
+                points, radii=radii, max_n=max_n, alpha=level, seed=seed, ids=names, labels=classes
+            ),
+        )  # fmt: skip
+
+    def predict(
+        self,
+        x: ArrayLike,
+        *,
+        n: int = 1000,
+        alpha: float = 1e-3,
+        seed: int | None = 0,
+        ids: Sequence[str] | None = None,
+    ) -> AnyArray:
+        """Return the class that the composition predicts at each input, -1 (None for texts) where it abstains.
+
+        **Guarantee.** Over the noise, for each input, another class is returned with probability at most ``alpha``;
+        router and chosen classifier have half of it each.
+        """
+        points, names = self._inputs(x, ids)
+        share = budget.split(alpha, 2)
+        chosen = self.router.predict(points, n=n, alpha=share, seed=seed, ids=names)
+        found: list[Label | None] = [None] * len(points)
+        for k, expert in enumerate(self.experts):
+            rows = np.flatnonzero(chosen == k)
+            if rows.size:
+                made = expert.predict(points[rows], n=n, alpha=share, seed=seed, ids=[names[i] for i in rows.tolist()])
+                for row, label in zip(rows.tolist(), made.tolist(), strict=True):
+                    found[row] = None if label in {None, -1} else label
+        return as_labels(found)
+
+    def _inputs(self, x: ArrayLike, ids: Sequence[str] | None) -> tuple[AnyArray, Sequence[str]]:
+        points = as_floats("x", x, self.router.value_range, self.router.noise)
+        return points, make_ids(ids, points)
+
+    def _composed(
+        self,
+        x: ArrayLike,
+        alpha: float,
+        labels: ArrayLike | None,
+        ids: Sequence[str] | None,
+        route: Callable[[AnyArray, Sequence[str]], Certificates],
+        certify: Callable[[Smoothed, AnyArray, Sequence[str], ArrayLike | None], Certificates],
+    ) -> Certificates:
+        points, names = self._inputs(x, ids)
+        classes = None if labels is None else np.asarray(labels)
+        if classes is not None and classes.shape != (len(points),):
+            raise InvalidInput(f"labels must be one class for each of {len(points)} inputs; got shape {classes.shape}")
+        routes = route(points, names)
+        if len(routes) < len(points):
+            raise KeyboardInterrupt
+        made: list[Certificate | None] = [None] * len(points)
+        for k, expert in enumerate(self.experts):
+            rows = np.flatnonzero(routes.predicted == k)
+            if rows.size:
+                given = None if classes is None else classes[rows]
+                found = certify(expert, points[rows], [names[i] for i in rows.tolist()], given)
+                if len(found) < rows.size:
+                    raise KeyboardInterrupt
+                for row, one in zip(rows.tolist(), found, strict=True):
+                    made[row] = compose(routes[row], one, alpha)
+        done = [abstain(way, alpha) if one is None else one for way, one in zip(routes, made, strict=True)]
+        first = self.experts[0].classifier
+        return Certificates(done, classes=first.classes or range(check_whole("num_classes", first.num_classes, 2)))
+
+
+def compose(router: Certificate, expert: Certificate, alpha: float) -> Certificate:
+    """Return the certificate of the composition: the chosen classifier's, within the smaller of both radii.
+
+    The margin falls with the radius, so that one still follows from the other.
+
+    >>> from buckler import certify_votes
+    >>> near, far = certify_votes([[900, 100], [999, 1]], sigma=0.5, alpha=9e-4)
+    >>> one = compose(near, far, 1e-3)
+    >>> near.radius - 1e-9 <= one.radius <= near.radius, one.radius < far.radius
+    (True, True)
+    """
+    radius, margin = min(router.radius, expert.radius), expert.margin
+    if radius <= 0.0:
+        return replace(expert, predicted=None, radius=0.0, margin=min(margin, 0.0), alpha=alpha, router=router)
+    if radius < expert.radius:
+        noise, kind = expert.noise, expert.margin_kind
+        margin = noise.margin(radius, kind)
+        if tie_of(expert.method) == "radius":
+            while (found := noise.radius(margin, kind)) > radius:
+                margin = nextafter(margin, 0.0)
+            radius = found
+    return replace(expert, radius=radius, margin=margin, alpha=alpha, router=router)
+
+
+def abstain(router: Certificate, alpha: float) -> Certificate:
+    """Return the abstention of the composition where the router abstains."""
+    return replace(router, alpha=alpha, router=router)

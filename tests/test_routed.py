@@ -1,0 +1,81 @@
+"""A noise for each input, through ``buckler.Routed``."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import buckler
+from buckler.errors import InvalidInput
+
+
+def half_space(axis: int) -> Any:
+    """Return a classifier that says class 1 where one value of the input is above 0."""
+    return lambda batch: np.stack([0 * batch[:, axis], batch[:, axis]], axis=1)
+
+
+@pytest.fixture
+def routed() -> buckler.Routed:
+    router = buckler.Smoothed(half_space(0), sigma=0.5, num_classes=2)
+    return buckler.Routed(router, {1.0: half_space(1), 0.25: half_space(1)}, num_classes=2)
+
+
+X = np.array([[3.0, 2.0], [0.3, 2.0], [-3.0, 0.4], [0.0, 2.0], [3.0, 0.0]])
+LIMIT = np.array([2.0, 0.3, 0.4, 0.0, 0.0])
+
+
+def test_radii_stay_below_the_distance_to_the_nearest_boundary(routed: buckler.Routed) -> None:
+    made = routed.certify(X, n=2000, seed=1)
+    assert made.predicted.tolist() == [1, 1, 1, -1, -1]
+    assert (made.radii <= LIMIT).all()
+    assert (made.radii[:3] > [1.3, 0.15, 0.25]).all()
+    assert [one.sigma for one in made[:3]] == [1.0, 1.0, 0.25]
+
+
+def test_certificates_name_the_router_and_its_draws(routed: buckler.Routed) -> None:
+    made = routed.certify(X, n=500, router_n=300, seed=1)
+    assert {one.router.n for one in made if one.router is not None} == {300}
+    assert made[0].n == 500
+    assert "smoothed router" in str(made[0])
+    assert made[0].alpha == 1e-3
+    assert made[0].router is not None
+    assert made[0].router.alpha < 1e-3
+    assert list(made.to_arrow()["router"].is_valid().to_pylist()) == [True] * 5
+
+
+def test_until_decided_a_rung_needs_router_and_classifier(routed: buckler.Routed) -> None:
+    made = routed.certify_until(X, radii=[0.1, 0.2, 1.0], max_n=20_000, seed=1)
+    assert made.radii.tolist() == [1.0, 0.2, 0.2, 0.0, 0.0]
+    given = routed.certify_until(X[:3], radii=[0.1, 0.2, 1.0], max_n=20_000, seed=1, labels=[1, 1, 0])
+    assert given.radii.tolist() == [1.0, 0.2, 0.0]
+
+
+def test_predictions_abstain_where_the_router_does(routed: buckler.Routed) -> None:
+    assert routed.predict(X, n=1000).tolist() == [1, 1, 1, -1, -1]
+
+
+def test_an_input_gets_what_it_gets_alone(routed: buckler.Routed) -> None:
+    together = routed.certify(X, n=200, seed=3)
+    alone = [routed.certify(x[None], n=200, seed=3)[0] for x in X]
+    assert together.radii.tolist() == [one.radius for one in alone]
+
+
+@pytest.mark.parametrize(
+    ("router", "experts", "named"),
+    [
+        (half_space(0), {0.25: half_space(1), 1.0: half_space(1)}, "router"),
+        (buckler.Smoothed(half_space(0), 0.5, 2), {0.25: half_space(1)}, "experts"),
+        (buckler.Smoothed(half_space(0), 0.5, 3), {0.25: half_space(1), 1.0: half_space(1)}, "router"),
+        (buckler.Smoothed(half_space(0), 0.5, 2), {-0.25: half_space(1), 1.0: half_space(1)}, "sigma"),
+    ],
+)
+def test_what_does_not_fit_is_refused(router: Any, experts: Any, named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        buckler.Routed(router, experts, num_classes=2)
+
+
+def test_files_of_certificates_refuse_those_behind_a_router(routed: buckler.Routed, tmp_path: Any) -> None:
+    from buckler.runs.store.certificates import write_certificates
+
+    with pytest.raises(InvalidInput, match="router"):
+        write_certificates(tmp_path / "made.parquet", routed.certify(X, n=100))
