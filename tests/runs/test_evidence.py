@@ -130,6 +130,7 @@ PLACES = [
 """Where a run is killed, one after another in the same folder: each place lies beyond what was sealed before it."""
 
 
+@pytest.mark.faults
 def test_killed_in_every_place_and_resumed_to_the_same_bytes(undisturbed: Path, tmp_path: Path) -> None:
     home = tmp_path / "killed"
     command = [sys.executable, "-c", "import sys; from tests.runs.victim import serve; serve(sys.argv[1])", str(home)]

@@ -180,6 +180,7 @@ def test_torch_modules(what: str, tmp_path: Path) -> None:
     assert go_on(same, tmp_path).samples == 100
 
 
+@pytest.mark.slow
 def test_a_script_and_its_import_are_one(tmp_path: Path, load: Callable[..., Any]) -> None:
     source = (
         HEAD + SOURCES["a dict of the module"] + "if __name__ == '__main__':\n"

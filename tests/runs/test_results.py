@@ -186,6 +186,7 @@ def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
             read_result(tmp_path / "bad.parquet", CertifyOptions())
 
 
+@pytest.mark.slow
 def test_a_report_without_docstrings(tmp_path: Path) -> None:
     many(tmp_path / "many.parquet", 100, 10)
     command = [sys.executable, "-OO", "-m", "buckler", "report", "many.parquet"]
