@@ -23,12 +23,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from buckler.runs.blocks import SECONDS
 from buckler.runs.certify import certify_evidence
 from buckler.runs.executor import Executor
 from buckler.runs.identity import Identity
 from buckler.runs.ray import open_ray
-from buckler.runs.sample import sample
+from buckler.runs.sample import SECONDS, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.shard import Shard

@@ -75,7 +75,7 @@ def test_what_does_not_fit_is_refused(router: Any, experts: Any, named: str) -> 
 
 
 def test_files_of_certificates_refuse_those_behind_a_router(routed: buckler.Routed, tmp_path: Any) -> None:
-    from buckler.runs.store.certificates import write_certificates
+    from buckler.runs.store.tables import write_certificates
 
     with pytest.raises(InvalidInput, match="router"):
         write_certificates(tmp_path / "made.parquet", routed.certify(X, n=100))

@@ -12,12 +12,11 @@ from buckler.certify.methods import sound_methods
 from buckler.noise import NOISES as BUILT_IN
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.runs.certify import certify_evidence
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import read_certificates, write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.target import Target
+from buckler.runs.store.tables import read_certificates, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 

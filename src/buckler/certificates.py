@@ -138,7 +138,7 @@ class Certificates(list[Certificate]):
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table``, a row a certificate: the columns of the files that commands write, and seeds."""
-        from buckler.runs.store.certificates import frame_of
+        from buckler.runs.store.tables import frame_of
 
         return frame_of(self)
 

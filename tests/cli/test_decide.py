@@ -14,8 +14,7 @@ import pytest
 
 from buckler.cli.app import run
 from buckler.runs import decide as runs_decide
-from buckler.runs.store.certificates import read_certificates, read_origin
-from buckler.runs.store.decisions import read_decisions
+from buckler.runs.store.tables import read_certificates, read_decisions, read_origin
 from buckler.sampling.datasets import bundled_digits
 from tests.runs.forging import rewrite
 

@@ -7,7 +7,7 @@ import pytest
 
 from buckler.certify.methods import sound_methods
 from buckler.cli.app import DONE, run
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.tables import read_certificates
 
 
 def test_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

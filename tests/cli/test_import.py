@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.interop import read_log
+from buckler.runs.logs import read_log
 
 CLAIM = ["--n", "100000", "--sigma", "0.5", "--alpha"]
 LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"

@@ -26,9 +26,8 @@ from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.cli import app as command_line
 from buckler.cli.app import load, run
 from buckler.runs.sample import sample as write_run
-from buckler.runs.store.certificates import read_certificates, write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.refutations import write_refutations
+from buckler.runs.store.tables import read_certificates, write_certificates, write_refutations
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from tests.runs.victim import linear, spec

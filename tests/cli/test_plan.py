@@ -15,8 +15,8 @@ from buckler.noise import as_noise
 from buckler.runs.identity import Identity
 from buckler.runs.plan import evidence_size
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.shard import Shard
+from buckler.runs.store.tables import write_certificates
 from buckler.runs.store.writer import open_writer
 
 PLAN = ["plan", "--inputs", "50000", "--classes", "1000", "--n", "100000", "--rate", "24000"]

@@ -13,8 +13,7 @@ from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
 from buckler.evaluate.refutations import Refuting
-from buckler.runs.store.certificates import write_certificates
-from buckler.runs.store.refutations import read_refutations
+from buckler.runs.store.tables import read_refutations, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.sampling.engine import Engine

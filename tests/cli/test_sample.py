@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.tables import read_certificates
 
 MODELS = """
 import time

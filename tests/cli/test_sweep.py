@@ -17,8 +17,7 @@ from buckler.certify import methods
 from buckler.cli.app import run
 from buckler.runs import sweep as sweeping
 from buckler.runs.certify import certify_evidence
-from buckler.runs.store.certificates import read_certificates
-from buckler.runs.store.sweeps import SweepTable
+from buckler.runs.store.tables import SweepTable, read_certificates
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
 

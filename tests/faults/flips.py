@@ -16,8 +16,14 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import BucklerError
 from buckler.noise import Gaussian
-from buckler.runs.store.certificates import read_labelled, read_origin, write_certificates
-from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
+from buckler.runs.store.tables import (
+    Drawing,
+    read_decisions,
+    read_labelled,
+    read_origin,
+    write_certificates,
+    write_decisions,
+)
 
 LABELS = np.arange(30) % 2
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buckler.bounds import compiled
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.tables import read_certificates
 from tests.faults.run import FULL, Ledger, call, contents, differing, environment
 
 pytestmark = pytest.mark.faults

@@ -12,11 +12,11 @@ import pytest
 
 from buckler.certificate import Certificate
 from buckler.noise import Gaussian
-from buckler.runs.recovery import radius_of
+from buckler.runs.logs import radius_of
 from buckler.runs.sample import sample
-from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
+from buckler.runs.store.tables import write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from tests.faults.run import HOLD, Ledger, arguments, call, contents, differing, holding, lost, sealed, start

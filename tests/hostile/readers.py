@@ -22,14 +22,19 @@ from buckler.certify.votes import certify_votes
 from buckler.errors import BucklerError
 from buckler.noise import Gaussian
 from buckler.runs.identity import Identity
-from buckler.runs.interop import read_log
+from buckler.runs.logs import read_log
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store import folder
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.refutations import read_refutations, write_refutations
 from buckler.runs.store.sealed import read_sealed, write_sealed
+from buckler.runs.store.tables import (
+    read_certificates,
+    read_origin,
+    read_refutations,
+    write_certificates,
+    write_refutations,
+)
 from buckler.runs.store.writer import open_writer
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays, open_dataset

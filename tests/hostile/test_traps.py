@@ -15,10 +15,9 @@ import pytest
 from buckler.certify.votes import certify_votes
 from buckler.errors import DamagedEvidence, InvalidInput, UnsoundMethod
 from buckler.runs.store import folder
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sweeps import SweepTable
-from buckler.runs.store.tables import RECORD
+from buckler.runs.store.parquet import RECORD
+from buckler.runs.store.tables import SweepTable, read_certificates, read_origin, write_certificates
 from buckler.sampling.datasets import open_dataset
 from tests.hostile.readers import _sealed_again, home
 from tests.runs.forging import rewrite

@@ -10,10 +10,9 @@ import pytest
 import buckler
 from buckler.compat import Smooth
 from buckler.noise import Gaussian
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 

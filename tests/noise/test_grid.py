@@ -27,13 +27,11 @@ from buckler.noise import (
 )
 from buckler.noise.grid import values_of
 from buckler.runs.certify import certify_evidence
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec, from_dict, read_toml
-from buckler.runs.store.certificates import read_certificates, write_certificates
-from buckler.runs.store.decisions import read_decisions
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.target import Target
+from buckler.runs.store.tables import read_certificates, read_decisions, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.sampling.engine import Engine, check_inputs

@@ -21,7 +21,7 @@ from buckler.paper.page import page_facts, reproduction_page
 from buckler.paper.peers import expected_accuracy, peer_summary, peer_table
 from buckler.paper.printed import FIGURES, TABLES
 from buckler.paper.reproduced import INVALID, PRINTED, VALID, Line, Reproduced, reproduce_figure, reproduce_table
-from buckler.runs.interop import read_log
+from buckler.runs.logs import read_log
 from buckler.runs.sample import sample
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset

@@ -21,10 +21,10 @@ from buckler.cli.app import run
 from buckler.report import html
 from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
 from buckler.report.pages import build_page, described, kinds_of, promise
-from buckler.runs.recovery import import_log
+from buckler.runs.logs import import_log
 from buckler.runs.results import CertifyOptions, read_result, true_votes, with_data
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import read_certificates, read_origin, write_certificates
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
 
 

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from buckler.runs.store.compact import compact
+from buckler.runs.store.writer import compact
 
 
 def killed_at(home: Path, number: int, told: int) -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from buckler.runs.store.tables import read_table_origin, write_table
+from buckler.runs.store.parquet import read_table_origin, write_table
 
 
 def rewrite(path: Path, table: pa.Table) -> None:

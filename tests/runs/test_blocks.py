@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run as command
-from buckler.runs import blocks as cut
-from buckler.runs.blocks import SECONDS, Block, Blocks
-from buckler.runs.sample import Interrupted, SamplingProgress, sample
+from buckler.runs import sample as cut
+from buckler.runs.sample import SECONDS, Block, Blocks, Interrupted, SamplingProgress, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier

@@ -13,7 +13,7 @@ import pytest
 import buckler
 from buckler.certificate import Certificate
 from buckler.noise import Gaussian
-from buckler.runs.store.certificates import SCHEMA, largest_margin, read_certificates, write_certificates
+from buckler.runs.store.tables import SCHEMA, largest_margin, read_certificates, write_certificates
 from buckler.types import MarginKind
 from tests.runs.forging import rewrite
 

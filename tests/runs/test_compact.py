@@ -12,10 +12,10 @@ import pytest
 
 from buckler.cli.app import run as command
 from buckler.errors import BucklerWarning, DamagedEvidence, StoreError
-from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import sealed_names
 from buckler.runs.store.sealed import read_sealed, write_sealed
+from buckler.runs.store.writer import compact
 from tests.runs.victim import run, spec
 
 KILLER = Path(__file__).with_name("compact_killed.py")
@@ -208,7 +208,7 @@ def test_certificates_are_the_same(undisturbed: Path, copy: Path, tmp_path: Path
     def certificates(home: Path, name: str) -> Any:
         out = tmp_path / name
         assert command(["certify", str(home), "--out", str(out), "--quiet"]) == 0
-        from buckler.runs.store.certificates import read_certificates
+        from buckler.runs.store.tables import read_certificates
 
         return read_certificates(out)
 

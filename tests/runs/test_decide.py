@@ -19,12 +19,17 @@ from buckler.noise import Gaussian
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
 from buckler.runs import resume
-from buckler.runs.decide import decide
+from buckler.runs.decide import FOR_EVIDENCE, Target, decide, settings_to_decide
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import read_certificates, read_origin, write_certificates
-from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
-from buckler.runs.target import FOR_EVIDENCE, Target, settings_to_decide
+from buckler.runs.store.tables import (
+    Drawing,
+    read_certificates,
+    read_decisions,
+    read_origin,
+    write_certificates,
+    write_decisions,
+)
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays
 from buckler.sampling.engine import Engine, draw_until_decided
@@ -425,7 +430,7 @@ PROGRAM = """
 import sys
 import tomllib
 from buckler.runs.decide import decide
-from buckler.runs.target import Target, settings_to_decide
+from buckler.runs.decide import Target, settings_to_decide
 from buckler.runs.open_run import open_run, read_settings
 target = Target((0.05, 0.1))
 with open_run(settings_to_decide(read_settings("run.toml"), target)) as run:

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import buckler
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.open_run import open_run
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.target import Target
 
 EVENTS: list[str] = []
 """What happened, in order: the factory of the model, and the drawing of a seed."""

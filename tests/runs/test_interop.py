@@ -12,8 +12,17 @@ from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput, StoreError
 from buckler.noise import Gaussian
 from buckler.runs.certify import certify_evidence
-from buckler.runs.interop import Log, read_log, write_log
-from buckler.runs.recovery import fewest_votes, find_fits, fit, import_log, radius_of, write_evidence
+from buckler.runs.logs import (
+    Log,
+    fewest_votes,
+    find_fits,
+    fit,
+    import_log,
+    radius_of,
+    read_log,
+    write_evidence,
+    write_log,
+)
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import IntArray
 

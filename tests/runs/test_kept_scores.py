@@ -8,8 +8,8 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_evidence
-from buckler.runs.grid import Grid
 from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.sweep import Grid
 from buckler.types import AnyArray
 from tests.runs.victim import run, spec
 

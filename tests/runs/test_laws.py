@@ -11,9 +11,9 @@ import buckler
 from buckler.cli.app import run
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, Splitting, Uniform, as_noise
-from buckler.runs.interop import write_log
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.logs import write_log
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import read_certificates
 
 MODEL = """
 import numpy as np

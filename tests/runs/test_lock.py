@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from buckler.errors import StoreError
-from buckler.runs.store.lock import HOLDER, LOCK, locked
+from buckler.runs.store.folder import HOLDER, LOCK, locked
 
 
 def hold(root: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path) -> None:
 
 def test_a_killed_writer_leaves_a_note_and_no_lock(tmp_path: Path) -> None:
     program = (
-        "import os, sys, pathlib, buckler.runs.store.lock as lock\n"
+        "import os, sys, pathlib, buckler.runs.store.folder as lock\n"
         "with lock.locked(pathlib.Path(sys.argv[1])): os._exit(9)"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -8,10 +8,9 @@ import pytest
 
 from buckler.errors import BucklerError
 from buckler.noise import Splitting
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.target import Target
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.types import AnyArray

@@ -19,10 +19,10 @@ from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_by_each, certify_evidence
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.store import evidence as store
-from buckler.runs.store import folder, scores, shard
-from buckler.runs.store.certificates import SCHEMA, read_certificates, read_labelled, read_rows, write_certificates
+from buckler.runs.store import folder, shard
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.tables import write_table
+from buckler.runs.store.parquet import write_table
+from buckler.runs.store.tables import SCHEMA, read_certificates, read_labelled, read_rows, write_certificates
 from tests.runs.victim import run as sample
 from tests.runs.victim import spec
 
@@ -32,7 +32,7 @@ from pathlib import Path
 from buckler.report.pages import build_page
 from buckler.report.sweeps import draw_axes, sweep_table
 from buckler.report.tables import to_markdown
-from buckler.runs.grid import Grid
+from buckler.runs.sweep import Grid
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sweep import sweep_runs
 run = sys.argv[1]
@@ -62,7 +62,7 @@ def test_a_program_makes_the_page_and_the_table(run: Path, tmp_path: Path) -> No
 def test_files_are_not_read_again_for_each_method(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hashed: Counter[str] = Counter()
     opened: Counter[str] = Counter()
-    checksum, score_file = files.checksum, scores.ScoreFile
+    checksum, score_file = files.checksum, shard.ScoreFile
 
     def counting(path: Path) -> Any:
         hashed[path.name] += 1

@@ -11,12 +11,11 @@ import pytest
 from buckler.errors import InvalidInput, UnsoundMethod
 from buckler.runs import sweep as sweeping
 from buckler.runs.certify import certify_evidence
-from buckler.runs.grid import Grid
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sweeps import SweepTable
-from buckler.runs.sweep import sweep, sweep_runs, tasks_of
+from buckler.runs.store.tables import SweepTable
+from buckler.runs.sweep import Grid, sweep, sweep_runs, tasks_of
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from tests.runs.victim import run, spec

@@ -12,13 +12,21 @@ import buckler
 from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.errors import DamagedEvidence, InvalidInput
 from buckler.noise import Gaussian
-from buckler.runs.store import scores as store
-from buckler.runs.store import sweeps, tables
-from buckler.runs.store.certificates import LABEL, read_labelled, write_certificates
-from buckler.runs.store.decisions import BESIDE, Drawing, read_decisions, write_decisions
-from buckler.runs.store.footer import number_of_values
-from buckler.runs.store.refutations import SCHEMA, read_refutations, write_refutations
-from buckler.runs.store.scores import ScoreFile, ScoreWriter
+from buckler.runs.store import parquet, shard, tables
+from buckler.runs.store.parquet import number_of_values
+from buckler.runs.store.shard import ScoreFile, ScoreWriter
+from buckler.runs.store.tables import (
+    BESIDE,
+    LABEL,
+    REFUTATION_COLUMNS,
+    Drawing,
+    read_decisions,
+    read_labelled,
+    read_refutations,
+    write_certificates,
+    write_decisions,
+    write_refutations,
+)
 from buckler.runs.store.writer import _foreign
 from buckler.types import AnyArray
 from tests.runs.forging import rewrite
@@ -33,36 +41,36 @@ def written(path: Path, rows: int = 50) -> pq.FileMetaData:
 def test_rows_from_both_sides(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     written(path)
-    assert tables.open_table(path, rows=50, row_bytes=1).metadata.num_rows == 50
+    assert parquet.open_table(path, rows=50, row_bytes=1).metadata.num_rows == 50
     with pytest.raises(ValueError, match="it has 50 rows, and must have 1 to 49"):
-        tables.open_table(path, rows=49, row_bytes=1)
+        parquet.open_table(path, rows=49, row_bytes=1)
     written(path, 0)
     with pytest.raises(ValueError, match="it has 0 rows"):
-        tables.open_table(path, rows=50, row_bytes=1)
+        parquet.open_table(path, rows=50, row_bytes=1)
 
 
 def test_bytes_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "t.parquet"
     found = written(path)
     unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-    monkeypatch.setattr(tables, "SMALL", unfolded - 3 * 50)
-    tables.open_table(path, rows=50, row_bytes=3)
-    monkeypatch.setattr(tables, "SMALL", unfolded - 3 * 50 - 1)
+    monkeypatch.setattr(parquet, "SMALL", unfolded - 3 * 50)
+    parquet.open_table(path, rows=50, row_bytes=3)
+    monkeypatch.setattr(parquet, "SMALL", unfolded - 3 * 50 - 1)
     with pytest.raises(ValueError, match=f"it unfolds to {max(unfolded, 800)} bytes, too many for 50 rows"):
-        tables.open_table(path, rows=50, row_bytes=3)
+        parquet.open_table(path, rows=50, row_bytes=3)
 
 
 def test_numbers_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A column that repeats one value has few bytes and as many numbers as any other: eight bytes each are counted."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": pa.array(np.zeros(50_000)), "y": pa.array(np.zeros(50_000))}), path)
-    monkeypatch.setattr(tables, "SMALL", 20_000)
-    monkeypatch.setattr(tables, "LARGE", 800_000)
-    tables.open_table(path, rows=50_000, row_bytes=0)
-    monkeypatch.setattr(tables, "LARGE", 799_999)
+    monkeypatch.setattr(parquet, "SMALL", 20_000)
+    monkeypatch.setattr(parquet, "LARGE", 800_000)
+    parquet.open_table(path, rows=50_000, row_bytes=0)
+    monkeypatch.setattr(parquet, "LARGE", 799_999)
     with pytest.raises(ValueError, match="it unfolds to 800000 bytes, too many for 50000 rows"):
-        tables.open_table(path, rows=50_000, row_bytes=0)
-    tables.open_table(path, rows=50_000, row_bytes=16)
+        parquet.open_table(path, rows=50_000, row_bytes=0)
+    parquet.open_table(path, rows=50_000, row_bytes=16)
 
 
 def test_values_are_counted_from_the_footer(tmp_path: Path) -> None:
@@ -122,9 +130,9 @@ def test_a_footer_must_fit_its_file(tmp_path: Path) -> None:
 def test_likely_rows_grow_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b"x" * 1000)
-    assert tables.likely_rows(path) == tables.FEW + 1000
-    assert tables.likely_rows(path, per_byte=8) == tables.FEW + 8000
-    assert tables.likely_rows(tmp_path / "nothing") == tables.FEW
+    assert parquet.likely_rows(path) == parquet.FEW + 1000
+    assert parquet.likely_rows(path, per_byte=8) == parquet.FEW + 8000
+    assert parquet.likely_rows(tmp_path / "nothing") == parquet.FEW
 
 
 def rows_of(inputs: int, draws: int, columns: int, seed: int) -> AnyArray:
@@ -136,7 +144,7 @@ def test_scores_in_groups_of_any_size_are_read_back(
     tmp_path: Path, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However rows come and however they are grouped: each input's are those that were written for it."""
-    monkeypatch.setattr(store, "NUMBERS_IN_A_GROUP", numbers)
+    monkeypatch.setattr(shard, "NUMBERS_IN_A_GROUP", numbers)
     path, of = tmp_path / "s.parquet", spec(scores="logits", runner_ups=None, n=60, n0=25)
     written_rows = {"selection": rows_of(4, 25, 3, 0), "estimation": rows_of(4, 60, 3, 1)}
     writer = ScoreWriter(path, ["a", "b", "c", "d"], of)
@@ -161,7 +169,7 @@ def test_scores_in_groups_of_any_size_are_read_back(
             np.testing.assert_array_equal(file.of(stream, i, draws), expected)
             np.testing.assert_array_equal(file.of(stream, i, 10), expected[:10])
         np.testing.assert_array_equal(np.concatenate(list(file.rows(stream, 1, 4))), written_rows[stream][draws:])
-        assert len(file._held) <= store.HELD
+        assert len(file._held) <= shard.HELD
     with pytest.raises(DamagedEvidence, match=r"340 rows of scores, and there should be 425|must have 1 to"):
         ScoreFile(path, of, 5)
 
@@ -242,14 +250,14 @@ def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -
 
     def write() -> None:
         write_certificates(path, made, {}, np.array([0, 1]))
-        table = sweeps.SweepTable(tmp_path / "new.parquet")
+        table = tables.SweepTable(tmp_path / "new.parquet")
         table.put("cell", made, np.array([0, 1]), run="r", folder="f", certified_class="label")
         table.save({})
         (tmp_path / "new.parquet").rename(sweep)
 
     write()
     assert read_labelled(path)[0] == list(made)
-    assert sweeps.SweepTable(sweep).drawn("cell") == "r"
+    assert tables.SweepTable(sweep).drawn("cell") == "r"
     assert pq.read_table(sweep).num_rows == 2
     schema: Any = pq.read_schema(path)
     for name in ("id", "radius", "alpha", "method", "sound", "n"):
@@ -260,13 +268,13 @@ def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -
             read_labelled(path)
         without(sweep, name, 1)
         with pytest.raises(InvalidInput, match=r"it lacks values|is not a table of buckler sweep"):
-            sweeps.SweepTable(sweep)
+            tables.SweepTable(sweep)
     for name in ("cell", "run", "folder", "class"):
         write()
         assert not pq.read_schema(sweep).field(name).nullable
         without(sweep, name, 0)
         with pytest.raises(InvalidInput, match=r"it lacks values|is not a table of buckler sweep"):
-            sweeps.SweepTable(sweep)
+            tables.SweepTable(sweep)
     write()
     without(path, LABEL, 1)
     with pytest.raises(InvalidInput):
@@ -303,7 +311,7 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
         np.testing.assert_array_equal(other.point, one.point)
     may_lack = {"radius", "rival", "label", "point", "shape"}
     assert {field.name for field in pq.read_schema(path) if field.nullable} == may_lack
-    for name in set(SCHEMA.names) - may_lack:
+    for name in set(REFUTATION_COLUMNS.names) - may_lack:
         write_refutations(path, given, origin)
         without(path, name, 1)
         with pytest.raises(InvalidInput, match="refutations must"):
@@ -316,8 +324,8 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
 
 def test_a_cell_of_one_input_knows_its_run(tmp_path: Path) -> None:
     certificate = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0])[0]
-    table = sweeps.SweepTable(tmp_path / "s.parquet")
+    table = tables.SweepTable(tmp_path / "s.parquet")
     table.put("one", [certificate], None, run="a hash", folder="run", certified_class="label")
     table.save({})
-    for found in (table, sweeps.SweepTable(tmp_path / "s.parquet")):
+    for found in (table, tables.SweepTable(tmp_path / "s.parquet")):
         assert (found.drawn("one"), found.drawn("two")) == ("a hash", None)

@@ -12,14 +12,13 @@ import buckler
 from buckler.errors import BucklerWarning
 from buckler.noise import DerandomizedSplitting, Gaussian, GridGaussian
 from buckler.runs.certify import certify_evidence
-from buckler.runs.decide import decide
+from buckler.runs.decide import Target, decide
 from buckler.runs.identity import drawers_from
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.compact import compact
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.target import Target
+from buckler.runs.store.writer import compact
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.cpu import EVERY
 from buckler.sampling.datasets import from_arrays

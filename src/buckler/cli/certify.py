@@ -17,10 +17,10 @@ from buckler.progress import bar
 from buckler.report.tables import accuracy_table, to_text
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
-from buckler.runs.interop import write_log
+from buckler.runs.logs import write_log
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import write_certificates
 from buckler.types import MarginKind, Noise, SimplexMap
 
 

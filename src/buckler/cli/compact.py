@@ -8,7 +8,7 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.terminal import say
-from buckler.runs.store.compact import compact as merge
+from buckler.runs.store.writer import compact as merge
 
 
 def compact(

@@ -15,9 +15,9 @@ from buckler.cli.terminal import interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
 from buckler.progress import bar
 from buckler.runs import decide as runs
-from buckler.runs.interop import write_log
+from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_to_decide
+from buckler.runs.logs import write_log
 from buckler.runs.open_run import Where, open_run, settings_from
-from buckler.runs.target import MAX_N, ClassRule, Target, margin_for, settings_to_decide
 
 
 def decide(

@@ -19,8 +19,8 @@ from buckler.report.tables import accuracy_table, to_text
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import write_certificates
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.training.digits import digits_split, train_digits

@@ -9,7 +9,7 @@ import typer
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.runs.recovery import USUAL_ALPHA, USUAL_DRAWS, import_log
+from buckler.runs.logs import USUAL_ALPHA, USUAL_DRAWS, import_log
 
 CLAIMED = "What the log claims"
 

@@ -16,10 +16,9 @@ from buckler.progress import bar
 from buckler.report import tables
 from buckler.report.plots import FIGURE_FORMATS
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
-from buckler.runs.grid import Grid
 from buckler.runs.open_run import settings_from
 from buckler.runs.spec import distinct
-from buckler.runs.sweep import sweep_runs
+from buckler.runs.sweep import Grid, sweep_runs
 
 GRID = "Settings (several values, separated by commas)"
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")

@@ -21,8 +21,7 @@ from buckler.errors import InvalidInput, check_float_array
 from buckler.paper.printed import ALPHA, TABLES
 from buckler.paper.reproduced import DATA, ESTIMATE, INVALID, Line, Reproduced, summary_table
 from buckler.report.tables import TextTable
-from buckler.runs.interop import read_log
-from buckler.runs.recovery import fewest_votes, find_fits
+from buckler.runs.logs import fewest_votes, find_fits, read_log
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 FORECAST_DRAWS = (100, 1000, 10_000)

@@ -5,11 +5,11 @@
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
 - ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``plugins.method_named(name)``:
   a method by name, the user's own included.
-- ``sweep.sweep_runs(folders, grid, out)``: a ``grid.Grid`` of settings from the evidence of several runs.
-- ``interop.read_log(path)``, ``write_log``: the usual log of radii; ``recovery.import_log(path, out=)``: the settings
-  that a log fits, and the votes behind it as evidence.
+- ``sweep.sweep_runs(folders, grid, out)``: a ``Grid`` of settings from the evidence of several runs.
+- ``logs``: the usual log of radii, read and written; ``import_log(path, out=)``: the settings that a log fits, and the
+  votes behind it as evidence.
 - ``executor``: runs the blocks of a run in this process; ``ray``: on a Ray cluster (the only module with ray).
-- ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``target.Target`` are decided,
+- ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``Target`` are decided,
   and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: the identity of the model (answers, weights, environment) and of the
   data; ``resume``: checks before a run goes on, and the file of decisions.

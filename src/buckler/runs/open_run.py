@@ -16,8 +16,8 @@ from buckler.files import read_text
 from buckler.runs.executor import Executor
 from buckler.runs.ray import open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
-from buckler.runs.store.certificates import read_origin
 from buckler.runs.store.folder import MANIFEST, read_manifest
+from buckler.runs.store.tables import read_origin
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.models import resolve_model

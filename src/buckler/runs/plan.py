@@ -12,9 +12,9 @@ from buckler.certify.forecast import expected_draws, typical_top
 from buckler.certify.ladder import Ladder
 from buckler.errors import check_positive, check_whole
 from buckler.noise import Gaussian
-from buckler.runs.blocks import SECONDS
+from buckler.runs.sample import SECONDS
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.certificates import read_certificates
+from buckler.runs.store.tables import read_certificates
 from buckler.types import FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0

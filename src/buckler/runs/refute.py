@@ -21,7 +21,7 @@ from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import Opened
 from buckler.runs.results import Result, inputs_of
 from buckler.runs.spec import NAMES, RunSpec
-from buckler.runs.store.refutations import read_refutations, write_refutations
+from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
 from buckler.session import Inputs, Session
 from buckler.types import Float32Array, FloatArray, IntArray

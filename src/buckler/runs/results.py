@@ -16,13 +16,11 @@ from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_N
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
+from buckler.runs.logs import IMPORTED
 from buckler.runs.plugins import method_named
-from buckler.runs.recovery import IMPORTED
 from buckler.runs.spec import RunSpec, from_dict
-from buckler.runs.store.certificates import arrays_in, read_rows
-from buckler.runs.store.decisions import read_decisions
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.refutations import read_refutations
+from buckler.runs.store.tables import arrays_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
 from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, SimplexMap

@@ -19,8 +19,7 @@ from buckler.errors import InvalidInput, StoreError, show
 from buckler.runs.executor import Executor, Job, Step
 from buckler.runs.identity import NOT_REPEATABLE, Identity, Lookup, admit, is_same, records_in, replayed_in
 from buckler.runs.spec import NAMES, RunSpec, difference
-from buckler.runs.store.certificates import read_origin
-from buckler.runs.store.decisions import Drawing, read_decisions, write_decisions
+from buckler.runs.store.tables import Drawing, read_decisions, read_origin, write_decisions
 from buckler.runs.store.writer import Writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset

@@ -8,20 +8,164 @@ import hashlib
 import json
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any, get_args
 
 from buckler.certificate import Claim
 from buckler.certificates import Certified
-from buckler.errors import BucklerWarning, InvalidInput
-from buckler.runs.certify import certify_evidence, claim_evidence
-from buckler.runs.grid import Cell, Grid
+from buckler.certify.methods import Method
+from buckler.errors import (
+    BucklerWarning,
+    InvalidInput,
+    UnsoundMethod,
+    check_alpha,
+    check_choice,
+    check_positive,
+    check_whole,
+)
+from buckler.noise import default_margin
+from buckler.runs.certify import CertifiedClass, certified_class_of, certify_evidence, claim_evidence
 from buckler.runs.plugins import method_named
 from buckler.runs.results import short_names
+from buckler.runs.spec import RunSpec, distinct
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
-from buckler.runs.store.sweeps import SweepTable
+from buckler.runs.store.tables import SweepTable
+from buckler.types import MarginKind, SimplexMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One way to certify a run; ``map`` and ``temperature`` are those that its certificates will record."""
+
+    n: int
+    alpha: float
+    method: str
+    margin: MarginKind
+    certified_class: CertifiedClass
+    map: SimplexMap = "hardmax"
+    temperature: float | None = None
+
+    def id(self, run: str) -> str:
+        """Return a name for this cell of the run with this hash."""
+        text = json.dumps({"run": run, **asdict(self)}, sort_keys=True, allow_nan=False)
+        return hashlib.blake2b(text.encode(), digest_size=8, person=b"buckler-cell-1").hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint.
+
+    ``margin`` empty is the first that the noise of a run has a radius for.
+    """
+
+    n: tuple[int, ...] | None = ()
+    alpha: tuple[float, ...] = (1e-3,)
+    method: tuple[str, ...] = ("exact",)
+    margin: tuple[MarginKind, ...] = ()
+    map: tuple[SimplexMap, ...] = ()
+    temperature: tuple[float, ...] = ()
+    certified_class: CertifiedClass | None = None
+
+    def __post_init__(self) -> None:
+        """Check every value, so that a long sweep does not end at its last cell."""
+        for name in ("alpha", "method"):
+            if not getattr(self, name):
+                raise InvalidInput(f"{name} must have at least one value")
+        for alpha in self.alpha:
+            check_alpha(alpha)
+        reads = {_usable(method).reads for method in self.method}
+        for margin in self.margin:
+            check_choice("margin", margin, get_args(MarginKind))
+        for chosen in self.map:
+            check_choice("map", chosen, ("softmax", "sparsemax"))
+        for temperature in self.temperature:
+            check_positive("temperature", temperature)
+        for n in self.n or ():
+            check_whole("n", n, 1)
+        if self.certified_class is not None:
+            check_choice("class", self.certified_class, get_args(CertifiedClass))
+        if (self.map or self.temperature) and "scores" not in reads:
+            raise InvalidInput("map and temperature are for scores, with a method such as pairwise/star")
+        if self.temperature and self.map and "softmax" not in self.map:
+            raise InvalidInput("temperature is for softmax scores, and map has no 'softmax'")
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> "Grid":
+        """Return the grid of settings by name, as they come from a file or a command line; others are not looked at."""
+        kinds = {"n": int, "alpha": float, "method": str, "margin": str, "map": str, "temperature": float}
+        every = settings.get("n") == "all"
+        given = {name for name in kinds if settings.get(name) is not None} - ({"n"} if every else set())
+        axes: dict[str, Any] = {name: distinct(name, settings[name], kinds[name]) for name in given}
+        if every:
+            axes["n"] = None
+        return cls(certified_class=settings.get("class"), **axes)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the axes, for the record."""
+        return asdict(self)
+
+    def cells(self, spec: RunSpec) -> list[Cell]:
+        """Return the cells of a run, methods innermost so that neighbours are comparable; or say what it cannot do."""
+        chosen = certified_class_of(spec, self.certified_class)
+        draws = spec.checkpoints if self.n is None else (self.n or (spec.n,))
+        methods = [_usable(method) for method in self.method]
+        made = [
+            Cell(
+                n=k,
+                alpha=alpha,
+                method=method.name,
+                margin=margin,
+                certified_class=chosen,
+                map=kind,
+                temperature=temperature,
+            )
+            for n, alpha, margin in product(draws, self.alpha, self.margin or (default_margin(spec.noise),))
+            for method in methods
+            # What was not asked for by number stops where the scores do; a cell that comes twice is one.
+            for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]
+            for kind, temperature in self._maps(spec, method)
+        ]
+        for cell in made:
+            _check_draws(cell, spec)
+        return list(dict.fromkeys(made))
+
+    def _maps(self, spec: RunSpec, method: Method) -> Sequence[tuple[SimplexMap, float | None]]:
+        if method.reads == "votes":
+            return [("hardmax", None)]
+        if spec.scores == "none":
+            raise InvalidInput(
+                f"method {method.name!r} needs scores, and this run has votes alone: sample it with scores"
+            )
+        if spec.scores != "logits":
+            if set(self.map) - {spec.scores} or set(self.temperature) - {spec.temperature}:
+                raise InvalidInput(
+                    f"map and temperature can be chosen for stored logits; this run holds {spec.scores} scores"
+                )
+            return [(spec.scores, spec.temperature)]
+        temperatures: tuple[float | None, ...] = self.temperature or (None,)
+        maps: tuple[SimplexMap, ...] = self.map or ("softmax",)
+        return [(kind, value) for kind in maps for value in (temperatures if kind == "softmax" else (None,))]
+
+
+def _usable(name: str) -> Method:
+    """Return a method that a sweep may use: a sound one, or a user's own, whose cells hold claims without a promise."""
+    method = method_named(name)
+    if not method.sound and not method.own:
+        raise UnsoundMethod(f"method {name!r} has no guarantee and cannot issue a certificate")
+    return method
+
+
+def _check_draws(cell: Cell, spec: RunSpec) -> None:
+    if method_named(cell.method).reads == "scores":
+        check_whole("n", cell.n, 1, spec.kept_draws)
+    elif cell.n not in spec.checkpoints:
+        points = ", ".join(map(str, spec.checkpoints))
+        raise InvalidInput(f"n must be one of the checkpoints {points} for votes; got {cell.n}")
+
 
 SAVE_EVERY = 10.0
 """Seconds of work that a kill can cost."""

@@ -16,8 +16,7 @@ from buckler.runs.identity import Drawers, drawers_of
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.folder import Place
-from buckler.runs.store.scores import ScoreFile
-from buckler.runs.store.shard import Shard, decode
+from buckler.runs.store.shard import ScoreFile, Shard, decode
 from buckler.sampling.simplex import to_simplex
 from buckler.types import AnyArray, FloatArray, IntArray, SimplexMap
 

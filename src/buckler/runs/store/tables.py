@@ -1,154 +1,451 @@
-"""Writes Parquet tables whole, with checksums and a record of their origin; reads files that may be damaged or foreign.
+"""Certificates, decisions, refutations and sweeps as Parquet tables, readable by pandas, polars and duckdb.
 
-A table's metadata hold a sealed record: the format, the version, what the rows were made from, and a digest of the
-rows. Pages have checksums too. What a file would unfold to is compared with a limit before any of it is read.
+Every row is validated again when it is read, whoever wrote it.
 """
 
-import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from math import expm1, log
 from pathlib import Path
-from typing import Any
+from statistics import NormalDist
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from buckler.files import atomic_write, check_plain, parse_json
-from buckler.runs.store.footer import number_of_values
-from buckler.runs.store.sealed import sealed, unsealed
+from buckler.certificate import Bracket, Certificate, Claim, PairTest, Refutation
+from buckler.certificates import CertificateArrays
+from buckler.certify.sequential import Decided
+from buckler.errors import InvalidInput, check_whole_array, show
+from buckler.evaluate.pairs import votes_refute
+from buckler.files import parse_json
+from buckler.noise import named
+from buckler.runs.identity import records_in
+from buckler.runs.store.parquet import read_table, read_table_origin, schema, write_table
+from buckler.types import IntArray, Noise
 
-RECORD = b"buckler"
-"""The key of the sealed record in a table's metadata."""
+Row = TypeVar("Row", bound=Claim)
 
-SMALL = 1 << 20
-"""Bytes that any table may have, whatever its rows."""
+SCHEMA = schema(
+    {
+        "id": "string", "predicted": "int64?", "radius": "double", "margin_kind": "string",
+        "margin": "double", "alpha": "double", "n": "int64", "n0": "int64", "sigma": "double?", "map": "string",
+        "temperature": "double?", "method": "string", "sound": "bool", "winner_alpha": "double",
+        "score_dtype": "string", "noise": "string", "noise_parameters": "string",
+    }
+)  # fmt: skip
 
-LARGE = 1 << 30
-"""Bytes that the numbers of any table may take, whatever its rows."""
+VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
+"""Columns that may differ among the certificates of one method and its settings."""
 
-FEW = 100_000
-"""Rows that any table may have, however small its file."""
+BATCH = 1 << 16
+"""Rows that are Python objects at a time."""
+
+LABEL = "label"
+"""The column of true classes, in a table of certificates whose data had them."""
+
+ROW_BYTES = 32_768
+"""Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
+
+ROUNDING = 1e-9
+"""How far, relatively, a margin may be above the largest one: the quantile of the normal distribution is rounded."""
 
 
-def likely_rows(path: Path, per_byte: int = 1) -> int:
-    """Return how many rows a file of this size can plausibly hold: even compressed, a row takes some bytes.
+def table_of(certificates: Sequence[Claim]) -> pa.Table:
+    """Return the certificates as a table, a row each; those behind a router are refused: readers would miss it."""
+    if any(c.router is not None for c in certificates):
+        raise InvalidInput("certificates must not be behind a router to be written here: use to_pandas or to_polars")
+    return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
 
-    Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
+
+def frame_of(certificates: Sequence[Claim]) -> pa.Table:
+    """Return the table for ``Certificates.to_arrow``: texts as classes are allowed; seeds and routers are columns."""
+    seeds, texts = [c.seed for c in certificates], any(isinstance(c.predicted, str) for c in certificates)
+    columns = SCHEMA.set(1, pa.field("predicted", pa.string())) if texts else SCHEMA
+    table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=columns)
+    if not set(seeds) <= {None}:
+        table = table.append_column("seed", pa.array(seeds, pa.int64()))
+    routers = [None if c.router is None else json.dumps(c.router.as_dict()) for c in certificates]
+    return table if set(routers) <= {None} else table.append_column("router", pa.array(routers, pa.string()))
+
+
+def write_certificates(
+    path: Path,
+    certificates: Sequence[Certificate],
+    origin: Mapping[str, Any] | None = None,
+    labels: IntArray | None = None,
+    beside: pa.Table | None = None,
+) -> None:
+    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
+
+    ``labels`` are one more column of true classes. ``beside`` holds further columns, a row for each certificate, which
+    readers of certificates skip.
+    """
+    table = table_of(certificates)
+    if labels is not None:
+        table = table.append_column(LABEL, pa.array(labels, pa.int64()))
+    if beside is not None:
+        for column in beside.schema:
+            table = table.append_column(column, beside[column.name])
+    write_table(path, table, origin or {})
+
+
+def read_origin(path: Path) -> dict[str, Any]:
+    """Return what the certificates of a table were made from; the rows are not read."""
+    try:
+        return read_table_origin(path, row_bytes=ROW_BYTES)
+    except ValueError as broken:
+        raise _not_ours(path, broken) from None
+
+
+def read_certificates(path: Path) -> list[Certificate]:
+    """Return the certificates of a table, each validated again."""
+    return read_labelled(path)[0]
+
+
+def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
+    """Return the certificates of a table, each validated again, and the true classes where it has them."""
+    return certificates_in(read_rows(path)[0], path)
+
+
+def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """Return a table with the columns of certificates, after comparing its rows with their digest, and its origin."""
+    try:
+        table, origin = read_table(path, row_bytes=ROW_BYTES)
+    except ValueError as broken:
+        raise _not_ours(path, broken) from None
+    missing = set(SCHEMA.names) - set(table.column_names)
+    if missing:
+        raise InvalidInput(f"certificates must have the columns {SCHEMA.names}; {path} lacks {sorted(missing)}")
+    return table, origin
+
+
+def certificates_in(table: pa.Table, path: Path) -> tuple[list[Certificate], IntArray | None]:
+    """Return the certificates of a table that was read from ``path``, and the true classes where it has them."""
+    try:
+        return list(each_row(table.select(SCHEMA.names).cast(SCHEMA), path, certificate_of)), _labels(table)
+    except InvalidInput:
+        raise
+    except (ValueError, pa.ArrowException) as broken:
+        raise _not_ours(path, broken) from None
+
+
+def _labels(table: pa.Table) -> IntArray | None:
+    if LABEL not in table.column_names:
+        return None
+    return check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
+
+
+def arrays_in(table: pa.Table, path: Path) -> list[tuple[CertificateArrays, IntArray | None]]:
+    """Return the certificates of a table as arrays, those that were made in one way together, with their true classes.
+
+    Every row is validated as ``certificates_in`` does, rows that differ in their id alone once.
     """
     try:
-        return FEW + per_byte * path.stat().st_size
-    except OSError:
-        return FEW
+        labels = _labels(table)
+        table = table.select(SCHEMA.names).cast(SCHEMA)
+        ways = np.zeros(table.num_rows, dtype=np.int64)
+        for name in sorted(set(SCHEMA.names) - VARYING):
+            codes = pc.dictionary_encode(table[name], null_encoding="encode").combine_chunks().indices.to_numpy()
+            ways = np.unique(ways * (int(codes.max()) + 1) + codes, return_inverse=True)[1]
+        # Classes that were given and classes that were selected are two ways, whatever the number of selection draws.
+        ways = 2 * ways + (table["n0"].to_numpy() == 0)
+        starts, found = np.unique(ways, return_index=True)
+        return [
+            _arrays(table, np.flatnonzero(ways == starts[i]), labels, path) for i in np.argsort(found, kind="stable")
+        ]
+    except InvalidInput:
+        raise
+    except (ValueError, pa.ArrowException) as broken:
+        raise _not_ours(path, broken) from None
 
 
-def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = False) -> pq.ParquetFile:
-    """Return the table in a file of at most ``rows`` rows of about ``row_bytes`` bytes each; others raise ValueError.
+def _arrays(
+    table: pa.Table, rows: IntArray, labels: IntArray | None, path: Path
+) -> tuple[CertificateArrays, IntArray | None]:
+    """Return the certificates of some rows, which share all but the columns ``VARYING``."""
+    part = table if len(rows) == table.num_rows else table.take(rows)
+    ids = part["id"].to_pylist()
+    columns = {name: part[name].to_numpy() for name in ("radius", "margin", "n", "n0")}
+    predicted = pc.fill_null(part["predicted"], -1).to_numpy()
+    missing = pc.is_null(part["predicted"]).to_numpy()
+    settings = part.slice(0, 1).to_pylist()[0]
+    seen: set[tuple[Any, ...]] = set()
+    first: Certificate | None = None
+    for i, key in enumerate(zip(missing.tolist(), *(column.tolist() for column in columns.values()), strict=True)):
+        if key in seen:
+            continue
+        seen.add(key)
+        chosen = dict(zip(columns, key[1:], strict=True))
+        row = {**settings, "id": ids[i], "predicted": None if key[0] else int(predicted[i]), **chosen}
+        try:
+            made = certificate_of(row)
+        except InvalidInput as problem:
+            raise type(problem)(f"row {rows[i]} of {path} ({show(ids[i])}): {problem}") from None
+        first = first or made
+    if (negative := np.flatnonzero((predicted < 0) & ~missing)).size:
+        at = int(negative[0])
+        raise InvalidInput(
+            f"row {rows[at]} of {path} ({show(ids[at])}): predicted must be at least 0; got {predicted[at]}"
+        )
+    assert first is not None  # noqa: S101  (a table has at least one row)
+    arrays = CertificateArrays(first, ids, predicted, columns["radius"], columns["margin"], columns["n"], columns["n0"])
+    return arrays, None if labels is None else labels[rows]
 
-    A few bytes of a compressed table can stand for any number of rows, so the sizes that its footer states are compared
-    with what is expected.
+
+def _not_ours(path: Path, problem: Exception) -> InvalidInput:
+    return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}")
+
+
+def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
+    """Yield what ``read`` makes of each row; an error names the row."""
+    number = 0
+    for batch in table.to_batches(max_chunksize=BATCH):
+        for row in batch.to_pylist():
+            name = row["id"]
+            try:
+                yield read(row)
+            except InvalidInput as problem:
+                raise type(problem)(f"row {number} of {path} ({show(name)}): {problem}") from None
+            number += 1
+
+
+def certificate_of(row: dict[str, Any]) -> Certificate:
+    """Return the certificate of a row; fields that contradict one another or a margin that cannot be are refused."""
+    made = Certificate(**_with_noise(row))
+    if made.alpha > 0.0 and made.margin > (most := largest_margin(made.margin_kind, made.alpha, made.n)):
+        raise InvalidInput(
+            f"margin must be at most {most:.6g}, that of {made.n:,} unanimous votes at alpha {made.alpha:g}; got "
+            f"{made.margin:g}"
+        )
+    return made
+
+
+@lru_cache(maxsize=1024)
+def largest_margin(kind: str, alpha: float, n: int) -> float:
+    """Return the largest margin that n draws can certify at level alpha, rounded up: that of n unanimous votes.
+
+    A probability p gives n unanimous votes with probability p^n, so a lower limit that is too high with probability at
+    most alpha cannot exceed alpha^(1/n), and the rival's upper limit cannot be below 1 - alpha^(1/n). Scores in [0, 1]
+    may be votes, so the same holds for them.
+
+    >>> round(largest_margin("probability", 0.001, 100), 4), round(largest_margin("quantile", 0.001, 100), 4)
+    (0.8665, 3.001)
     """
+    rest = -expm1(log(alpha) / n)  # 1 - alpha^(1/n)
+    most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)
+    return most + ROUNDING * abs(most)
+
+
+def claim_of(row: dict[str, Any]) -> Claim:
+    """Return the certificate of a row, or the claim of one that says that its method is not sound."""
+    return certificate_of(row) if row["sound"] else Claim(**_with_noise(row))
+
+
+def _with_noise(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row with the noise in place of its columns."""
+    noise, sigma = _noise(row.pop("noise"), row.pop("noise_parameters")), row.pop("sigma")
+    if noise.parameters.get("sigma") != sigma:
+        raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
+    return {"noise": noise, **row}
+
+
+@lru_cache(maxsize=64)
+def _noise(name: str, parameters: str) -> Noise:
     try:
-        check_plain(path)
-        numbers = number_of_values(path)
-        table = pq.ParquetFile(path, memory_map=memory_map, page_checksum_verification=True)
-        found = table.metadata
-        unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-    except (pa.ArrowException, OSError) as problem:
-        raise ValueError(problem) from None
-    if not 0 < found.num_rows <= rows:
-        raise ValueError(f"it has {found.num_rows} rows, and must have 1 to {rows}")
-    expected = SMALL + found.num_rows * row_bytes
-    # A column that repeats one value a million times has few bytes, and a million numbers in memory.
-    if not 0 <= unfolded <= expected or not 8 * numbers <= max(LARGE, expected):
-        most = max(unfolded, 8 * numbers)
-        raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
-    return table
+        found = parse_json(parameters)
+    except (TypeError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(f"noise_parameters must be an object of JSON; got {show(parameters)}")
+    return named(name, found)
 
 
-def schema(columns: Mapping[str, str | pa.DataType]) -> pa.Schema:
-    """Return a schema from the types of its columns, by Arrow's names for them; ``?`` marks values that may be missing.
+TESTED = "tested"
+"""The class that was tested; ``label`` is the true one, as in every table of certificates."""
 
-    >>> schema({"id": "string", "label": "int64?"}).field("label").nullable
-    True
-    """
-    fields = []
-    for name, kind in columns.items():
-        named = isinstance(kind, str)
-        of_type = pa.type_for_alias(str(kind).removesuffix("?")) if named else kind
-        fields.append(pa.field(name, of_type, nullable=named and str(kind).endswith("?")))
-    return pa.schema(fields)
+BESIDE = schema(
+    {
+        TESTED: "int64", "decision": "string", "votes": pa.map_(pa.int64(), pa.int64()),
+        "certified_at": pa.list_(pa.int64()), "by_final_test": "int64", "overcome": "binary", "bets": "binary",
+        "input": "string", "drawn_by": "int64",
+    }
+)  # fmt: skip
 
 
-def write_table(path: Path, table: pa.Table, origin: Mapping[str, Any]) -> None:
-    """Write a table to ``path``, whole or not at all; ``origin`` says what it was made from."""
-    record = sealed({"origin": dict(origin), "rows": rows_digest(table)})
-    table = table.replace_schema_metadata({RECORD: json.dumps(record, sort_keys=True, allow_nan=False)})
-    with atomic_write(path) as temporary:
-        pq.write_table(table, temporary, compression="zstd", write_page_checksum=True)
+class Drawing(NamedTuple):
+    """The hash of a decided input's values, and the position of the model in the origin's ``drawn_by``."""
+
+    input: str
+    drawn_by: int
 
 
-def read_table(path: Path, *, row_bytes: int, per_byte: int = 1) -> tuple[pa.Table, dict[str, Any]]:
-    """Return a table that ``write_table`` wrote, after comparing its rows with their digest, and its origin.
+class Decisions(NamedTuple):
+    """Decisions of a file, what each was drawn from, and what was asked."""
 
-    Anything else raises ValueError, or StoreError for another format.
-    """
-    opened = open_table(path, rows=likely_rows(path, per_byte), row_bytes=row_bytes)
-    record = _record(opened, path)
+    decided: list[Decided]
+    drawings: list[Drawing]
+    origin: dict[str, Any]
+
+
+def write_decisions(
+    path: Path,
+    decisions: Sequence[Decided],
+    drawings: Sequence[Drawing],
+    origin: Mapping[str, Any],
+    labels: IntArray | None = None,
+) -> None:
+    """Write all decisions to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    names = [name for name in BESIDE.names if name not in {TESTED, *Drawing._fields}]
+    rows = [
+        {TESTED: decided.label, **{name: getattr(decided, name) for name in names}, **drawing._asdict()}
+        for decided, drawing in zip(decisions, drawings, strict=True)
+    ]
+    beside = pa.Table.from_pylist(rows, schema=BESIDE)
+    write_certificates(path, [d.certificate for d in decisions], origin, labels, beside)
+
+
+def read_decisions(path: Path) -> Decisions:
+    """Return the decisions of a table, each validated again, what they were drawn from, and the table's origin."""
+    table, origin = read_rows(path)
+    certificates, _ = certificates_in(table, path)
+    models = len(records_in(origin))
     try:
-        table = opened.read()
-        if rows_digest(table) != record.get("rows"):
-            raise ValueError("its rows are not those that were written")
-    except (pa.ArrowException, OSError) as problem:
-        raise ValueError(problem) from None
-    return table, _origin(record)
+        beside = table.select(BESIDE.names).cast(BESIDE)
+        if any(beside[name].null_count for name in BESIDE.names):
+            raise ValueError("a value is missing")
+        decided, drawings = [], []
+        for certificate, row in zip(certificates, beside.to_pylist(), strict=True):
+            votes, steps = tuple((k, count) for k, count in row["votes"]), tuple(row["certified_at"])
+            state = {"overcome": row["overcome"], "bets": row["bets"]}
+            decided.append(
+                Decided(certificate, row[TESTED], row["decision"], votes, steps, row["by_final_test"], **state)
+            )
+            if not 0 <= row["drawn_by"] < models:
+                raise ValueError(f"drawn_by must be below {models}; got {row['drawn_by']}")
+            drawings.append(Drawing(row["input"], row["drawn_by"]))
+    except InvalidInput:
+        raise
+    except (ValueError, KeyError, TypeError, pa.ArrowException) as broken:
+        problem = show(str(broken), 100)
+        raise InvalidInput(f"decisions must be a table of buckler decide; {str(path)!r}: {problem}") from None
+    return Decisions(decided, drawings, origin)
 
 
-def read_table_origin(path: Path, *, row_bytes: int) -> dict[str, Any]:
-    """Return the origin of a table without reading its rows; errors are those of ``read_table``."""
-    return _origin(_record(open_table(path, rows=likely_rows(path), row_bytes=row_bytes), path))
+TRIED = pa.struct(
+    [
+        ("radius", pa.float64()), ("rival", pa.int64()), ("n", pa.int64()), ("wins", pa.int64()),
+        ("losses", pa.int64()), ("refuted", pa.bool_()),
+    ]
+)  # fmt: skip
+REFUTATION_COLUMNS = schema(
+    {
+        "id": "string", "class": "int64", "radius": "double?", "rival": "int64?", "alpha": "double", "noise": "string",
+        "noise_parameters": "string", "certified": "double", "certified_alpha": "double", "label": "int64?",
+        "tried": pa.list_(TRIED), "point": "binary?",
+    }
+).append(pa.field("shape", pa.list_(pa.int64())))  # fmt: skip
+REFUTATION_BYTES = 1 << 22
+"""Bytes of a row at most, in the mean: a point of a million values."""
 
 
-def _record(opened: pq.ParquetFile, path: Path) -> dict[str, Any]:
-    text = (opened.schema_arrow.metadata or {}).get(RECORD)
-    if text is None:
-        raise ValueError("it has no record of buckler in its metadata")
-    return unsealed(parse_json(text), path)
+def write_refutations(path: Path, brackets: Sequence[Bracket], origin: Mapping[str, Any]) -> None:
+    """Write all to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    rows = []
+    for bracket in brackets:
+        made = bracket.refutation
+        point = None if made.point is None else np.ascontiguousarray(made.point, dtype="<f4")
+        rows.append(
+            {
+                "id": made.id, "class": made.label, "radius": made.radius, "rival": made.rival, "alpha": made.alpha,
+                "noise": made.noise.name, "noise_parameters": json.dumps(dict(made.noise.parameters), sort_keys=True),
+                "certified": bracket.certified, "certified_alpha": bracket.certified_alpha, "label": bracket.truth,
+                "tried": [{name: getattr(test, name) for name in PairTest.__slots__} for test in made.tried],
+                "point": None if point is None else point.tobytes(), "shape": None if point is None else point.shape,
+            }
+        )  # fmt: skip
+    write_table(path, pa.Table.from_pylist(rows, schema=REFUTATION_COLUMNS), origin)
 
 
-def _origin(record: Mapping[str, Any]) -> dict[str, Any]:
-    origin = record.get("origin")
-    if not isinstance(origin, dict):
-        raise ValueError("it does not say what it was made from")
-    return origin
+def read_refutations(path: Path) -> tuple[list[Bracket], dict[str, Any]]:
+    """Return the refutations of a table, each validated again, and what they were made from."""
+    try:
+        table, origin = read_table(path, row_bytes=REFUTATION_BYTES)
+        table = table.select(REFUTATION_COLUMNS.names).cast(REFUTATION_COLUMNS)
+        return [_bracket(row) for row in table.to_pylist()], origin
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException) as broken:
+        raise InvalidInput(f"refutations must be a table of buckler refute; {str(path)!r}: {broken}") from None
 
 
-def rows_digest(table: pa.Table) -> str:
-    """Return a hash of a table's columns: names, types and values, however they are chunked or encoded."""
-    digest = hashlib.sha256()
-    for name, column in zip(table.column_names, table.columns, strict=True):
-        digest.update(f"{name}:{len(column)};".encode())
-        for part in _values(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)):
-            digest.update(part)
-    return digest.hexdigest()
+def _bracket(row: Mapping[str, Any]) -> Bracket:
+    point = None if row["point"] is None else np.frombuffer(row["point"], dtype="<f4").reshape(row["shape"])
+    tried = tuple(PairTest(**test) for test in row["tried"])
+    if not all(votes_refute(test, row["alpha"]) for test in tried):
+        raise InvalidInput(f"the votes of {row['id']!r} do not bear out its refutation")
+    noise = named(row["noise"], parse_json(row["noise_parameters"]))
+    made = Refutation(row["id"], row["class"], row["radius"], row["rival"], point, row["alpha"], noise, tried)
+    return Bracket(made, row["certified"], row["certified_alpha"], row["label"])
 
 
-def _values(array: pa.Array) -> Iterator[bytes]:
-    """Yield the type and the values of an array as bytes, missing ones marked."""
-    kind = array.type
-    yield np.packbits(np.asarray(array.is_null())).tobytes() if array.null_count else b"whole"
-    if pa.types.is_map(kind):
-        pairs = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
-        yield from _values(array.cast(pa.list_(pairs)))
-    elif pa.types.is_list(kind):
-        yield b"list" + np.asarray(pc.fill_null(pc.list_value_length(array), 0)).tobytes()
-        yield from _values(array.flatten())
-    elif pa.types.is_struct(kind):
-        for field in array.flatten():
-            yield from _values(field)
-    elif pa.types.is_string(kind) or pa.types.is_binary(kind):
-        yield b"text" + np.asarray(pc.fill_null(pc.binary_length(array), 0)).tobytes()
-        yield b"".join(pc.fill_null(array.cast(pa.binary()), b"").to_pylist())
-    else:
-        yield str(kind).encode() + np.asarray(pc.fill_null(array, pa.scalar(0).cast(kind))).tobytes()
+SWEEP_COLUMNS = pa.schema(
+    [*schema({"cell": "string", "run": "string", "folder": "string", "class": "string", "label": "int64?"}), *SCHEMA]
+)
+
+
+class SweepTable:
+    """The cells of a sweep by name, with those of an earlier call in the same file."""
+
+    def __init__(self, path: Path) -> None:
+        """Read the file if it exists; ``save`` writes it."""
+        self._path = path
+        self._cells: dict[str, pa.Table] = _read_cells(path) if path.exists() else {}
+
+    def drawn(self, cell: str) -> str | None:
+        """Return the hash of the evidence of a cell, None if there is no such cell."""
+        return str(self._cells[cell]["run"][0]) if cell in self._cells else None
+
+    def put(
+        self,
+        cell: str,
+        certificates: Sequence[Claim],
+        labels: IntArray | None,
+        *,
+        run: str,
+        folder: str,
+        certified_class: str,
+    ) -> None:
+        """Put the certificates of a cell, replacing earlier ones."""
+        known = [None] * len(certificates) if labels is None else labels.tolist()
+        origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
+        rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
+        self._cells[cell] = pa.Table.from_pylist(rows, schema=SWEEP_COLUMNS)
+
+    def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
+        """Return the certificates of a cell, each validated again, and the labels where they are known."""
+        table = self._cells[cell]
+        labels = table["label"]
+        made = list(each_row(table.select(SCHEMA.names), self._path, claim_of))
+        return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
+
+    def save(self, settings: Mapping[str, Any]) -> None:
+        """Write all cells, whole or not at all, with the settings of the sweep; no file if there are no cells."""
+        if not self._cells:
+            return
+        write_table(self._path, pa.concat_tables(self._cells.values()), settings)
+
+
+def _read_cells(path: Path) -> dict[str, pa.Table]:
+    try:
+        table, _ = read_table(path, row_bytes=8192, per_byte=8)
+        if set(table.schema.names) != set(SWEEP_COLUMNS.names):
+            raise ValueError("it has other columns")
+        table = table.select(SWEEP_COLUMNS.names).cast(SWEEP_COLUMNS)
+        names = table["cell"].to_numpy(zero_copy_only=False)
+    except (ValueError, pa.ArrowException) as broken:
+        raise InvalidInput(f"{str(path)!r} exists and is not a table of buckler sweep: {broken}") from None
+    # The rows of a cell are contiguous.
+    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
+    return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}
