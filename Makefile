@@ -5,6 +5,7 @@ JOBS ?= 2
 SEED ?= 0
 ROOMS ?= tests/bounds tests/certify tests/noise tests/runs tests/cli
 LOCK := requirements/lock.txt
+KATEX := 0.19.1
 VENV ?= $(if $(LOCKED),.venv-locked,.venv)
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
@@ -75,7 +76,7 @@ lock: $(VENV)/bin/python  ## write requirements/lock.txt: today's versions, for 
 	$(PIP) install uv
 	$(BIN)/$(COMPILE) --group dev --group docs --universal --python-version 3.11 --upgrade --custom-compile-command 'make lock' -o $(LOCK)
 
-docs: $(VENV)/.docs  ## build the site into site/, to be read from disk; SERVED=1 adds a search, which needs a server
+docs: $(VENV)/.docs  ## build the site into site/, to be read from disk; SERVED=1 adds a search, which needs a server (needs npm, for formulas)
 	NO_MKDOCS_2_WARNING=1 BUCKLER_SEARCH=$(if $(SERVED),true,false) $(BIN)/python -m mkdocs build --strict --quiet
 
 dist: $(VENV)/.dist  ## build wheel and source archive into dist/, and check them as a package index would
@@ -108,6 +109,7 @@ $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.docs: $(VENV)/bin/python pyproject.toml
 	$(PIP) install $(if $(LOCKED),-c $(LOCK)) --group docs
+	npm install --silent --no-fund --no-audit --prefix $(VENV) katex@$(KATEX)
 	touch $@
 
 $(VENV)/.dist: $(VENV)/bin/python pyproject.toml

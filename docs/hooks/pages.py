@@ -1,5 +1,10 @@
-"""Pages that are made when the site is built: the reference, a page a room, and the project's own files."""
+"""Pages made when the site is built (the reference, a page a room; the project's own files), and KaTeX for formulas."""
 
+import json
+import re
+import subprocess
+import sys
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +13,22 @@ SOURCE = ROOT / "src" / "buckler"
 PROJECT = {"changelog.md": ROOT / "CHANGELOG.md", "contributing.md": ROOT / "CONTRIBUTING.md"}
 WHOLE = "    options: {show_root_heading: false, show_root_toc_entry: false}\n"
 OPENING = "    options: {members: false, show_root_heading: false}\n"
+
+KATEX = Path(sys.prefix) / "node_modules" / "katex"
+"""Where `make docs` has npm install it: in the environment that builds the site."""
+
+SHIPPED = ("LICENSE", "dist/katex.min.css", "dist/katex.min.js", "dist/fonts/*.woff2")
+RENDER = """
+const katex = require(process.argv[1]);
+for (const [page, source] of JSON.parse(require("fs").readFileSync(0)))
+  try { katex.renderToString(source, {strict: "error"}); }
+  catch (error) { console.error(`${page}: ${error.message} in ${source}`); process.exitCode = 1; }
+"""
+
+FORMULA = re.compile(r'class="arithmatex">\\[(\[](.*?)\\[)\]]</', re.DOTALL)
+
+formulas: list[tuple[str, str]] = []
+"""Page and source of every formula of the site."""
 
 
 def pages() -> dict[str, str]:
@@ -25,9 +46,31 @@ def _page(room: str) -> str:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Add the pages to those of the site."""
-    from mkdocs.structure.files import File  # noqa: PLC0415  (a test asks for the pages without mkdocs)
+    """Add the pages, and the files of KaTeX, to those of the site."""
+    from mkdocs.exceptions import PluginError  # noqa: PLC0415  (a test asks for the pages without mkdocs)
+    from mkdocs.structure.files import File  # noqa: PLC0415
 
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
+    found = [path for pattern in SHIPPED for path in KATEX.glob(pattern)]
+    if not found:
+        raise PluginError(f"formulas need KaTeX: npm install --prefix {sys.prefix} katex")
+    for path in found:
+        target = "katex" / path.relative_to(KATEX).relative_to("dist" if "dist" in path.parts[-3:] else ".")
+        files.append(File.generated(config, target.as_posix(), abs_src_path=str(path)))
     return files
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> None:
+    """Collect the formulas of a page."""
+    formulas.extend((page.file.src_uri, unescape(source)) for source in FORMULA.findall(html))
+
+
+def on_post_build(**_: Any) -> None:
+    """Fail where KaTeX does not understand a formula."""
+    from mkdocs.exceptions import PluginError  # noqa: PLC0415
+
+    command = ["node", "-e", RENDER, str(KATEX / "dist" / "katex.js")]
+    done = subprocess.run(command, input=json.dumps(formulas), text=True, capture_output=True, check=False)  # noqa: S603
+    if done.returncode:
+        raise PluginError(done.stderr)

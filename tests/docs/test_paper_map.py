@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from buckler.paper.printed import FIGURES
-from tests.docs.test_guarantees_and_notation import missing
+from tests.docs.test_guarantees import missing
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "paper-map.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The two pages that say what things mean: their examples run, and every name they give is there."""
+"""The page that says what a certificate means: its examples run, and every name it gives is there."""
 
 import doctest
 import re
@@ -8,18 +8,13 @@ from pathlib import Path
 
 DOCS = Path(__file__).parents[2] / "docs"
 ROOMS = "bounds|certify|evaluate|noise|paper|records|report|runs|sampling|training|types|errors"
-NAMES = sorted(
-    {
-        name
-        for page in ("guarantees.md", "notation.md")
-        for name in re.findall(rf"`((?:{ROOMS})(?:\.\w+)+)`", (DOCS / page).read_text(encoding="utf-8"))
-    }
-)
+PAGE = DOCS / "guarantees.md"
+NAMES = sorted(set(re.findall(rf"`((?:{ROOMS})(?:\.\w+)+)`", PAGE.read_text(encoding="utf-8"))))
 
 
 def find(name: str) -> object:
     parts = name.split(".")
-    for split in range(len(parts), 0, -1):
+    for split in range(len(parts), -1, -1):
         try:
             found: object = import_module(".".join(["buckler", *parts[:split]]))
         except ModuleNotFoundError as missing:
@@ -44,7 +39,7 @@ def missing(names: Iterable[str]) -> list[str]:
 
 
 def test_names_are_there() -> None:
-    assert len(NAMES) > 40
+    assert NAMES
     assert missing(NAMES) == []
 
 
@@ -54,6 +49,6 @@ def test_a_wrong_name_is_found() -> None:
 
 def test_examples_of_guarantees_run() -> None:
     flags = doctest.NORMALIZE_WHITESPACE
-    result = doctest.testfile(str(DOCS / "guarantees.md"), module_relative=False, optionflags=flags, encoding="utf-8")
+    result = doctest.testfile(str(PAGE), module_relative=False, optionflags=flags, encoding="utf-8")
     assert result.attempted >= 4
     assert result.failed == 0
