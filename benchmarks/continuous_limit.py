@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
+from buckler.certificate import LEAST_UNIFORM
 from buckler.certify.scores import margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import Combine, FloatArray, Limit
@@ -27,13 +28,16 @@ GRID = 192
 """Candidate means between 1/2 and the truth: left sums over them bound the integral from above."""
 
 RIVALS = 2
-METHODS: list[tuple[Combine, Limit]] = [
-    ("pairwise", "star"),
-    ("pairwise", "betting"),
-    ("pairwise", "sequence"),
-    ("margin_variable", "star"),
-    ("bonferroni", "sequence"),
+METHODS: list[tuple[Combine, Limit, bool]] = [
+    ("pairwise", "star", True),
+    ("pairwise", "star", False),
+    ("pairwise", "betting", True),
+    ("pairwise", "betting", False),
+    ("pairwise", "sequence", False),
+    ("margin_variable", "star", False),
+    ("bonferroni", "sequence", False),
 ]
+"""How limits are combined, the limit, and whether it is randomised at the last draw."""
 
 
 def best_stakes(y: FloatArray, candidates: FloatArray) -> FloatArray:
@@ -100,7 +104,7 @@ def main() -> None:
     laws = [(scores.values[0], int(label or 0)) for scores, _, label in evidence.scores(None, "softmax", 1.0)]
     laws = laws[:: max(1, len(laws) // options.images)][: options.images]
     print(f"{options.run.name}, {len(laws)} images, temperature 1, alpha = {ALPHA}: mean certified first margin")
-    print(f"{'':>26} " + " ".join(f"{f'n = {n}':>17}" for n in options.draws))
+    print(f"{'':>29} " + " ".join(f"{f'n = {n}':>17}" for n in options.draws))
     columns: dict[str, list[float]] = {}
     for n in options.draws:
         rng = np.random.default_rng(n)
@@ -108,15 +112,18 @@ def main() -> None:
         drawn = np.stack([law[rng.integers(len(law), size=n)] for law, _ in laws for _ in range(options.replicates)])
         labels = np.repeat([label for _, label in laws], options.replicates)
         columns.setdefault("no valid method above", []).append(float(bound))
-        for combine, limit in METHODS:
-            lows = margin_lower(drawn, labels, ALPHA, "probability", combine, limit)
-            columns.setdefault(f"{combine}/{limit}", []).append(float(np.maximum(lows, 0.0).mean()))
+        uniform = np.maximum(1.0 - rng.random(len(labels)), LEAST_UNIFORM)
+        for combine, limit, randomised in METHODS:
+            u = uniform if randomised else 1.0
+            lows = margin_lower(drawn, labels, ALPHA, "probability", combine, limit, uniform=u)
+            name = f"{combine}/{limit}" + (", randomised" if randomised else "")
+            columns.setdefault(name, []).append(float(np.maximum(lows, 0.0).mean()))
         figures = [max(0.0, normal(rows, label)) for rows, label in zip(drawn, labels.tolist(), strict=True)]
         columns.setdefault("normal (no certificate)", []).append(float(np.mean(figures)))
     most = columns["no valid method above"]
     for name, values in columns.items():
         cells = [f"{value:.4f} ({100.0 * value / top:5.1f} %)" for value, top in zip(values, most, strict=True)]
-        print(f"{name:>26} " + " ".join(f"{cell:>17}" for cell in cells))
+        print(f"{name:>29} " + " ".join(f"{cell:>17}" for cell in cells))
 
 
 if __name__ == "__main__":

@@ -31,10 +31,20 @@ Tie = Literal["radius", "margin"]
 """``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
 
 VOTES = ("exact", "bonferroni", "bonferroni_all", "top_class")
-SCORES = tuple(
-    f"{combine}/{limit}"
-    for combine in ("pairwise", "bonferroni", "margin_variable")
-    for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")
+RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
+"""Methods for scores that use one random number of each input after its last draw (T15a)."""
+
+LEAST_UNIFORM = 0.1
+"""Smallest of these numbers. No certificate rests on the number alone: the draws bring a tenth of the wealth at least.
+Heuristic: affects power, not validity."""
+
+SCORES = (
+    *(
+        f"{combine}/{limit}"
+        for combine in ("pairwise", "bonferroni", "margin_variable")
+        for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")
+    ),
+    *RANDOMISED,
 )
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
@@ -281,8 +291,9 @@ def sentence(claim: Claim) -> str:
         chosen = "a class fixed beforehand" if claim.n0 == 0 else f"a class selected on {claim.n0} other draws"
         if claim.winner_alpha:
             chosen = f"the winner of the same draws, tested at {claim.winner_alpha:.2g}"
+        once = ", randomised once after the last draw" if claim.method in RANDOMISED else ""
         basis = (
-            f"for {chosen}, from {claim.n} draws of {noise.describe()} ({scores}, method {claim.method}, "
+            f"for {chosen}, from {claim.n} draws of {noise.describe()} ({scores}, method {claim.method}{once}, "
             f"{claim.margin_kind} margin"
         )
     if claim.router is not None:

@@ -143,9 +143,9 @@ class Smoothed:
 
         The class is the one with the most votes, tested to be the winner at a tenth of alpha (T18d); or ``labels``,
         fixed beforehand; or the top class of ``n0`` separate draws. ``method`` is ``exact`` for votes and
-        ``pairwise/star`` for scores if None. Noise depends on the seed and on ``ids``, by default made from the values
-        of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there. ``seed=None``
-        takes a seed from the operating system; certificates tell which.
+        ``pairwise/randomised_star`` for scores if None. Noise depends on the seed and on ``ids``, by default made from
+        the values of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there.
+        ``seed=None`` takes a seed from the operating system; certificates tell which.
 
         ``batch_size`` rows are given to the model at once (512 if None). A bar shows the progress on a terminal or in a
         notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of all. On an

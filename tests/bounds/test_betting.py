@@ -19,6 +19,7 @@ from buckler.bounds.betting import (
     betting_lower,
     deviation,
     earlier_moments,
+    last_goal,
     plug_in_bets,
     plug_in_bets_below,
     rejects,
@@ -51,8 +52,9 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
     return stakes
 
 
-def path_end(path: Bets, alpha: float) -> float:
-    return float(search(path.y, path.stakes, 0.0, 1.0, wealth_goal(alpha, path.y.size)))
+def path_end(path: Bets, alpha: float, uniform: float = 1.0) -> float:
+    goal = wealth_goal(alpha, path.y.size)
+    return float(search(path.y, path.stakes, 0.0, 1.0, goal, last_goal(goal, uniform)))
 
 
 def reference_wealth(path: Bets, m: float) -> FloatArray:
@@ -91,20 +93,30 @@ def test_limit_of_a_path_equals_a_search_on_the_reference_wealth(law: str) -> No
 
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("n", [1, 5, 300])
-def test_residual_in_ball_arithmetic(law: str, n: int) -> None:
-    # The wealth against the returned limit, multiplied out exactly from the stakes as they are, does reach 1/alpha.
+@pytest.mark.parametrize("uniform", [1.0, 0.3])
+def test_residual_in_ball_arithmetic(law: str, n: int, uniform: float) -> None:
+    # The wealth against the returned limit, multiplied out exactly from the stakes as they are, does reach 1/alpha, or
+    # uniform/alpha after the last draw.
     ctx.prec = 300
     alpha = 0.04
     x = LAWS[law](np.random.default_rng(n), n)
     path = plain_plan(x, alpha)
-    low = path_end(path, alpha)
+    low = path_end(path, alpha, uniform)
     if low == 0.0:
         return
     m, wealth, most = arb(low), arb(1), arb(0)
     for y, stake in zip(path.y.tolist(), path.stakes.tolist(), strict=True):
         wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
         most = wealth if float(wealth.mid()) > float(most.mid()) else most
-    assert most >= 1 / arb(alpha)
+    assert most >= 1 / arb(alpha) or wealth >= arb(uniform) / arb(alpha)
+
+
+@given(x=DRAWS, u=st.floats(0.01, 1.0), less=st.floats(0.01, 1.0))
+@settings(max_examples=60, deadline=None)
+def test_a_smaller_uniform_number_gives_no_smaller_limit(x: FloatArray, u: float, less: float) -> None:
+    for lower in (star_lower, betting_lower):
+        at_u, at_less = float(lower(x, 0.05, uniform=u)), float(lower(x, 0.05, uniform=u * less))
+        assert float(lower(x, 0.05)) - 1e-9 <= at_u <= at_less + 1e-9 <= x.mean() + 1e-9
 
 
 @given(x=DRAWS, cut=st.integers(0, 59), other=st.floats(0.0, 1.0))
@@ -155,11 +167,11 @@ def test_the_smallest_over_rivals_is_the_minimum() -> None:
         p = rng.dirichlet(np.full(6, 0.4), size=120)
         a, rivals = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1:].T)
         order = np.argsort(-rivals.mean(axis=1)) if k % 2 else np.arange(5)
-        for star in (True, False):
-            screened = smallest_lower(a, rivals, np.zeros((5, NO_EARLIER.size)), 0.05, order, star=star)
+        for star, u in ((True, 1.0), (False, 1.0), (True, 0.2), (False, 0.2)):
+            screened = smallest_lower(a, rivals, np.zeros((5, NO_EARLIER.size)), 0.05, order, star=star, uniform=u)
             first = np.array([0])
             alone = [
-                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_EARLIER.size)), 0.05, first, star=star)
+                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_EARLIER.size)), 0.05, first, star=star, uniform=u)
                 for j in range(5)
             ]
             assert screened == pytest.approx(min(alone), abs=3e-10)

@@ -56,8 +56,10 @@ LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 }
 
 
-def limit(y: FloatArray, ceiling: float = 1.0, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> float:
-    return own_limit(y, ALPHA, ceiling, earlier, coarse=coarse)
+def limit(
+    y: FloatArray, ceiling: float = 1.0, earlier: FloatArray = NO_EARLIER, coarse: bool = False, uniform: float = 1.0
+) -> float:
+    return own_limit(y, ALPHA, ceiling, earlier, coarse=coarse, uniform=uniform)
 
 
 class Bettor:
@@ -134,9 +136,10 @@ class Bettor:
         factors = 1.0 + np.minimum(self.stakes[:stop], CAP / m) * (self.y[:stop] - m)
         return np.asarray(np.cumprod(np.append(1.0, factors)), dtype=np.float64)
 
-    def verdict(self) -> bool | None:
+    def verdict(self, uniform: float = 1.0) -> bool | None:
         """Return whether the candidate is rejected; None if that hangs on the last digits."""
-        best = self.wealth(self.means).max() / self.goal
+        wealth = self.wealth(self.means)
+        best = max(wealth.max(), wealth[-1] / uniform) / self.goal
         return None if abs(best - 1.0) < 1e-6 else bool(best >= 1.0)
 
 
@@ -161,24 +164,25 @@ def plain(y: FloatArray, m: float, earlier: FloatArray = NO_EARLIER, coarse: boo
     return Bettor(draws, k, means, slopes=slopes, index=index, table=NODES, earlier=earlier, coarse=coarse)
 
 
-@pytest.mark.parametrize("coarse", [False, True])
+@pytest.mark.parametrize(("coarse", "uniform"), [(False, 1.0), (True, 1.0), (False, 0.3), (True, 0.01)])
 @pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
 @pytest.mark.parametrize("law", LAWS)
-def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, coarse: bool) -> None:
+def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, coarse: bool, uniform: float) -> None:
     y = LAWS[law](np.random.default_rng(n), n)
-    found = limit(y, coarse=coarse)
+    found = limit(y, coarse=coarse, uniform=uniform)
     for m in np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0):
-        assert plain(y, m, coarse=coarse).verdict() is not False
+        assert plain(y, m, coarse=coarse).verdict(uniform) is not False
     above = found + 1e-8  # further above there may be rejected candidates again: the limit is below the first hole
     if above < 1.0:
-        assert plain(y, above, coarse=coarse).verdict() is not True
+        assert plain(y, above, coarse=coarse).verdict(uniform) is not True
 
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> None:
     y = LAWS[law](np.random.default_rng(8), 150)
     pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
-    bets = Game(pair, NODES, wealth_goal(ALPHA, 150), HAZARDS, False)
+    goal = wealth_goal(ALPHA, 150)
+    bets = Game(pair, NODES, goal, goal, HAZARDS, False)
     cell = lowest_cell(bets, 0, len(NODES) - 1, np.ones(1))
     assert not cell.above
     np.testing.assert_allclose(cell.stakes, plain(y, float(NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)
@@ -192,7 +196,8 @@ def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects(seed: in
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = np.repeat(rng.integers(0, len(SLOPES) // 2, 4), -(-n // 4))[:n]  # a slope that changes on the way
     earlier = earlier_moments(a[:20], b[:20]) if seed % 2 else NO_EARLIER
-    found = cells_limit(a, b, index, earlier, ALPHA, 8.0, coarse=False)
+    u = 1.0 if seed < 6 else 0.2
+    found = cells_limit(a, b, index, earlier, ALPHA, 8.0, coarse=False, uniform=u)
 
     def bettor(margin: float) -> Bettor:
         k = int(np.searchsorted(_GRID, margin))
@@ -200,10 +205,11 @@ def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects(seed: in
         return Bettor((a, b), k, means, slopes=SLOPES, index=index, table=MARGIN_NODES, earlier=earlier)
 
     for margin in np.linspace(0.0, found - 1e-7, 12) if found > 0.0 else ():
-        assert bettor(margin).verdict() is not False
+        assert bettor(margin).verdict(u) is not False
     if found < 8.0:
-        assert bettor(max(found + 1e-7, 0.0)).verdict() is not True
-    assert cells_limit(a, b, index, earlier, ALPHA, 0.3, coarse=False) == pytest.approx(min(found, 0.3), abs=3e-9)
+        assert bettor(max(found + 1e-7, 0.0)).verdict(u) is not True
+    low = cells_limit(a, b, index, earlier, ALPHA, 0.3, coarse=False, uniform=u)
+    assert low == pytest.approx(min(found, 0.3), abs=3e-9)
 
 
 @pytest.mark.parametrize("law", LAWS)
@@ -221,12 +227,12 @@ def test_residual_in_ball_arithmetic(law: str) -> None:
     assert float((most * arb(ALPHA)).mid()) > 1.0 - 1e-9  # stakes of kernel and reference differ by rounding
 
 
-@given(y=DRAWS, share=st.floats(0.01, 0.99))
+@given(y=DRAWS, share=st.floats(0.01, 0.99), uniform=st.sampled_from([1.0, 0.1]))
 @settings(max_examples=80, deadline=None)
-def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float) -> None:
-    full = limit(y)
+def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float, uniform: float) -> None:
+    full = limit(y, uniform=uniform)
     ceiling = max(share, 1e-3)
-    assert limit(y, ceiling) == pytest.approx(min(full, ceiling), abs=2.0 * TOLERANCE)
+    assert limit(y, ceiling, uniform=uniform) == pytest.approx(min(full, ceiling), abs=2.0 * TOLERANCE)
 
 
 @given(y=DRAWS, cut=st.integers(0, 79), other=st.floats(0.0, 1.0), m=st.floats(0.01, 0.99))

@@ -12,11 +12,11 @@ from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
 from buckler.bounds.star import star_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, split, winner_share
-from buckler.certify.scores import Scores, Slope, certify_scores, margin_lower, top_class
+from buckler.certify.scores import Scores, Slope, certify_scores, margin_lower, top_class, uniform_of
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.types import OTHERS, Combine, FloatArray, Limit, MarginKind
+from buckler.types import OTHERS, Combine, FloatArray, IntArray, Limit, MarginKind
 from tests.balls import normal_quantile
 
 LIMITS = get_args(Limit)
@@ -359,3 +359,47 @@ def test_inputs_without_names_are_numbered() -> None:
     options: Any = {"sigma": 0.5, "method": "pairwise/hoeffding", "margin": "probability"}
     made = certify_scores(np.stack([ROWS, ROWS]), labels=[0, 0], **options)
     assert made.ids == ("input 0", "input 1")
+
+
+def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> None:
+    rng = np.random.default_rng(21)
+    scores, ids = rng.dirichlet([4.0, 1.0, 1.0], (40, 100)), [f"image {i}" for i in range(40)]
+    labels: IntArray = np.zeros(40, dtype=np.int64)
+    plain = certify_scores(scores, sigma=0.5, labels=labels)
+    made = certify_scores(scores, sigma=0.5, labels=labels, seed=5, ids=ids)
+    assert {c.method for c in plain} == {"pairwise/star"}
+    assert {(c.method, c.seed) for c in made} == {("pairwise/randomised_star", 5)}
+    assert (made.radii >= plain.radii - 1e-9).all()
+    assert made.radii.mean() > 1.02 * plain.radii.mean()
+    uniform = [uniform_of(5, name) for name in ids]
+    lows = margin_lower(scores, labels, margin="quantile", uniform=uniform)
+    np.testing.assert_array_equal([c.margin for c in made], lows)
+    # Switched off by name; the order of inputs, and their neighbours, do not matter.
+    off = certify_scores(scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/star")
+    np.testing.assert_array_equal(off.radii, plain.radii)
+    turned = certify_scores(scores[::-1][:7], sigma=0.5, labels=labels[:7], seed=5, ids=ids[::-1][:7])
+    np.testing.assert_array_equal(turned.radii, made.radii[::-1][:7])
+    betting = certify_scores(
+        scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/randomised_betting", margin="probability"
+    )
+    lows = margin_lower(scores, labels, limit="betting", uniform=uniform)
+    np.testing.assert_array_equal([c.margin for c in betting], lows)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"method": "pairwise/randomised_star"}, "seed must be given with method 'pairwise/randomised_star'"),
+        ({"seed": 1}, "ids must be given with method 'pairwise/randomised_star'; got None"),
+        ({"seed": -1, "ids": ["a"]}, "seed must be"),
+    ],
+)
+def test_a_number_needs_a_seed_and_an_id(options: Any, text: str) -> None:
+    with pytest.raises(InvalidInput, match=text):
+        certify_scores([np.tile([[0.9, 0.1]], (50, 1))], sigma=0.5, labels=[0], **options)
+
+
+@pytest.mark.parametrize(("limit", "uniform"), [("star", 0.0), ("star", 1.5), ("star", np.nan), ("sequence", 0.5)])
+def test_numbers_outside_of_their_range_or_without_a_use_are_refused(limit: Limit, uniform: float) -> None:
+    with pytest.raises(InvalidInput, match="uniform"):
+        margin_lower(np.tile([[0.9, 0.1]], (50, 1)), 0, limit=limit, uniform=uniform)

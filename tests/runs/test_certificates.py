@@ -67,6 +67,17 @@ def test_the_largest_margin_is_that_of_the_exact_method() -> None:
             assert made[0].margin == pytest.approx(largest_margin(kind, alpha, n), rel=1e-8)
 
 
+def test_unanimous_scores_of_a_randomised_method_are_kept(tmp_path: Path) -> None:
+    scores, ids = np.tile([1.0, 0.0], (60, 20, 1)), [str(i) for i in range(60)]
+    for kind in get_args(MarginKind):
+        for alpha in (0.01, 0.2):
+            made = buckler.certify_scores(scores, sigma=0.5, labels=[0] * 60, alpha=alpha, margin=kind, seed=1, ids=ids)
+            most = largest_margin(kind, alpha, 20)
+            assert max(c.margin for c in made) > most
+            write_certificates(tmp_path / "c.parquet", made)
+            assert read_certificates(tmp_path / "c.parquet") == list(made)
+
+
 def column(name: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> Callable[[pa.Table], pa.Table]:
     def changed(table: pa.Table) -> pa.Table:
         return table.set_column(table.column_names.index(name), table.field(name), change(table[name]))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_evidence
 from buckler.runs.store.evidence import Evidence, open_evidence
@@ -42,6 +43,11 @@ def test_first_draws_are_those_of_a_run_that_keeps_all(tmp_path: Path) -> None:
         next(iter(part.scores(151)))
     certificates, _ = certify_evidence(part, method="pairwise/star", certified_class="label")
     assert {c.n for c in certificates} == {150}
+    randomised, labels = certify_evidence(part, method="pairwise/randomised_star", certified_class="label")
+    assert {(c.method, c.seed) for c in randomised} == {("pairwise/randomised_star", part.spec.seed)}
+    given, ids = rows(part, 150), [c.id for c in randomised]
+    again = certify_scores(given, sigma=part.spec.sigma, labels=labels, seed=part.spec.seed, ids=ids)
+    np.testing.assert_array_equal([c.radius for c in randomised], again.radii)
 
 
 def test_half_precision_is_half_the_bytes_and_close(tmp_path: Path) -> None:

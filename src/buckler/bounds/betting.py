@@ -15,7 +15,7 @@ and later after every ``1/PACE`` of the draws so far (``COARSE_PACE`` where ther
 heuristic: any predictable bet is sound.
 """
 
-from math import log, sqrt
+from math import inf, log, nextafter, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -72,6 +72,11 @@ def wealth_goal(alpha: float, n: int) -> float:
     return (1.0 / alpha) * (1.0 + 1e-13 * n + 1e-12)
 
 
+def last_goal(goal: float, uniform: float) -> float:
+    """Return the goal of the wealth after the last draw alone, ``uniform`` times the goal at any draw (T15a)."""
+    return min(nextafter(uniform * goal, inf), goal)
+
+
 @compiled
 def deviation(count: float, total: float, squares: float, scale: float) -> float:
     """Return the standard deviation of y from the sums of ``a - c b`` and of its square, the prior draws included."""
@@ -82,11 +87,13 @@ def deviation(count: float, total: float, squares: float, scale: float) -> float
 
 
 @compiled
-def plug_in_bets_below(pair: Pair, log_goal: float, pace: int, candidate: float, goal: float) -> tuple[bool, Bets]:
+def plug_in_bets_below(
+    pair: Pair, log_goal: float, pace: int, candidate: float, goal: float, last: float = inf
+) -> tuple[bool, Bets]:
     """Return whether ``candidate`` is rejected, and the bets of a pair, which are complete only if it is not.
 
     Where only limits below ``candidate`` matter (and the slope never changes), the loop ends as soon as the wealth
-    against it reaches the goal: this column's limit is above. ``candidate = 1`` is never rejected.
+    against it reaches the goal: this column's limit is above. ``candidate = 1`` is never rejected but by ``last``.
     """
     a, b, slopes, index, earlier = pair
     n = a.size
@@ -122,7 +129,7 @@ def plug_in_bets_below(pair: Pair, log_goal: float, pace: int, candidate: float,
         saa += p * p
         sab += p * q
         sbb += q * q
-    return False, Bets(y, stakes, index)
+    return wealth >= last, Bets(y, stakes, index)
 
 
 def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -143,8 +150,8 @@ def plug_in_bets(pair: Pair, log_goal: float) -> Bets:
 
 
 @compiled
-def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float) -> bool:
-    """Return whether the wealth against candidate means (one for each slope) ever reaches the goal."""
+def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float, last: float) -> bool:
+    """Return whether the wealth against candidate means (one a slope) ever reaches the goal, or ``last`` at the end."""
     wealth = 1.0
     for i in range(y.size):
         m = means[index[i]]
@@ -153,16 +160,16 @@ def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArra
             return True
         if wealth < LOST:
             return False
-    return False
+    return wealth >= last
 
 
-def rejects(bets: Bets, means: FloatArray, goal: float) -> bool:
+def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bool:
     """Return whether bets reject the candidate whose mean under slope s is ``means[s]``."""
-    return bool(reaches(bets.y, bets.stakes, bets.slope_index, means, goal))
+    return bool(reaches(bets.y, bets.stakes, bets.slope_index, means, goal, last))
 
 
 @compiled
-def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float) -> float:
+def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float, last: float = inf) -> float:
     """Return the largest mean of (low, high] that bisection finds rejected, within TOLERANCE, or ``low``.
 
     The bets are the same for every candidate, so the wealth falls in the mean and bisection is sound.
@@ -175,7 +182,7 @@ def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: flo
             wealth *= 1.0 + min(stakes[i], most) * (y[i] - m)
             if wealth >= goal or wealth < LOST:
                 break
-        if wealth >= goal:
+        if wealth >= goal or wealth >= last:
             low = m
         else:
             high = m
@@ -194,7 +201,7 @@ def from_unit(ends: FloatArray, draws: FloatArray, low: float, high: float, shap
     return settle(low + (high - low) * ends - SLACK * max(abs(low), abs(high)), draws, low, high, shape)
 
 
-def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
+def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
     """Return the one-sided betting limit of the mean, with predictable plug-in bets.
 
     **Guarantee.** For draws in [low, high] whose conditional mean given the past is constant (i.i.d. draws are such),
@@ -204,7 +211,8 @@ def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.
 
     The limit is the smallest m with ``max_t prod_{i<=t} (1 + min(lambda_i, .99/m) (X_i - m)) < 1/alpha``,
     ``lambda_i = sqrt(2 ln(1/alpha) / (n s2_{i-1}))`` (Waudby-Smith & Ramdas 2024, one side of their hedged capital),
-    and no more than the sample mean.
+    and no more than the sample mean. With ``uniform``, a number drawn uniformly from (0, 1] that has no part in the
+    draws and is used for them alone, a wealth of ``uniform / alpha`` after the last draw rejects as well (T15a).
 
     >>> round(float(betting_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.834014
@@ -212,9 +220,10 @@ def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.
     draws, scaled, left, right = scaled_draws(x, low, high)
     n = draws.shape[1]
     goal, log_goal = wealth_goal(check_alpha(alpha), n), -log(alpha)
+    last = last_goal(goal, uniform)
     nothing, plain, index = np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64)
     made = [plug_in_bets(Pair(y, nothing, plain, index, NO_EARLIER), log_goal) for y in scaled]
-    ends = np.array([search(bets.y, bets.stakes, 0.0, 1.0, goal) for bets in made])
+    ends = np.array([search(bets.y, bets.stakes, 0.0, 1.0, goal, last) for bets in made])
     return from_unit(ends, draws, left, right, np.shape(x))
 
 

@@ -151,6 +151,8 @@ class Game(NamedTuple):
     table: FloatArray
     goal: float
     """``1/alpha``, raised by what rounding can add to a wealth (``betting.wealth_goal``)."""
+    last: float
+    """The goal after the last draw (``betting.last_goal``), at most that at any draw."""
     hazards: FloatArray
     """The table ``HAZARDS``."""
     coarse: bool
@@ -373,6 +375,12 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
             return Cell(floor, floor, floor >= ceiling, y, y)
         add_draws(a[i:stop], b[i:stop], sums)
         i, j = stop, j + 1
+    if at_ceiling >= game.last:
+        wealth[cells - 1] = goal
+    while first < cells and wealth[first] >= game.last:
+        floor, first = upper[first], first + 1
+    if first == cells:
+        return Cell(floor, floor, floor >= ceiling, y, y)
     held = np.empty(n)
     for k in range(j):
         held[starts[k] : starts[k + 1] if k + 1 < j else n] = stakes[first, k]

@@ -14,6 +14,7 @@ from buckler.bounds.betting import (
     PACE,
     Pair,
     from_unit,
+    last_goal,
     plug_in_bets_below,
     scaled_draws,
     search,
@@ -44,7 +45,7 @@ class Columns(NamedTuple):
 
 @compiled
 def smallest_limit(
-    columns: Columns, order: IntArray, nodes: FloatArray, hazards: FloatArray, goal: float, coarse: bool
+    columns: Columns, order: IntArray, nodes: FloatArray, hazards: FloatArray, goal: float, last: float, coarse: bool
 ) -> float:
     """Return the smallest limit of the mean of ``(a - c b + c)/(1 + c)``, c the slope, over the rows b of ``rivals``.
 
@@ -52,23 +53,24 @@ def smallest_limit(
     """
     n = columns.a.size
     slopes, index, means = np.array([columns.slope]), np.zeros(n, dtype=np.int64), np.ones(1)
-    last = nodes.shape[0] - 1
+    top = nodes.shape[0] - 1
     smallest = 1.0
     for j in order:
         means[0] = smallest
         pair = Pair(columns.a, columns.rivals[j], slopes, index, columns.earlier[j])
-        cell = lowest_cell(Game(pair, nodes, goal, hazards, coarse), 0, ceil(smallest * last), means)
+        cell = lowest_cell(Game(pair, nodes, goal, last, hazards, coarse), 0, ceil(smallest * top), means)
         if not cell.above:
-            smallest = search(cell.y, cell.stakes, nodes[cell.low, 0], min(nodes[cell.high, 0], smallest), goal)
+            smallest = search(cell.y, cell.stakes, nodes[cell.low, 0], min(nodes[cell.high, 0], smallest), goal, last)
         if smallest <= 0.0:
             break
     return smallest
 
 
-def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
+def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
     """Return the betting limit of the mean with target-recalculating bets, which follow each candidate's own wealth.
 
-    **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down.
+    **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down;
+    ``uniform`` means the same there.
 
     Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
     2025). Candidates are cut into cells (``partition``); within a cell they hold the same bets, so that the wealth
@@ -80,33 +82,43 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) 
     draws, scaled, left, right = scaled_draws(x, low, high)
     n = draws.shape[1]
     goal, nothing, order = wealth_goal(check_alpha(alpha), n), np.zeros((1, n)), np.zeros(1, dtype=np.int64)
+    last = last_goal(goal, uniform)
     columns = [Columns(y, nothing, 0.0, NO_EARLIER[None]) for y in scaled]
-    ends = np.array([smallest_limit(one, order, NODES, HAZARDS, goal, False) for one in columns])
+    ends = np.array([smallest_limit(one, order, NODES, HAZARDS, goal, last, False) for one in columns])
     return from_unit(ends, draws, left, right, np.shape(x))
 
 
 def smallest_lower(
-    a: FloatArray, rivals: FloatArray, earlier: FloatArray, alpha: float, order: IntArray, *, star: bool = True
+    a: FloatArray,
+    rivals: FloatArray,
+    earlier: FloatArray,
+    alpha: float,
+    order: IntArray,
+    *,
+    star: bool = True,
+    uniform: float = 1.0,
 ) -> float:
     """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
 
     **Guarantee.** For each row, ``P(its limit > its mean) <= alpha`` under the conditions of ``betting_lower``;
-    one-sided, a lower limit, rounded down. The smallest limit is one for the smallest mean (intersection-union).
+    one-sided, a lower limit, rounded down. The smallest limit is one for the smallest mean (intersection-union),
+    with one ``uniform`` number for all rows.
 
     A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
     result is the plain minimum to within TOLERANCE, whatever the order.
     """
     n = a.size
     goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
+    last = last_goal(goal, uniform)
     if star:
-        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, goal, coarse)
+        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, goal, last, coarse)
     index = np.zeros(n, dtype=np.int64)
     smallest = 1.0
     for j in order:
         pair = Pair(a, rivals[j], UNIT_SLOPE, index, earlier[j])
-        above, bets = plug_in_bets_below(pair, log_goal, COARSE_PACE if coarse else PACE, smallest, goal)
+        above, bets = plug_in_bets_below(pair, log_goal, COARSE_PACE if coarse else PACE, smallest, goal, last)
         if not above:
-            smallest = search(bets.y, bets.stakes, 0.0, smallest, goal)
+            smallest = search(bets.y, bets.stakes, 0.0, smallest, goal, last)
         if smallest <= 0.0:
             break
     return smallest

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from buckler.certificate import SCORES, VOTES, declare_sound
+from buckler.certificate import RANDOMISED, SCORES, VOTES, declare_sound
 from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
 
@@ -36,13 +36,14 @@ class Draws(NamedTuple):
 
     ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
     maximum over several of them, ``earlier[rival]`` moments of each pair from the selection sample, zeros without one.
-    ``num_classes`` counts all classes.
+    ``num_classes`` counts all classes. ``uniform`` is the input's random number for the last draw (T15a), else 1.
     """
 
     a: FloatArray
     rivals: FloatArray
     earlier: FloatArray
     num_classes: int
+    uniform: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,11 @@ class Method:
     def __call__(self, *evidence: Any, **options: Any) -> Any:
         """Return what ``limit`` returns."""
         return self.limit(*evidence, **options)
+
+    @property
+    def randomised(self) -> bool:
+        """Whether ``limit`` uses the number ``uniform`` of ``Draws`` (T15a), which follows from a seed and an id."""
+        return self.name in RANDOMISED
 
     @property
     def own(self) -> bool:
@@ -133,6 +139,7 @@ COMBINES = {
 
 def _scores_method(name: str) -> Method:
     combine, _, kind = name.partition("/")
+    kind = kind.removeprefix("randomised_")
 
     def limit(draws: Draws, alpha: float, margin: MarginKind, **options: object) -> float:
         from buckler.certify.scores import limit_of  # compiled code, loaded only where it is used
@@ -143,7 +150,7 @@ def _scores_method(name: str) -> Method:
         name=name,
         reads="scores",
         limit=limit,
-        summary=f"{COMBINES[combine]}; limit {kind}",
+        summary=f"{COMBINES[combine]}; limit {kind}" + (", randomised" if name in RANDOMISED else ""),
         sound=True,
         margins=("probability",) if combine == "margin_variable" else get_args(MarginKind),
         parameters={"combine": combine, "limit": kind},
@@ -202,7 +209,10 @@ def find(name: str, reads: Reads | None = None) -> Method:
     if method is not None and reads in {None, method.reads}:
         return method
     votes = ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == "votes" and known.sound)
-    scores = f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}"
+    scores = (
+        f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}, "
+        f"or {' or '.join(RANDOMISED)}"
+    )
     allowed = {"votes": f"one of {votes}", "scores": scores, None: f"one of {votes}, or for scores {scores}"}
     raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
 

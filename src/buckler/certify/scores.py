@@ -16,16 +16,25 @@ must give each of them ``budget.split(alpha, how_many)``, or choose on a selecti
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from math import log
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, earlier_moments, plug_in_bets, wealth_goal
+from buckler.bounds.betting import (
+    NO_EARLIER,
+    Pair,
+    betting_lower,
+    earlier_moments,
+    last_goal,
+    plug_in_bets,
+    wealth_goal,
+)
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.star import MANY, smallest_lower, star_lower
-from buckler.certificate import ABSTAINED, MAPS, Certificate
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS, RANDOMISED, Certificate
 from buckler.certificates import Certificates
 from buckler.certify.budget import split
 from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
@@ -134,6 +143,7 @@ def certify_scores(
     slope: Slope = "adaptive",
     scoring: Scoring | None = None,
     ids: Sequence[str] | None = None,
+    seed: int | None = None,
 ) -> Certificates:
     """Return the certificates of ``scores[inputs, n, m]``, or of a ``Scores`` record, one for each input.
 
@@ -145,6 +155,10 @@ def certify_scores(
     and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or any
     ``combine/limit``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
 
+    With a ``seed``, fixed before the scores were seen, the default is ``pairwise/randomised_star``: larger radii by one
+    random number for each input, which follows from the seed and the input's id (T15a). ``ids`` must then be given, and
+    two inputs of one id would share their number.
+
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.8, 0.1, 0.1]], (500, 1))
     >>> certify_scores([rows], sigma=0.5, labels=[0]).radii.round(4)
     array([0.5769])
@@ -152,7 +166,9 @@ def certify_scores(
     if isinstance(scores, Scores) and scoring is not None:
         raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
     how = _scoring_of(scores) if isinstance(scores, Scores) else Softmax() if scoring is None else scoring
-    settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how)
+    if seed is not None:
+        check_whole("seed", seed, 0, LARGEST_SEED)
+    settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how, seed=seed)
     made = scores_to_certificates(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
     return Certificates(made)
 
@@ -171,9 +187,9 @@ def scores_to_certificates(
     ids: Sequence[str] | None = None,
 ) -> list[Certificate]:
     """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
-    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, slope=slope)
     if ids is None and isinstance(scores, Scores):
         ids = scores.ids
+    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
     return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
 
 
@@ -184,6 +200,7 @@ def limits_of_scores(
     labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
     slope: Slope = "adaptive",
+    ids: Sequence[str] | None = None,
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
     """Return the class of each input, the lower limit of its margin, and its draws.
 
@@ -204,8 +221,35 @@ def limits_of_scores(
         options = options_of(settings.method, slope, selection)
         earlier = None if selection is None else _rows(selection, rows)
         given = draws_of(_rows(scores, rows), chosen.classes[rows], earlier)
+        if settings.method.randomised:
+            if ids is None and isinstance(scores, Scores):
+                ids = scores.ids
+            if ids is None:
+                raise InvalidInput(f"ids must be given with method {settings.method.name!r}; got None")
+            seed = cast(int, settings.seed)
+            given = [
+                one._replace(uniform=uniform_of(seed, ids[i])) for i, one in zip(rows.tolist(), given, strict=True)
+            ]
         low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin, **options)) for one in given]
     return chosen, low, np.full(len(values), values.shape[1], dtype=np.int64)
+
+
+LARGEST_SEED = 2**53
+
+
+def uniform_of(seed: int, name: str) -> float:
+    """Return the random number of an input for its last draw, from ``LEAST_UNIFORM`` to 1: a hash of seed and id.
+
+    It is at most u with probability at most u, for every u, and has no part in any noise. It is used for one limit,
+    after the draws fixed beforehand; a limit that goes on, or a second one in its place, would use it again (T15a).
+
+    >>> round(uniform_of(0, "7"), 6), round(uniform_of(1, "7"), 6)
+    (0.866173, 0.757821)
+    """
+    text = seed.to_bytes(8, "little") + name.encode("utf-8", "surrogatepass")
+    word = int.from_bytes(blake2b(text, digest_size=8, person=b"buckler-uniform").digest(), "little")
+    # The upper 53 bits: every value is a float, so nothing is rounded.
+    return max(((word >> 11) + 1) / 2**53, LEAST_UNIFORM)
 
 
 def _rows(scores: ArrayLike | Scores, rows: IntArray) -> ArrayLike | Scores:
@@ -347,7 +391,7 @@ def _first(given: Draws, alpha: float, limit: Limit) -> float:
     means = rivals.mean(axis=1)
     if limit in BETTING:
         order = np.argsort(-means, kind="stable")
-        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star")
+        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star", uniform=given.uniform)
         return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
     return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
 
@@ -373,10 +417,11 @@ def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
         index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
     for j in np.argsort(ceilings, kind="stable"):
         if limit == "star":
-            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=len(rivals) > MANY)
+            coarse, u = len(rivals) > MANY, given.uniform
+            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=coarse, uniform=u)
         else:
             path = plug_in_bets(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
-            smallest = path_limit(path, goal, smallest)
+            smallest = path_limit(path, goal, smallest, last_goal(goal, given.uniform))
         if smallest == -np.inf:
             break
     return smallest
@@ -422,6 +467,7 @@ def margin_lower(
     selection: ArrayLike | Scores | None = None,
     *,
     slope: Slope = "adaptive",
+    uniform: ArrayLike = 1.0,
 ) -> FloatArray:
     """Return a lower limit of the margin of class ``label``: a scalar array, or one number for each input.
 
@@ -433,7 +479,9 @@ def margin_lower(
     being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
     for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
     selection sample's slope if there is one, else c = 1.
-    The selection sample also gives the bets their first mean and variance.
+    The selection sample also gives the bets their first mean and variance. ``uniform`` holds a number for each input,
+    drawn uniformly from (0, 1] and used for its draws alone, by which betting limits are randomised at the last draw
+    (T15a); 1 without.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
     >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
@@ -446,7 +494,16 @@ def margin_lower(
     check_choice("margin", margin, get_args(MarginKind))
     method.check_margin(margin)
     options = options_of(method, slope, selection)
-    found = [float(method.limit(given, level, margin, **options)) for given in draws_of(scores, label, selection)]
+    given = draws_of(scores, label, selection)
+    numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), len(given)).tolist()
+    if not all(0.0 < u <= 1.0 for u in numbers):
+        raise InvalidInput(f"uniform must be above 0 and at most 1; got {show(uniform)}")
+    if f"{combine}/randomised_{limit}" not in RANDOMISED and min(numbers) < 1.0:
+        raise InvalidInput(f"uniform is for {' and '.join(RANDOMISED)}; got {method.name!r}")
+    found = [
+        float(method.limit(one._replace(uniform=u), level, margin, **options))
+        for one, u in zip(given, numbers, strict=True)
+    ]
     single = not isinstance(scores, Scores) and np.ndim(scores) == 2
     return np.asarray(found[0] if single else found, dtype=np.float64)
 

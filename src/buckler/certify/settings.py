@@ -13,6 +13,8 @@ from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import MarginKind, Noise, ScoreDtype, SimplexMap
 
 DEFAULT_METHODS = {"votes": "exact", "scores": "pairwise/star"}
+RANDOMISED_DEFAULT = "pairwise/randomised_star"
+"""The default method for scores where a seed is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,8 @@ def make_settings(
     """Return checked settings; method and margin have the noise's defaults where they are None.
 
     ``sound=False`` admits a method without a guarantee, for comparisons. For noise whose copies are enumerated alpha
-    is 0 and the votes are exact, so no method can be named.
+    is 0 and the votes are exact, so no method can be named. A randomised method needs the seed of the noise, or another
+    one that was chosen before the draws were seen.
     """
     from buckler.certify.votes import ENUMERATED
 
@@ -111,7 +114,10 @@ def make_settings(
     if isinstance(method, Method):
         rule = method
     else:
-        rule = (sound_method if sound else find)(method or DEFAULT_METHODS[reads], reads)
+        default = DEFAULT_METHODS[reads] if scores is None or seed is None else RANDOMISED_DEFAULT
+        rule = (sound_method if sound else find)(method or default, reads)
+    if rule.randomised and seed is None:
+        raise InvalidInput(f"seed must be given with method {rule.name!r}, which draws one number for each input")
     kind = check_choice("margin", margin or default_margin(given), get_args(MarginKind))
     check_margin(given, kind)
     rule.check_margin(kind)

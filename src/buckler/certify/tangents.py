@@ -8,12 +8,12 @@ before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c) (F9).
 """
 
 from collections.abc import Callable
-from math import log
+from math import inf, log
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.betting import Bets, Pair, rejects, wealth_goal
+from buckler.bounds.betting import Bets, Pair, last_goal, rejects, wealth_goal
 from buckler.bounds.partition import HAZARDS, Game, lowest_cell
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
@@ -124,16 +124,25 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, a
     return index
 
 
-def path_limit(bets: Bets, goal: float, high: float) -> float:
+def path_limit(bets: Bets, goal: float, high: float, last: float = inf) -> float:
     """Return the largest margin up to ``high`` that one path of bets rejects, rounded down; -inf if there is none.
 
-    **Guarantee.** With ``goal = wealth_goal(alpha, n)``, ``P(limit > margin) <= alpha`` for this one rival.
+    **Guarantee.** With ``goal = wealth_goal(alpha, n)``, and ``last`` infinite or ``last_goal(goal, uniform)``,
+    ``P(limit > margin) <= alpha`` for this one rival.
     """
-    return _largest(lambda means: rejects(bets, means, goal), None, high)
+    return _largest(lambda means: rejects(bets, means, goal, last), None, high)
 
 
 def cells_limit(
-    a: FloatArray, rival: FloatArray, index: IntArray, earlier: FloatArray, alpha: float, high: float, *, coarse: bool
+    a: FloatArray,
+    rival: FloatArray,
+    index: IntArray,
+    earlier: FloatArray,
+    alpha: float,
+    high: float,
+    *,
+    coarse: bool,
+    uniform: float = 1.0,
 ) -> float:
     """Return the end of the margins rejected by bettors of their own (``bounds.cells``), or ``high`` if it is above.
 
@@ -147,12 +156,13 @@ def cells_limit(
     if changes > MOST_CHANGES:
         raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
-    game = Game(Pair(a, rival, SLOPES, index, earlier), NODES, goal, HAZARDS, coarse)
+    last = last_goal(goal, uniform)
+    game = Game(Pair(a, rival, SLOPES, index, earlier), NODES, goal, last, HAZARDS, coarse)
     cell = lowest_cell(game, -1, node, means_of(high))
     if cell.above:
         return high
     bets, low = Bets(cell.y, cell.stakes, index), None if cell.low < 0 else _GRID[cell.low]
-    return _largest(lambda means: rejects(bets, means, goal), low, min(_GRID[cell.high], high))
+    return _largest(lambda means: rejects(bets, means, goal, last), low, min(_GRID[cell.high], high))
 
 
 def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:

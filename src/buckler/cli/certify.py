@@ -30,8 +30,8 @@ def certify(
     method: Annotated[
         str,
         option(
-            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/star or another COMBINE/LIMIT for "
-            "scores. Choose it before you look.",
+            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/randomised_star, pairwise/star or "
+            "another COMBINE/LIMIT for scores. Choose it before you look.",
             group=options.CERTIFICATE,
         ),
     ] = "exact",
@@ -55,7 +55,7 @@ def certify(
 
       buckler certify run/ --alpha 0.001 --out certificates.parquet
       buckler certify run/ --n 1000 --class label --margin probability
-      buckler certify run/ --method pairwise/star --temperature 0.5
+      buckler certify run/ --method pairwise/randomised_star --temperature 0.5
       buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
     """
     options.check_outputs(out=out, tsv=tsv)

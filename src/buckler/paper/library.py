@@ -99,8 +99,9 @@ class Recorded:
             raise InvalidInput(f"{str(self.evidence.root)!r} does not hold {n} draws of softmax at {temperature}")
         by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
         lows, classes = [], []
+        spec = self.evidence.spec
         settings = make_settings(
-            noise=self.evidence.spec.noise, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature)
+            noise=spec.noise, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature), seed=spec.seed
         )
         for i, (scores, selection) in enumerate(self._scores(n, temperature)):
             chosen = int(self.labels[i]) if by_label or selection is None else int(top_class(selection)[0])

@@ -78,8 +78,8 @@ def certify_evidence(
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
     first draws, map and temperature chosen without looking at the estimation draws.
 
-    The method reads votes (``exact``) or scores (``pairwise/star``), as its name says. ``certified_class`` is
-    ``"selection"`` (the default where selection draws are there), ``"winner"`` or ``"label"``.
+    The method reads votes (``exact``) or scores (``pairwise/randomised_star``), as its name says. ``certified_class``
+    is ``"selection"`` (the default where selection draws are there), ``"winner"`` or ``"label"``.
     """
     made = certify_by_each(
         evidence, [method], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,
@@ -174,7 +174,8 @@ def limits_of_evidence(
             how = scoring(scores.map, scores.temperature)
             labels = [cast(int, label)] if rule == "label" else None
             for method in scored:
-                made = make_settings(**asked, method=method, scores=how)  # type: ignore[arg-type]
+                seed = spec.seed if method.randomised else None
+                made = make_settings(**asked, method=method, scores=how, seed=seed)  # type: ignore[arg-type]
                 settings = replace(made, score_dtype=spec.score_dtype or "float32")
                 chosen = None if rule == "winner" else selection
                 answer = Limits(scores.ids, *limits_of_scores(scores, settings, labels=labels, selection=chosen))

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from math import expm1, log
+from math import expm1, inf, log
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any, NamedTuple, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from buckler.certificate import Bracket, Certificate, Claim, PairTest, Refutation
+from buckler.certificate import LEAST_UNIFORM, RANDOMISED, Bracket, Certificate, Claim, PairTest, Refutation
 from buckler.certificates import CertificateArrays
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole_array, show
@@ -216,7 +216,8 @@ def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row])
 def certificate_of(row: dict[str, Any]) -> Certificate:
     """Return the certificate of a row; fields that contradict one another or a margin that cannot be are refused."""
     made = Certificate(**_with_noise(row))
-    if made.alpha > 0.0 and made.margin > (most := largest_margin(made.margin_kind, made.alpha, made.n)):
+    most = largest_margin(made.margin_kind, made.alpha, made.n, made.method in RANDOMISED)
+    if made.margin > most:
         raise InvalidInput(
             f"margin must be at most {most:.6g}, that of {made.n:,} unanimous votes at alpha {made.alpha:g}; got "
             f"{made.margin:g}"
@@ -225,17 +226,22 @@ def certificate_of(row: dict[str, Any]) -> Certificate:
 
 
 @lru_cache(maxsize=1024)
-def largest_margin(kind: str, alpha: float, n: int) -> float:
-    """Return the largest margin that n draws can certify at level alpha, rounded up: that of n unanimous votes.
+def largest_margin(kind: str, level: float, n: int, randomised: bool = False) -> float:
+    """Return the largest margin that n draws can certify at a level, rounded up: that of n unanimous votes.
 
     A probability p gives n unanimous votes with probability p^n, so a lower limit that is too high with probability at
-    most alpha cannot exceed alpha^(1/n), and the rival's upper limit cannot be below 1 - alpha^(1/n). Scores in [0, 1]
-    may be votes, so the same holds for them.
+    most the level cannot exceed level^(1/n), nor the rival's upper limit be below 1 - level^(1/n). Scores in [0, 1]
+    may be votes, so the same holds for them. A randomised method needs ``LEAST_UNIFORM`` of the wealth that others need
+    (T15a), so its limits are at most theirs at a level that is larger by as much. The level is 0 for enumerated copies.
 
     >>> round(largest_margin("probability", 0.001, 100), 4), round(largest_margin("quantile", 0.001, 100), 4)
     (0.8665, 3.001)
     """
-    rest = -expm1(log(alpha) / n)  # 1 - alpha^(1/n)
+    if randomised:
+        level /= LEAST_UNIFORM
+    if not 0.0 < level < 1.0:
+        return inf
+    rest = -expm1(log(level) / n)  # 1 - level^(1/n)
     most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)
     return most + ROUNDING * abs(most)
 

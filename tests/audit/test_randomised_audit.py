@@ -1,0 +1,117 @@
+"""Limits randomised once after the last draw (T15a): exact enumeration, and every way to use the number wrongly."""
+
+from collections.abc import Callable
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import ndtri
+
+from buckler.bounds.betting import betting_lower
+from buckler.bounds.star import star_lower
+from buckler.certificate import LEAST_UNIFORM
+from buckler.certify.scores import margin_lower, uniform_of
+from buckler.types import FloatArray, Limit
+from tests.simulation import judge
+
+N, ALPHA = 10, 0.2
+NUMBERS: FloatArray = np.arange(1, 26) / 25
+"""A uniform number on a grid: at most u with probability at most u, which is all that the theorem asks."""
+
+VOTES: FloatArray = np.array(list(product((0.0, 1.0), repeat=N)))
+LIMITS: list[Callable[..., FloatArray]] = [star_lower, betting_lower]
+TRUTHS = np.linspace(0.05, 0.95, 37)
+
+
+def limits(lower: Callable[..., FloatArray], draws: FloatArray) -> FloatArray:
+    """Return the limit of each row of draws at each number, ``[numbers, rows]``."""
+    return np.stack([lower(draws.T, ALPHA, uniform=u) for u in NUMBERS])
+
+
+def worst(lows: FloatArray, size: int = N) -> float:
+    """Return the largest error probability, draws being votes of probability p and numbers as likely as one another."""
+    ones = VOTES[:, :size].sum(axis=1)
+    half = 0.5 ** (N - size)  # each prefix stands there once for every continuation
+    chances = [half * p**ones * (1.0 - p) ** (size - ones) for p in TRUTHS]
+    return max(float(((lows > p).mean(axis=0) * chance).sum()) for p, chance in zip(TRUTHS, chances, strict=True))
+
+
+@pytest.mark.parametrize("lower", LIMITS)
+def test_binary_draws_by_enumeration(lower: Callable[..., FloatArray]) -> None:
+    randomised, plain = worst(limits(lower, VOTES)), worst(lower(VOTES.T, ALPHA)[None])
+    assert plain < randomised <= ALPHA
+    assert randomised > 0.85 * ALPHA  # a number that were not used would show
+
+
+@pytest.mark.parametrize("limit", ["star", "betting"])
+def test_one_hot_rows_of_three_classes_by_enumeration(limit: Limit) -> None:
+    n, m, numbers = 5, 3, np.arange(1, 6) / 5
+    votes = np.array(list(product(range(m), repeat=n)))
+    counts = np.stack([(votes == k).sum(axis=1) for k in range(m)], axis=1)
+    label, rows = np.zeros(len(votes), dtype=np.int64), np.eye(m)[votes]
+    first, second = (
+        np.stack([margin_lower(rows, label, ALPHA, kind, limit=limit, uniform=u) for u in numbers])
+        for kind in ("probability", "quantile")
+    )
+    rng = np.random.default_rng(0)
+    truths = np.concatenate([rng.dirichlet(np.full(m, 0.6), 200), [[0.5, 0.5, 0.0], [0.9, 0.1, 0.0]]])
+    for p in truths:
+        chance = np.prod(p**counts, axis=1)
+        assert ((first > p[0] - p[1:].max()).mean(axis=0) * chance).sum() <= ALPHA
+        if p[0] > 0.0 and p[1:].max() > 0.0:
+            assert ((second > ndtri(p[0]) - ndtri(p[1:].max())).mean(axis=0) * chance).sum() <= ALPHA
+    assert second.max() > 0.0
+
+
+@pytest.mark.parametrize("lower", LIMITS)
+def test_a_number_used_again_at_a_later_look_is_caught(lower: Callable[..., FloatArray]) -> None:
+    # Planted bug: the number at the end of 5 draws, and again after 10, the larger limit reported.
+    early, late = limits(lower, VOTES[:, :5]), limits(lower, VOTES)
+    assert worst(early, 5) <= ALPHA
+    assert worst(late) <= ALPHA
+    assert worst(np.maximum(early, late)) > 1.2 * ALPHA
+
+
+def test_a_limit_that_goes_on_after_its_number_is_caught() -> None:
+    # Planted bug: the number compared with the wealth after every draw, as if each were the last.
+    share = 0.5
+    stakes = np.full(N, 0.9)
+    wealth = np.cumprod(1.0 + stakes * (VOTES - share) / share, axis=1)
+    wealth = np.concatenate([np.ones((len(VOTES), 1)), wealth], axis=1)
+    at_last = np.minimum(1.0, np.maximum(ALPHA * wealth[:, -1], ALPHA * wealth.max(axis=1) >= 1.0)).mean()
+    at_any = np.minimum(1.0, ALPHA * wealth.max(axis=1)).mean()
+    assert at_last <= ALPHA + 1e-12
+    assert at_any > 1.5 * ALPHA
+
+
+@pytest.mark.parametrize("lower", LIMITS)
+def test_a_number_read_off_the_draws_is_caught(lower: Callable[..., FloatArray]) -> None:
+    # Planted bug: the number is small where the draws need it to be, though each of its values is as likely as before.
+    lows = limits(lower, VOTES)
+    most = (NUMBERS[:, None] * (lows > 0.5)).max(axis=0)  # the largest number that rejects the truth, 1/2
+    given = np.repeat(NUMBERS, len(VOTES) // len(NUMBERS)).tolist()
+    missed = 0
+    for needed in np.sort(most).tolist():
+        if missed < len(given) and given[missed] <= needed:  # else this row of draws gets a number that is left over
+            missed += 1
+    assert missed / len(VOTES) > 1.1 * ALPHA  # at p = 1/2 every row of draws is as likely as another
+
+
+@pytest.mark.parametrize("lower", LIMITS)
+def test_a_seed_chosen_after_looking_is_caught(lower: Callable[..., FloatArray]) -> None:
+    # Planted bug: the better of two seeds.
+    lows = limits(lower, VOTES)
+    both = np.maximum(lows[:, None], lows[None]).reshape(-1, len(VOTES))
+    assert worst(both) > 1.2 * ALPHA
+
+
+def test_numbers_of_inputs_are_uniform_above_the_least_and_follow_seed_and_id() -> None:
+    numbers = np.array([uniform_of(3, str(i)) for i in range(20_000)])
+    assert numbers.min() == LEAST_UNIFORM
+    assert numbers.max() <= 1.0
+    for u in (0.1, 0.2, 0.5, 0.9):
+        below = int((numbers <= u).sum())
+        assert judge(below, numbers.size, u).passed
+        assert judge(numbers.size - below, numbers.size, 1.0 - u).passed
+    assert uniform_of(3, "a") != uniform_of(4, "a")
+    assert uniform_of(3, "a") != uniform_of(3, "b")
