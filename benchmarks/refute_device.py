@@ -27,7 +27,7 @@ import torch
 from torch import nn
 
 from buckler.certificate import Certificate, Refutation
-from buckler.certificates import Certified
+from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import Attack
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
@@ -164,7 +164,7 @@ def measure(
                 if truth is not None:
                     seen = looked_at[: int(ids[done - 1]) + 1]
                     farthest = max(float(refuted[np.isfinite(refuted)].max(initial=0.0)), float(radii[:done].max()))
-                    run = Certified("run", tuple(seen), truth[: len(seen)])
+                    run = Certificates.of(seen, labels=truth[: len(seen)])
                     curve = bracket_curve(run, made, np.linspace(0.0, 1.05 * farthest, 200))
                     both |= {"curve": np.stack([curve.radii, curve.certified, curve.refuted]), "images": len(seen)}
                 np.savez(options.out, **both, sigma=options.sigma)

@@ -59,7 +59,7 @@ def test_accuracy_counts_abstentions_and_wrong_classes() -> None:
     with pytest.raises(buckler.InvalidInput, match="labels must be the true classes"):
         made.accuracy(None)  # type: ignore[arg-type]
     with pytest.raises(buckler.InvalidInput, match="at least one certificate"):
-        Certificates().curve()
+        Certificates.of([]).curve()
 
 
 def test_a_plot_is_a_figure_that_notebooks_show() -> None:
@@ -74,7 +74,7 @@ def test_pictures_in_words() -> None:
         [[99, 1]] * 12, sigma=0.5, labels=[0] * 12, ids=["<b>bold</b>", *(str(i) for i in range(11))]
     )
     assert repr(made) == "Certificates(12 inputs, 0 abstained, median radius 0.6746)"
-    assert repr(Certificates()) == "Certificates(none)"
+    assert repr(Certificates.of([])) == "Certificates(none)"
     html = made._repr_html_()
     assert "&lt;b&gt;bold" in html
     assert "<b>" not in html

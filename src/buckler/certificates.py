@@ -1,17 +1,18 @@
-"""Certificates of many inputs: a list that people ask for radii, frames, accuracies and pictures.
+"""``Certificates``: many certificates as a sequence, as arrays, as a frame, as curves and pictures.
 
-What counts, draws or writes them stands in rooms that know certificates; they are loaded when a method is called.
+They are held as arrays, a million in some tens of megabytes; a single record is built when it is asked for. Rooms that
+count, draw or write certificates are loaded when a method asks for them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from html import escape
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 
-from buckler.certificate import Certificate, Claim, rounded_down
+from buckler.certificate import ABSTAINED, Certificate, Claim, rounded_down
 from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Label
 
@@ -25,24 +26,30 @@ SHOWN = 10
 STEPS = 200
 """Radii of a curve where none were asked for."""
 
-
-Said_co = TypeVar("Said_co", bound=Claim, covariant=True)
+SETTINGS = tuple(
+    field.name
+    for field in fields(Claim)
+    if field.compare and field.name not in {"id", "predicted", "radius", "margin", "n", "n0"}
+)
+"""Fields of a record that tell its kind; the others, of each input, are arrays."""
 
 
 def as_labels(labels: Sequence[Label | None]) -> AnyArray:
     """Return classes as an array: whole numbers with -1 for None, or texts with None, of dtype object."""
     if any(isinstance(label, str) for label in labels):
         return np.array(labels, dtype=object)
-    return np.array([-1 if label is None else label for label in labels], dtype=np.int64)
+    return np.array([ABSTAINED if label is None else label for label in labels], dtype=np.int64)
 
 
-class Certificates(list[Certificate]):
-    """The certificates of many inputs, in their order; each holds by itself, with its own error probability.
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Certificates(Sequence[Certificate]):
+    """The certificates of many inputs, in their order; each holds by itself.
 
-    ``asked`` is the number of inputs that were to be certified: more than there are certificates where drawing was
-    interrupted, and then these are of the first inputs. ``decided`` tells how each input ended that was drawn until
-    decided. ``classes`` are the model's classes, where they are known: ``accuracy`` and ``curve`` refuse a label that
-    is none of them.
+    ``predicted`` is -1 for an abstention (None where classes are texts), and its radius 0. ``labels`` are the true
+    classes, and ``classes`` the model's, where they are known. ``asked`` is the number of inputs that were to be
+    certified: more than there are certificates where drawing was interrupted, and then these are of the first inputs.
+    ``decided`` tells how each input ended that was drawn until decided. ``kinds`` has a certificate with each noise,
+    method, margin and alpha among them, and ``kind`` says which is each one's; None where all are of the first.
 
     >>> from buckler import certify_votes
     >>> made = certify_votes([[99, 1], [60, 40]], sigma=0.5, labels=[0, 0])
@@ -54,53 +61,115 @@ class Certificates(list[Certificate]):
     array([0.5, 0.5, 0. ])
     """
 
-    def __init__(
-        self,
-        certificates: Iterable[Certificate] = (),
+    kinds: tuple[Claim, ...]
+    ids: Sequence[str]
+    predicted: AnyArray
+    radii: FloatArray
+    margins: FloatArray
+    n: IntArray
+    n0: IntArray
+    kind: IntArray | None = None
+    labels: IntArray | None = None
+    classes: Sequence[Label] | None = None
+    asked: int = -1
+    decided: Sequence["Decided"] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ids", tuple(self.ids))
+        if self.labels is not None and len(self.labels) != len(self):
+            raise InvalidInput(f"labels must be one for each of {len(self)} certificates; got {len(self.labels)}")
+        if self.asked < 0:
+            object.__setattr__(self, "asked", len(self))
+
+    def checked(self) -> "Certificates":
+        """Return itself, each row checked as a record is; rows that differ in their id or class alone once."""
+        columns = (self.abstained, self.radii, self.margins, self.n, self.n0)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        for place in {row: place for place, row in enumerate(rows)}.values():
+            try:
+                self[place]
+            except InvalidInput as problem:
+                raise type(problem)(f"{self.ids[place]}: {problem}") from None
+        return self
+
+    @classmethod
+    def of(
+        cls,
+        certificates: Iterable[Claim],
         *,
-        asked: int | None = None,
-        classes: Iterable[Label] | None = None,
-        decided: Iterable["Decided"] | None = None,
-    ) -> None:
-        super().__init__(certificates)
-        self.decided = None if decided is None else tuple(decided)
-        self.classes = None if classes is None else tuple(classes)
-        self.asked = len(self) if asked is None else asked
+        labels: IntArray | None = None,
+        classes: Sequence[Label] | None = None,
+        asked: int = -1,
+        decided: Sequence["Decided"] | None = None,
+    ) -> "Certificates":
+        """Return these records as one."""
+        made = list(certificates)
+        kinds: dict[tuple[Any, ...], tuple[int, Claim]] = {}
+        kind = [kinds.setdefault(tuple(getattr(one, name) for name in SETTINGS), (len(kinds), one))[0] for one in made]
+        return cls(
+            tuple(one for _, one in kinds.values()),
+            [c.id for c in made],
+            as_labels([c.predicted for c in made]),
+            np.array([c.radius for c in made], dtype=np.float64),
+            np.array([c.margin for c in made], dtype=np.float64),
+            np.array([c.n for c in made], dtype=np.int64),
+            np.array([c.n0 for c in made], dtype=np.int64),
+            np.array(kind, dtype=np.int64) if len(kinds) > 1 else None,
+            labels,
+            classes,
+            asked,
+            decided,
+        )
+
+    @property
+    def first(self) -> Claim:
+        """The first certificate's noise, method, margin and alpha, which all share but those of ``Routed``."""
+        if not self.kinds:
+            raise InvalidInput("certificates must hold at least one certificate; got none")
+        return self.kinds[0]
+
+    def __len__(self) -> int:
+        return len(self.ids)
 
     @overload
     def __getitem__(self, where: SupportsIndex) -> Certificate: ...  # type: ignore[overload-overlap]  # of an array too
     @overload
     def __getitem__(self, where: slice | AnyArray | Sequence[int]) -> "Certificates": ...
     def __getitem__(self, where: SupportsIndex | slice | AnyArray | Sequence[int]) -> "Certificate | Certificates":
-        # A slice, positions or a mask choose several.
-        if isinstance(where, slice):
-            return Certificates(super().__getitem__(where), classes=self.classes)
-        if np.ndim(cast(Any, where)):
-            chosen: AnyArray = np.asarray(where)
-            # An empty list is of no type, and chooses nothing.
-            rows = np.arange(len(self))[chosen if chosen.size else []]
-            return Certificates((self[int(i)] for i in rows), classes=self.classes)
-        return super().__getitem__(cast(SupportsIndex, where))
+        if isinstance(where, slice) or np.ndim(cast(Any, where)):
+            # A slice, positions or a mask choose several; an empty list is of no type, and chooses nothing.
+            every = np.arange(len(self))
+            rows = every[where] if isinstance(where, slice) else every[np.asarray(where) if len(where) else []]  # type: ignore[arg-type]
+            names = ("predicted", "radii", "margins", "n", "n0", "kind", "labels")
+            parts: dict[str, Any] = {
+                name: None if (all_ := getattr(self, name)) is None else all_[rows] for name in names
+            }
+            ids = [self.ids[i] for i in rows.tolist()]
+            return replace(self, ids=ids, **parts, asked=-1, decided=None)
+        place = range(len(self))[cast(SupportsIndex, where)]
+        label = self.predicted[place]
+        made = replace(
+            self.kinds[0 if self.kind is None else self.kind[place]],
+            id=self.ids[place],
+            predicted=label if label is None or isinstance(label, str) else None if label < 0 else int(label),
+            radius=float(self.radii[place]),
+            margin=float(self.margins[place]),
+            n=int(self.n[place]),
+            n0=int(self.n0[place]),
+        )
+        return cast(Certificate, made)
 
-    @property
-    def ids(self) -> tuple[str, ...]:
-        """The names of the inputs."""
-        return tuple(c.id for c in self)
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
 
-    @property
-    def radii(self) -> FloatArray:
-        """The certified radii, 0 for an abstention."""
-        return np.array([c.radius for c in self], dtype=np.float64)
-
-    @property
-    def predicted(self) -> AnyArray:
-        """The certified classes, -1 for an abstention; where classes are texts, None."""
-        return as_labels([c.predicted for c in self])
+    __hash__ = None  # type: ignore[assignment]
 
     @property
     def abstained(self) -> BoolArray:
         """Where nothing is certified."""
-        return np.array([c.abstained for c in self], dtype=np.bool_)
+        if self.predicted.dtype == object:
+            return np.array([label is None for label in self.predicted], dtype=np.bool_)
+        return np.asarray(self.predicted == ABSTAINED)
 
     def curve(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, delta: float = 1e-3) -> "Curve":
         """Return certified accuracy against radius with its band, or without labels the share certified (T19)."""
@@ -172,74 +241,3 @@ class Certificates(list[Certificate]):
         more = f"<p>and {len(self) - SHOWN} more</p>" if len(self) > SHOWN else ""
         names = "".join(f"<th>{name}</th>" for name in ("input", "predicted", "radius", "draws", "method"))
         return f"<p>{escape(repr(self))}</p><table><tr>{names}</tr>{rows}</table>{more}"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CertificateArrays(Sequence[Certificate]):
-    """Certificates of many inputs made in one way, as arrays: a million of them take some tens of megabytes.
-
-    ``first`` has the settings that all share. ``predicted`` is -1 for an abstention. A single certificate is built, and
-    validated, when it is asked for by its position.
-    """
-
-    first: Certificate
-    ids: Sequence[str]
-    predicted: IntArray
-    radii: FloatArray
-    margins: FloatArray
-    n: IntArray
-    n0: IntArray
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    @overload
-    def __getitem__(self, place: int) -> Certificate: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[Certificate]: ...
-    def __getitem__(self, place: int | slice) -> Certificate | list[Certificate]:
-        if isinstance(place, slice):
-            return [self[i] for i in range(*place.indices(len(self)))]
-        predicted = int(self.predicted[place])
-        return replace(
-            self.first,
-            id=self.ids[place],
-            predicted=None if predicted < 0 else predicted,
-            radius=float(self.radii[place]),
-            margin=float(self.margins[place]),
-            n=int(self.n[place]),
-            n0=int(self.n0[place]),
-        )
-
-
-def arrays_of(certificates: Sequence[Certificate]) -> CertificateArrays:
-    """Return certificates that share their method, alpha, margin and noise as arrays."""
-    if isinstance(certificates, CertificateArrays):
-        return certificates
-    return CertificateArrays(
-        certificates[0],
-        [c.id for c in certificates],
-        np.array([-1 if c.predicted is None else c.predicted for c in certificates], dtype=np.int64),
-        np.array([c.radius for c in certificates]),
-        np.array([c.margin for c in certificates]),
-        np.array([c.n for c in certificates], dtype=np.int64),
-        np.array([c.n0 for c in certificates], dtype=np.int64),
-    )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Certified(Generic[Said_co]):
-    """The certificates of one run by one method, in the order of its inputs, and the true classes where known.
-
-    By a method without a guarantee they are claims.
-    """
-
-    run: str
-    certificates: Sequence[Said_co]
-    labels: IntArray | None = None
-
-    def __post_init__(self) -> None:
-        if not self.certificates:
-            raise InvalidInput(f"{self.run} must have at least one certificate; got none")
-        if self.labels is not None and self.labels.shape != (len(self.certificates),):
-            raise InvalidInput(f"labels must be one for each of {len(self.certificates)} certificates")

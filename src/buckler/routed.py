@@ -173,7 +173,7 @@ class Routed:
                     made[row] = compose(routes[row], one, alpha)
         done = [abstain(way, alpha) if one is None else one for way, one in zip(routes, made, strict=True)]
         first = self.experts[0].classifier
-        return Certificates(done, classes=first.classes or range(check_whole("num_classes", first.num_classes, 2)))
+        return Certificates.of(done, classes=first.classes or range(check_whole("num_classes", first.num_classes, 2)))
 
 
 def compose(router: Certificate, expert: Certificate, alpha: float) -> Certificate:

@@ -175,7 +175,7 @@ class Session:
                         test.update(row, drawn)
             finally:
                 seen = int(np.argmin(np.append(test.n > 0, False)))  # the first inputs, up to one without draws
-                for certificate in test.certificates(slice(0, seen), group.ids[:seen]):
+                for certificate in test.certificates(slice(0, seen), group.ids[:seen]) if seen else ():
                     sink(certificate)
 
     def predict(

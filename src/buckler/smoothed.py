@@ -354,7 +354,7 @@ class Smoothed:
                 one if one.predicted is None else replace(one, predicted=self._label(cast(int, one.predicted)))
                 for one in made
             ]
-        return Certificates(made, asked=len(inputs), classes=classes, decided=decided)
+        return Certificates.of(made, asked=len(inputs), classes=classes, decided=decided)
 
     def _label(self, index: int) -> Label:
         return to_label(self.classifier, index)

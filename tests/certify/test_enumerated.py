@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import buckler
-from buckler.certificate import ENUMERATED_METHOD, Certificate
+from buckler.certificate import ENUMERATED_METHOD
+from buckler.certificates import Certificates
 from buckler.certify.ladder import Ladder
 from buckler.certify.scores import certify_scores
 from buckler.certify.votes import certify_votes
@@ -21,7 +22,7 @@ COUNTS = np.array([[200, 55, 0], [55, 200, 0], [85, 85, 85], [129, 126, 0], [129
 COUNTS[4, 1] -= 1  # 129 + 126
 
 
-def certificates(counts: np.ndarray = COUNTS[:4], noise: Noise = LAW) -> list[Certificate]:
+def certificates(counts: np.ndarray = COUNTS[:4], noise: Noise = LAW) -> Certificates:
     return certify_votes(counts, noise=noise)
 
 

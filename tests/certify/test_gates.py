@@ -9,7 +9,6 @@ import pytest
 from flint import arb
 
 from buckler import certify_votes
-from buckler.certificate import Certificate
 from buckler.certify.ladder import Ladder
 from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.sequential import AnytimeTest
@@ -181,7 +180,7 @@ def test_a_limit_from_both_sides_of_zero(kind: MarginKind) -> None:
     size = len(lows)
     settings = make_settings(noise=noise, alpha=0.01, margin=kind)
     zeros = np.zeros(size, dtype=np.int64)
-    made: list[Certificate] = make_certificates(
+    made = make_certificates(
         settings, ChosenClass(zeros, zeros, 0.01, 0.0), lows, np.full(size, 10), [str(i) for i in range(size)]
     )
     assert [c.abstained for c in made] == [True] * 6 + [False] * 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from buckler.certificate import Bracket, PairTest, Refutation
-from buckler.certificates import Certified
+from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
@@ -49,7 +49,7 @@ def test_abstentions_count_among_the_inputs_that_could_have_been_certified_false
 def test_both_sides() -> None:
     votes = [[1000, 0], [1000, 0], [0, 1000], [520, 480], [1000, 0]]
     made = certify_votes(votes, sigma=0.5, alpha=1e-3, labels=[0, 0, 1, 0, 0], ids=list("abcde"))
-    group = Certified("run", tuple(made), np.array([0, 0, 0, 0, 0]))
+    group = Certificates.of(made, labels=np.array([0, 0, 0, 0, 0]))
     brackets = [bracket("a", made[0].radius, 2.0), bracket("b", made[1].radius, None)]
     found = [b.refutation for b in brackets]
     curve = bracket_curve(group, found, [0.0, 1.0, 2.0, 3.0])
@@ -59,4 +59,4 @@ def test_both_sides() -> None:
     assert curve.known.tolist() == [0.6, 0.0, 0.0, 0.0]  # from 1 to 2 nothing is certified all the way
     assert (curve.attacked, curve.inputs) == (2, 5)
     with pytest.raises(InvalidInput, match="labels"):
-        bracket_curve(Certified("run", tuple(made)), found, [0.0])
+        bracket_curve(Certificates.of(made), found, [0.0])

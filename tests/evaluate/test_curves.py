@@ -23,11 +23,9 @@ from buckler.evaluate.curves import (
 from buckler.types import Noise
 
 
-def certificates() -> list[buckler.Certificate]:
+def certificates() -> buckler.Certificates:
     counts = np.array([[1000, 0], [950, 50], [500, 500], [20, 980]])
-    made = buckler.certify_votes(counts, sigma=1.0, labels=[0, 0, 0, 1], method="bonferroni")
-    assert isinstance(made, list)
-    return made
+    return buckler.certify_votes(counts, sigma=1.0, labels=[0, 0, 0, 1], method="bonferroni")
 
 
 def test_accuracy_counts_right_and_certified_inputs() -> None:

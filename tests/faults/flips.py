@@ -38,7 +38,6 @@ def main(home: Path, flips: int) -> dict[str, int]:
     k = np.random.default_rng(0).integers(500, 1000, 30)
     ids = [f"input {i}" for i in range(30)]
     made = buckler.certify_votes(np.stack([k, 1000 - k], axis=1), sigma=0.5, labels=LABELS, ids=ids)
-    assert isinstance(made, list)
     write_certificates(home / "c.parquet", made, {"alpha": 1e-3}, LABELS)
     test = AnytimeTest(Ladder((0.1,), Gaussian(0.5)), [0] * 30, 3)
     test.update(range(30), np.stack([k // 10, 100 - k // 10, 0 * k], axis=1))

@@ -208,7 +208,6 @@ def seeds(name: str) -> tuple[bytes, ...]:
         return (FIRST.path(run, part).read_bytes(),)
     if name == "certificates":
         made = certify_votes([[90, 10], [50, 50]], sigma=0.5, labels=[0, 0], ids=["a", "b"])
-        assert isinstance(made, list)
         write_certificates(home() / "seed.parquet", made, {"spec": {"n": 1}})
         return ((home() / "seed.parquet").read_bytes(),)
     if name == "refutations":

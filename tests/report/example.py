@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import buckler
-from buckler.certificates import CertificateArrays, arrays_of
+from buckler.certificates import Certificates
 from buckler.evaluate.curves import certified_accuracy, certified_share, radius_histogram, round_grid
 from buckler.report.html import RefutedPoint, RunPage, Series, report_page, tiles
 from buckler.report.pages import described, promise
@@ -24,7 +24,7 @@ CLASSES = ("cat", ATTACK, "dog")
 class Example:
     ids: tuple[str, ...]
     labels: IntArray
-    groups: dict[str, CertificateArrays]
+    groups: dict[str, Certificates]
     votes: TopVotes
 
 
@@ -37,11 +37,10 @@ def example(inputs: int = INPUTS, seed: int = 0, methods: Sequence[str] = METHOD
     shift = np.where(rng.random(inputs) < 0.9, labels, (labels + 1) % 3)
     votes = np.stack([np.roll(row, k) for row, k in zip(votes, shift, strict=True)])
     ids = (ATTACK, FORMULA, *(f"image {i}" for i in range(2, inputs)))
-    groups: dict[str, CertificateArrays] = {}
+    groups: dict[str, Certificates] = {}
     for method in methods:
         made = buckler.certify_votes(votes, sigma=0.5, selection=votes // 2 + 1, method=method, ids=ids)
-        assert isinstance(made, list)
-        groups[method] = arrays_of(made)
+        groups[method] = made
     return Example(ids, labels, groups, top_votes([votes]))
 
 

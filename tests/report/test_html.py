@@ -273,7 +273,7 @@ def test_command_on_runs_and_certificates(
     assert "data:" in both.text
 
     result = read_result(Path("narrow"), CertifyOptions(methods=("exact",)))
-    first = result.groups[0].certificates[0]
+    first = result.groups[0].first
     tests = (PairTest(1.00001, 3, 100, 90, 5, True),)
     point = np.zeros((1, 8, 8), dtype=np.float32)
     beyond = Refutation(first.id, 2, 1.00001, 3, point, 1e-3, first.noise, tests)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from buckler.certificate import Certificate
+from buckler.certificates import Certificates
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
@@ -264,7 +264,7 @@ def test_a_precision_certifies_as_much_as_there_is(tmp_path: Path) -> None:
         Target(precision=1.0)
 
 
-def certify_votes_at(n: int) -> list[Certificate]:
+def certify_votes_at(n: int) -> Certificates:
     engine = Engine(as_classifier(linear, num_classes=4), sigma=0.25, batch_size=4096)
     ids = [str(i) for i in range(40)]
     with engine.session():

@@ -89,7 +89,6 @@ def test_what_is_certified_from_a_log_is_never_more_than_from_its_votes(
     zero = np.zeros(lines, dtype=np.int64)
     table = np.stack([held, 100_000 - held, zero], axis=1)
     best_possible = certify_votes(table, sigma=0.5, alpha=0.001, labels=zero, method="top_class")
-    assert isinstance(best_possible, list)
     for line, made, top in zip(few.predicted, certificates, best_possible, strict=True):
         assert made.radius <= top.radius
         assert made.predicted in {None, int(line)}
@@ -132,7 +131,6 @@ def test_what_is_written_is_rounded_down_and_read_back(log: Log, votes: IntArray
     certificates = certify_votes(
         table, sigma=0.5, alpha=0.01, labels=np.zeros(len(votes), dtype=np.int64), method="top_class", ids=log.ids
     )
-    assert isinstance(certificates, list)
     write_log(tmp_path / "log.tsv", certificates, log.labels)
     lines = (tmp_path / "log.tsv").read_text().splitlines()
     assert lines[0].startswith(HEADER.strip() + "\tmethod\t")
@@ -295,6 +293,5 @@ def test_votes_of_an_unknown_number_of_draws_are_not_written(tmp_path: Path) -> 
 def test_a_log_holds_plain_l2_radii_alone(tmp_path: Path) -> None:
     """It has no place for the scale of an ellipsoid: read again, such a radius would be a ball's."""
     made = certify_votes([[990, 10]], noise=Gaussian(scale=[0.5, 0.25]), labels=[0], ids=["0"])
-    assert isinstance(made, list)
     with pytest.raises(InvalidInput, match="scaled l2"):
         write_log(tmp_path / "log.tsv", made, [0])

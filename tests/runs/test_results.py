@@ -12,7 +12,7 @@ import pytest
 
 from buckler import files
 from buckler.certificate import Certificate
-from buckler.certificates import Certified
+from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
@@ -81,7 +81,7 @@ def test_files_are_not_read_again_for_each_method(run: Path, monkeypatch: pytest
     monkeypatch.setattr(store, "ScoreFile", reading)
     methods = ("top_class", "bonferroni", "pairwise/hoeffding", "pairwise/bernstein")
     result = read_result(run, CertifyOptions(methods=methods))
-    assert [group.certificates[0].method for group in result.groups] == list(methods)
+    assert [group.first.method for group in result.groups] == list(methods)
     names = {path.name for path in (run / "shards").glob("*.parquet")}
     assert len(names) == 6
     assert set(hashed) == set(opened) == names
@@ -118,13 +118,10 @@ def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:
     assert read_labelled(tmp_path / "bare.parquet")[1] is None
 
 
-def test_certified_checks_its_labels() -> None:
+def test_labels_are_one_for_each_certificate() -> None:
     made = certify_votes([[90, 10], [80, 20]], sigma=0.5, labels=[0, 0], ids=["a", "b"])
-    assert isinstance(made, list)
     with pytest.raises(InvalidInput, match="one for each of 2"):
-        Certified("run", tuple(made), np.array([1]))
-    with pytest.raises(InvalidInput, match="at least one certificate"):
-        Certified("run", ())
+        Certificates.of(made, labels=np.array([1]))
 
 
 def many(path: Path, inputs: int, distinct: int) -> None:

@@ -2,17 +2,16 @@
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 
 from buckler.certificate import ABSTAINED, Certificate, Claim
+from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.settings import Settings
 from buckler.errors import InvalidInput, check_label
 from buckler.types import ArrayLike, FloatArray, IntArray
-
-Kind = TypeVar("Kind", bound=Claim)
 
 
 class ChosenClass(NamedTuple):
@@ -60,39 +59,38 @@ def make_certificates(
     low: FloatArray,
     n: IntArray,
     ids: Sequence[str],
-    kind: type[Kind] = Certificate,  # type: ignore[assignment]
-) -> list[Kind]:
+    kind: type[Claim] = Certificate,
+) -> Certificates:
     """Return the certificates that the limits ``low`` of the margins give, an abstention where there is no radius.
 
     **Guarantee.** Each certificate is wrong with probability at most ``settings.alpha``, as its limit and the choice of
     its class are. The radius is the noise's for the limit, rounded down. With ``kind=Claim`` records come back that
     promise nothing, for a method without a guarantee.
     """
-    lows = np.where(chosen.classes == ABSTAINED, -inf, low).tolist()
+    lows = np.where(chosen.classes == ABSTAINED, -inf, low)
     # One radius for all inputs that share a limit: a million inputs are not rare.
-    radii = {value: settings.noise.radius(value, settings.margin) for value in set(lows)}
-    rows = zip(ids, lows, chosen.classes.tolist(), n.tolist(), chosen.n0.tolist(), strict=True)
-    return [
-        kind(
-            id=name,
-            predicted=label if radii[value] > 0.0 else None,
-            radius=radii[value],
-            margin_kind=settings.margin,
-            margin=value,
-            alpha=settings.alpha,
-            n=draws,
-            n0=n0,
-            winner_alpha=chosen.winner_alpha,
-            noise=settings.noise,
-            map=settings.map,
-            temperature=settings.temperature,
-            method=settings.method.name,
-            sound=settings.method.sound,
-            score_dtype=settings.score_dtype,
-            seed=settings.seed,
-        )
-        for name, value, label, draws, n0 in rows
-    ]
+    values, place = np.unique(lows, return_inverse=True)
+    radii = np.array([settings.noise.radius(value, settings.margin) for value in values.tolist()])[place]
+    predicted = np.where(radii > 0.0, chosen.classes, ABSTAINED)
+    first = kind(
+        id=ids[0],
+        predicted=int(predicted[0]) if radii[0] > 0.0 else None,
+        radius=float(radii[0]),
+        margin_kind=settings.margin,
+        margin=float(lows[0]),
+        alpha=settings.alpha,
+        n=int(n[0]),
+        n0=int(chosen.n0[0]),
+        winner_alpha=chosen.winner_alpha,
+        noise=settings.noise,
+        map=settings.map,
+        temperature=settings.temperature,
+        method=settings.method.name,
+        sound=settings.method.sound,
+        score_dtype=settings.score_dtype,
+        seed=settings.seed,
+    )
+    return Certificates((first,), ids, predicted, radii, lows, n, chosen.n0).checked()
 
 
 def names_or_numbers(ids: Sequence[str] | None, inputs: int) -> Sequence[str]:

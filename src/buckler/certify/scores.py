@@ -34,7 +34,7 @@ from buckler.bounds.betting import (
 )
 from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.star import MANY, smallest_lower, star_lower
-from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS, RANDOMISED, Certificate
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS, RANDOMISED
 from buckler.certificates import Certificates
 from buckler.certify.budget import split
 from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
@@ -169,8 +169,7 @@ def certify_scores(
     if seed is not None:
         check_whole("seed", seed, 0, LARGEST_SEED)
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how, seed=seed)
-    made = scores_to_certificates(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
-    return Certificates(made)
+    return scores_to_certificates(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
 
 
 def _scoring_of(scores: Scores) -> Scoring | None:
@@ -185,7 +184,7 @@ def scores_to_certificates(
     selection: ArrayLike | Scores | None = None,
     slope: Slope = "adaptive",
     ids: Sequence[str] | None = None,
-) -> list[Certificate]:
+) -> Certificates:
     """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
     if ids is None and isinstance(scores, Scores):
         ids = scores.ids

@@ -10,7 +10,8 @@ import numpy as np
 
 from buckler.bounds.betting import earlier_moments
 from buckler.bounds.bounded import SLACK, sequence_lower
-from buckler.certificate import ABSTAINED, Certificate
+from buckler.certificate import ABSTAINED
+from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.ladder import patience
 from buckler.certify.make_certificates import ChosenClass, make_certificates
@@ -138,7 +139,7 @@ class ScoreTest:
         width = deviation * np.sqrt(-2.0 * np.log(self._level) / self._max_n)
         return bool((mean + patience(n) * np.maximum(deviation, 1.0 / n) / np.sqrt(n) < needed + width).any())
 
-    def certificates(self, rows: slice, ids: Sequence[str]) -> list[Certificate]:
+    def certificates(self, rows: slice, ids: Sequence[str]) -> Certificates:
         """Return the certificates of some inputs as they stand."""
         classes = self._labels[rows]
         if self._winner is not None:

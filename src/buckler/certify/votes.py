@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.certificate import ENUMERATED_METHOD, Certificate
+from buckler.certificate import ENUMERATED_METHOD
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
@@ -55,7 +55,7 @@ def certify_votes(
     array([0.3751])
     """
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin)
-    return Certificates(votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids))
+    return votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids)
 
 
 def votes_to_certificates(
@@ -65,7 +65,7 @@ def votes_to_certificates(
     labels: ArrayLike | None = None,
     selection: ArrayLike | None = None,
     ids: Sequence[str] | None = None,
-) -> list[Certificate]:
+) -> Certificates:
     """Return the certificates of votes under checked settings; arguments are those of ``certify_votes``."""
     chosen, low, n = limits_of_votes(counts, settings, labels=labels, selection=selection)
     return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))

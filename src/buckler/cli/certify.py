@@ -8,6 +8,7 @@ import numpy as np
 import typer
 
 from buckler.certificate import Certificate, rounded_down
+from buckler.certificates import Certificates
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
@@ -115,14 +116,13 @@ def noise_in(spec: RunSpec) -> str:
     return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
-def _show(certificates: list[Certificate], labels: Any, spec: RunSpec) -> None:
-    first = certificates[0]
-    abstained = sum(c.abstained for c in certificates)
+def _show(certificates: Certificates, labels: Any, spec: RunSpec) -> None:
+    first, abstained = certificates.first, certificates.abstained.sum()
     if labels is not None:
         radii = [0.0, *(first.noise.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
         title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
         say(to_text(accuracy_table([certified_accuracy(certificates, labels, radii)]), title))
-    median = rounded_down(float(np.median([c.radius for c in certificates])))
+    median = rounded_down(float(np.median(certificates.radii)))
     say(
         f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
         f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})"

@@ -101,7 +101,7 @@ def refute(
             where = Where(executor, address, workers, gpus_per_worker)
             with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
                 noise = opened.spec.noise
-                total = sum(not c.abstained for c in result.groups[0].certificates)
+                total = sum(not c.abstained for c in result.groups[0])
                 total = total if limit is None else min(limit, total)
 
                 def progress(inputs: int, draws: int) -> None:
@@ -123,7 +123,7 @@ def refute(
         say(_summary(refuted.brackets))
     if refuted.same_model is False:
         say("buckler: the model answers otherwise than the one that was certified, or elsewhere", error=True)
-    raised = alarm(refuted.brackets, len(result.groups[0].certificates), delta)
+    raised = alarm(refuted.brackets, len(result.groups[0]), delta)
     if raised is not None:
         say(f"buckler: {raised}", error=True)
         if strict:
@@ -138,9 +138,9 @@ def _attack(text: str) -> "Attack":
 
 def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:
     made = [bracket.refutation for bracket in brackets]
-    farthest = max([one.radius or 0.0 for one in made] + [c.radius for c in result.groups[0].certificates])
+    farthest = max([one.radius or 0.0 for one in made] + [c.radius for c in result.groups[0]])
     curve = bracket_curve(result.groups[0], made, np.linspace(0.0, 1.05 * farthest, 200))
-    noise = result.groups[0].certificates[0].noise
+    noise = result.groups[0].first.noise
     bracket_plot(curve, path, f"{len(made)} of {curve.inputs} inputs attacked, {noise.describe()}")
 
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from buckler.certificate import Bracket, Claim, Refutation
-from buckler.certificates import Certified
+from buckler.certificate import Bracket, Refutation
+from buckler.certificates import Certificates
 from buckler.errors import InvalidInput, check_float_array, check_whole
 from buckler.evaluate.curves import false_certificates
 from buckler.types import ArrayLike, FloatArray
@@ -61,23 +61,23 @@ class BracketCurve:
         return np.append(self.certified[1:], self.certified[-1:])
 
 
-def bracket_curve(group: Certified[Claim], refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
+def bracket_curve(certificates: Certificates, refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
     """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.
 
     An input counts against the upper side at radius r if another class is certified, or if its true class is refuted at
     a distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
     """
-    if group.labels is None:
+    if certificates.labels is None:
         raise InvalidInput("labels must be known to tell accuracy; this run has none")
     r = check_float_array("radii", radii)
     found: Mapping[str, Refutation] = {made.id: made for made in refutations}
     certified, refuted = np.zeros_like(r), np.zeros_like(r)
-    for certificate, label in zip(group.certificates, group.labels.tolist(), strict=True):
+    for certificate, label in zip(certificates, certificates.labels.tolist(), strict=True):
         if certificate.predicted is not None and certificate.predicted != label:
             continue
         made = found.get(certificate.id)
         lost = made is not None and made.radius is not None and made.label == label
         refuted += r < (made.radius if lost else np.inf)  # type: ignore[union-attr,operator]
         certified += (r <= certificate.radius) & (not certificate.abstained)
-    total = len(group.certificates)
-    return BracketCurve(r, certified / total, refuted / total, sum(c.id in found for c in group.certificates), total)
+    total = len(certificates)
+    return BracketCurve(r, certified / total, refuted / total, sum(c.id in found for c in certificates), total)

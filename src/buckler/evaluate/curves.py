@@ -12,8 +12,8 @@ from math import ceil, floor, log10
 import numpy as np
 from scipy.special import betainc
 
-from buckler.certificate import Certificate, Claim
-from buckler.certificates import CertificateArrays, Certified, arrays_of
+from buckler.certificate import Claim
+from buckler.certificates import Certificates
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -73,14 +73,9 @@ def certified_accuracy(
     right and constant on the open ball of radius r for at least the share ``low`` of the inputs. Abstentions stay in
     the denominator.
     """
-    if not certificates:
-        raise InvalidInput("certificates must hold at least one certificate; got none")
-    truth = _labels(labels, len(certificates))
-    if isinstance(certificates, CertificateArrays):
-        right = (certificates.predicted >= 0) & (certificates.predicted == truth)
-    else:
-        right = np.array([c.predicted == y for c, y in zip(certificates, truth.tolist(), strict=True)])
-    return _curve(certificates, right, radii, delta, name)
+    made = _as_one(certificates)
+    truth = _labels(labels, len(made))
+    return _curve(made, ~made.abstained & (made.predicted == truth), radii, delta, name)
 
 
 def certified_share(
@@ -91,15 +86,12 @@ def certified_share(
     **Guarantee.** With probability at least ``1 - delta`` over all draws, at every radius r the smoothed classifier is
     constant on the open ball of radius r, with the certified class, for at least the share ``low`` of the inputs.
     """
-    if not certificates:
-        raise InvalidInput("certificates must hold at least one certificate; got none")
-    if isinstance(certificates, CertificateArrays):
-        return _curve(certificates, certificates.predicted >= 0, radii, delta, name)
-    return _curve(certificates, np.array([not c.abstained for c in certificates]), radii, delta, name)
+    made = _as_one(certificates)
+    return _curve(made, ~made.abstained, radii, delta, name)
 
 
 def certified_curve(
-    certified: Certified[Claim],
+    certificates: Certificates,
     radii: ArrayLike,
     *,
     delta: float = 1e-3,
@@ -107,9 +99,9 @@ def certified_curve(
     use_labels: bool = True,
 ) -> Curve:
     """Return certified accuracy where labels are known and used, else the share certified, each with its guarantee."""
-    if certified.labels is not None and use_labels:
-        return certified_accuracy(certified.certificates, certified.labels, radii, delta=delta, name=name)
-    return certified_share(certified.certificates, radii, delta=delta, name=name)
+    if certificates.labels is not None and use_labels:
+        return certified_accuracy(certificates, certificates.labels, radii, delta=delta, name=name)
+    return certified_share(certificates, radii, delta=delta, name=name)
 
 
 def margin_accuracy(
@@ -142,27 +134,29 @@ def _labels(labels: ArrayLike, inputs: int) -> AnyArray:
     return truth
 
 
-def _curve(
-    certificates: Sequence[Claim], counted: BoolArray, radii: ArrayLike, delta: float, name: str | None
-) -> Curve:
-    arrays = certificates if isinstance(certificates, CertificateArrays) else None
-    if (twice := first_repeated(arrays.ids if arrays else (c.id for c in certificates))) is not None:
+def _as_one(certificates: Sequence[Claim]) -> Certificates:
+    if not certificates:
+        raise InvalidInput("certificates must hold at least one certificate; got none")
+    return certificates if isinstance(certificates, Certificates) else Certificates.of(certificates)
+
+
+def _curve(made: Certificates, counted: BoolArray, radii: ArrayLike, delta: float, name: str | None) -> Curve:
+    if (twice := first_repeated(made.ids)) is not None:
         # Copies of one input stand or fall together, and the guarantee counts independent ones.
         raise InvalidInput(f"certificates must be of different inputs; got {show(twice)} twice")
-    kinds = [arrays.first] if arrays else certificates
+    grid = np.atleast_1d(check_float_array("radii", radii))
+    if (grid < 0.0).any():
+        raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
+    kinds = made.kinds
     if len(norms := sorted({c.noise.norm for c in kinds})) > 1:
         raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
     if len(scales := {c.noise.parameters.get("scale") for c in kinds}) > 1:
         raise InvalidInput(f"certificates must measure radii by one scale; got {len(scales)} of them")
-    grid = np.atleast_1d(check_float_array("radii", radii))
-    if (grid < 0.0).any():
-        raise InvalidInput(f"radii must be at least 0; got {grid.min()}")
-    radius = arrays.radii if arrays else np.array([c.radius for c in certificates])
-    reach = np.where(counted, radius, -1.0)
     level = max(c.alpha for c in kinds) if all(c.sound for c in kinds) else None
-    abstained = float(np.mean(radius == 0.0))
+    abstained = float(np.mean(made.radii == 0.0))
     called = kinds[0].method if name is None else name
-    return replace(_reaching(reach, grid, level, delta, called, abstained), norm=norms[0])
+    reached = _reaching(np.where(counted, made.radii, -1.0), grid, level, delta, called, abstained)
+    return replace(reached, norm=norms[0])
 
 
 def _reaching(
@@ -201,7 +195,7 @@ def round_grid(top: float, cells: int) -> FloatArray:
     return np.array([round(i * digit * 10.0**power, max(0, ceil(-power))) for i in range(count + 1)])
 
 
-def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | None, edges: ArrayLike) -> Histogram:
+def radius_histogram(made: Certificates, labels: ArrayLike | None, edges: ArrayLike) -> Histogram:
     """Return how many certificates have their radius in each cell; abstentions are counted apart.
 
     The last cell holds everything from its lower edge on.
@@ -209,8 +203,7 @@ def radius_histogram(certificates: Sequence[Certificate], labels: ArrayLike | No
     grid = check_float_array("edges", edges)
     if grid.ndim != 1 or grid.size < 2 or grid[0] != 0.0 or (np.diff(grid) <= 0.0).any():
         raise InvalidInput(f"edges must rise from 0; got {grid.tolist()}")
-    made = arrays_of(certificates)
-    kept = made.predicted >= 0
+    kept = ~made.abstained
     cells = np.minimum(np.searchsorted(grid, made.radii, side="right") - 1, grid.size - 2)
     right = np.zeros_like(kept) if labels is None else made.predicted == _labels(labels, len(made))
 

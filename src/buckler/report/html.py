@@ -22,7 +22,7 @@ import numpy as np
 
 from buckler import __version__
 from buckler.certificate import ANYTIME, ENUMERATED_METHOD, rounded_down, rounded_up
-from buckler.certificates import CertificateArrays
+from buckler.certificates import Certificates
 from buckler.certify.methods import methods
 from buckler.errors import InvalidInput, MissingExtra
 from buckler.evaluate.bracket import BracketCurve
@@ -137,7 +137,7 @@ class Series:
     name: str
     kind: str
     run: int
-    certificates: CertificateArrays
+    certificates: Certificates
     curve: Curve
     histogram: Histogram
 
@@ -290,7 +290,7 @@ def digits_of(series: Series) -> int:
 
 def _columns(series: Series, rows: int) -> dict[str, Any]:
     """Return the columns of the table: radii and margins in units of their last digit, and the sentences."""
-    certificates, digits = series.certificates[:rows], digits_of(series)
+    certificates, digits = list(series.certificates[:rows]), digits_of(series)
     draws = [certificate.n for certificate in certificates]
     return {
         "predicted": [certificate.predicted for certificate in certificates],

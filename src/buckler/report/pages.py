@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from itertools import takewhile
 from os.path import relpath
 from pathlib import Path
@@ -11,8 +10,8 @@ from urllib.parse import quote
 
 import numpy as np
 
-from buckler.certificate import ENUMERATED_METHOD, Certificate, ball, rounded_up
-from buckler.certificates import CertificateArrays, arrays_of
+from buckler.certificate import ENUMERATED_METHOD, Claim, ball, rounded_up
+from buckler.certificates import Certificates
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve, false_certificates, radius_histogram, round_grid
@@ -59,7 +58,7 @@ def build_page(
 
 def _population(result: Result, delta: float) -> PopulationAccuracy | None:
     """Return limits of the population's certified accuracy, or None where the result brings no votes for them."""
-    votes, noise = result.true_votes, result.groups[0].certificates[0].noise
+    votes, noise = result.true_votes, result.groups[0].first.noise
     if votes is None or len(votes) < FEWEST_INPUTS:
         return None
     return population_accuracy(votes, np.zeros(len(votes)), USUAL_RADII * noise.unit, noise=noise, delta=delta)
@@ -78,7 +77,7 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
     if class_names is None:
         return
     groups = [group for result in results for group in result.groups]
-    seen = [arrays_of(group.certificates).predicted for group in groups]
+    seen = [group.predicted for group in groups]
     seen += [group.labels for group in groups if group.labels is not None]
     largest = max(int(classes.max()) for classes in seen)
     if len(class_names) <= largest:
@@ -87,10 +86,9 @@ def _check_names(results: Sequence[Result], class_names: Sequence[str] | None) -
 
 def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> list[Series]:
     groups = [(run, group) for run, result in enumerate(results) for group in result.groups]
-    arrays = [arrays_of(group.certificates) for _, group in groups]
-    kinds = [name for result in results for name in kinds_of([group.certificates[0] for group in result.groups])]
+    kinds = [name for result in results for name in kinds_of([group.first for group in result.groups])]
     called = series_names(names, [run for run, _ in groups], kinds)
-    top = max(float(one.radii.max()) for one in arrays) or 1.0
+    top = max(float(group.radii.max()) for _, group in groups) or 1.0
     # Decisions are about radii fixed beforehand: the curve has its steps there.
     asked = sorted({radius for result in results for radius in result.asked})
     radii = np.array([0.0, *asked]) if all(result.asked for result in results) else round_grid(top, CELLS)
@@ -98,18 +96,17 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     # If one run has no labels, the shares certified of all runs are compared, not accuracies.
     labelled = all(group.labels is not None for _, group in groups)
     made = []
-    for name, kind, (run, group), one in zip(called, kinds, groups, arrays, strict=True):
-        curve = certified_curve(replace(group, certificates=one), radii, delta=delta, name=name, use_labels=labelled)
-        made.append(Series(name, kind, run, one, curve, radius_histogram(one, group.labels, edges)))
+    for name, kind, (run, group) in zip(called, kinds, groups, strict=True):
+        curve = certified_curve(group, radii, delta=delta, name=name, use_labels=labelled)
+        made.append(Series(name, kind, run, group, curve, radius_histogram(group, group.labels, edges)))
     return made
 
 
 def _run_page(name: str, result: Result, delta: float, command: str | None, folder: Path | None) -> RunPage:
     spec, ids = result.spec or {}, result.ids
-    kinds = [group.certificates[0] for group in result.groups]
+    kinds = [group.first for group in result.groups]
     model = f"The model {brief(str(spec['model']))}" if "model" in spec else "A model"
-    groups = [arrays_of(group.certificates) for group in result.groups]
-    sentence = described(groups, model, brief(str(spec.get("data", name))))
+    sentence = described(result.groups, model, brief(str(spec.get("data", name))))
     if result.planned > len(ids):
         sentence += f" The run is not finished: it has {len(ids):,} of {result.planned:,} inputs."
     if result.caution:
@@ -160,7 +157,7 @@ def _text(value: Any) -> str:
     return ", ".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
-def kinds_of(members: Sequence[Certificate]) -> list[str]:
+def kinds_of(members: Sequence[Claim]) -> list[str]:
     """Return a name for each group of certificates of one run, given one of its members.
 
     The method, then only what is needed to tell it from the others.
@@ -219,7 +216,7 @@ def brief(name: str) -> str:
     return FOLDERS.sub("", name)
 
 
-def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
+def promise(groups: Sequence[Certificates], delta: float) -> str:
     """Return the guarantee of every certificate of a page, and of all of a method together at ``1 - delta``."""
     alpha, noise = max(group.first.alpha for group in groups), groups[0].first.noise
     sizes = dict.fromkeys((len(group), group.first.alpha) for group in groups)
@@ -236,7 +233,7 @@ def promise(groups: Sequence[CertificateArrays], delta: float) -> str:
     )
 
 
-def described(groups: Sequence[CertificateArrays], model: str, data: str) -> str:
+def described(groups: Sequence[Certificates], model: str, data: str) -> str:
     """Return what was certified in one run; ``groups`` holds the certificates of each method."""
     total = len(groups[0])
     draws = min(int(group.n.min()) for group in groups), max(int(group.n.max()) for group in groups)

@@ -9,33 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certificate import ENUMERATED_METHOD, Claim, rounded_down
-from buckler.certificates import Certified
+from buckler.certificate import ENUMERATED_METHOD, rounded_down
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
 from buckler.report.plots import FIGURE_FORMATS, accuracy_panels
 from buckler.report.tables import TextTable, gain
+from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
-
-SweptCell = Certified[Claim]
 
 
 def _temperature(cell: SweptCell) -> float | None:
-    first = cell.certificates[0]
+    first = cell.certificates.first
     return (first.temperature or 1.0) if first.map == "softmax" else None
 
 
 AXES: dict[str, Callable[[SweptCell], Any]] = {
     "run": lambda cell: cell.run,
-    "noise": lambda cell: text_of(cell.certificates[0].noise, sigma=False),
-    "sigma": lambda cell: cell.certificates[0].noise.parameters.get("sigma"),
-    "n": lambda cell: cell.certificates[0].n,
-    "alpha": lambda cell: cell.certificates[0].alpha,
-    "margin": lambda cell: cell.certificates[0].margin_kind,
-    "map": lambda cell: None if cell.certificates[0].map == "hardmax" else cell.certificates[0].map,
+    "noise": lambda cell: text_of(cell.certificates.first.noise, sigma=False),
+    "sigma": lambda cell: cell.certificates.first.noise.parameters.get("sigma"),
+    "n": lambda cell: cell.certificates.first.n,
+    "alpha": lambda cell: cell.certificates.first.alpha,
+    "margin": lambda cell: cell.certificates.first.margin_kind,
+    "map": lambda cell: None if cell.certificates.first.map == "hardmax" else cell.certificates.first.map,
     "temperature": _temperature,
-    "method": lambda cell: cell.certificates[0].method,
+    "method": lambda cell: cell.certificates.first.method,
 }
 """The settings a sweep can vary, outermost first; None where a setting has no meaning, such as a map for votes."""
 
@@ -106,8 +104,8 @@ def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] =
         fixed = {name: _known(cells, name)[0] for name in varying if name not in {axis, "method"}}
         mine = [cell for cell in cells if all(AXES[name](cell) in {None, value} for name, value in fixed.items())]
         mine = [cell for cell in mine if AXES[axis](cell) is not None]
-        reached = max(c.radius for cell in mine for c in cell.certificates)
-        top = 1.05 * (reached or mine[0].certificates[0].noise.unit)
+        reached = max(float(cell.certificates.radii.max()) for cell in mine)
+        top = 1.05 * (reached or mine[0].certificates.first.noise.unit)
         curves, what = _curves(mine, np.linspace(0.0, top, FINE))
         panels: dict[str, list[Curve]] = {}
         for cell, curve in zip(mine, curves, strict=True):
@@ -122,14 +120,14 @@ def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] =
 
 
 def _class(cell: SweptCell) -> str:
-    first = cell.certificates[0]
+    first = cell.certificates.first
     if first.method == ENUMERATED_METHOD:
         return first.class_from
     return "winner" if first.winner_alpha else "selection" if first.n0 else "label"
 
 
 def _sound(cell: SweptCell) -> bool:
-    return all(certificate.sound for certificate in cell.certificates)
+    return cell.certificates.first.sound
 
 
 def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequence[float]:
@@ -138,14 +136,16 @@ def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequenc
     return (
         sorted(set(radii))
         if radii
-        else [min(cell.certificates[0].noise.unit for cell in cells) * step for step in SHOWN_STEPS]
+        else [min(cell.certificates.first.noise.unit for cell in cells) * step for step in SHOWN_STEPS]
     )
 
 
 def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], str]:
     """Return the curve of each cell, and its name: accuracy, or the share certified where a cell has no labels."""
-    labelled = all(cell.labels is not None for cell in cells)
-    curves = [certified_curve(cell, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells]
+    labelled = all(cell.certificates.labels is not None for cell in cells)
+    curves = [
+        certified_curve(cell.certificates, radii, name=AXES["method"](cell), use_labels=labelled) for cell in cells
+    ]
     return curves, "certified accuracy" if labelled else "share certified"
 
 
@@ -189,7 +189,7 @@ def _caption(cells: Sequence[SweptCell], axes: Sequence[str], what: str) -> str:
     listed = ", ".join(f"{name} {_text(value)}" for name, value in settings.items())
     unproved = dict.fromkeys(AXES["method"](cell) for cell in cells if not _sound(cell))
     caution = f"; no guarantee: {', '.join(unproved)}" if unproved else ""
-    norm = cells[0].certificates[0].noise.norm
+    norm = cells[0].certificates.first.noise.norm
     return f"{what} at radius r{'' if norm == 'l2' else f' ({norm})'}, {listed}, class by {_class(cells[0])}{caution}"
 
 

@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 
-from buckler.certificate import Certificate, Claim
+from buckler.certificate import Claim
+from buckler.certificates import Certificates
 from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.methods import Method
 from buckler.certify.scores import limits_of_scores
@@ -48,7 +49,7 @@ class EvidenceLimits(NamedTuple):
 class CertifiedRun(NamedTuple):
     """The certificates of all inputs by each method, and the rest of ``EvidenceLimits``."""
 
-    certificates: list[list[Certificate]]
+    certificates: list[Certificates]
     labels: IntArray | None
     contents: tuple[str, ...]
     votes: list[IntArray]
@@ -72,7 +73,7 @@ def certify_evidence(
     certified_class: str | None = None,
     map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
     temperature: float | None = None,
-) -> tuple[list[Certificate], IntArray | None]:
+) -> tuple[Certificates, IntArray | None]:
     """Return the certificates of a run, and the labels where they are known.
 
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
@@ -107,9 +108,7 @@ def certify_by_each(
         evidence, [_sound(method) for method in methods], alpha=alpha, margin=margin, n=n,
         certified_class=certified_class, map=map, temperature=temperature,
     )  # fmt: skip
-    made: list[list[Certificate]] = []
-    for settings, one in found.answers:
-        made.append(make_certificates(settings, one.chosen, one.low, one.n, one.ids))
+    made = [make_certificates(settings, one.chosen, one.low, one.n, one.ids) for settings, one in found.answers]
     return CertifiedRun(made, *found[1:])
 
 
@@ -123,7 +122,7 @@ def claim_evidence(
     certified_class: str | None = None,
     map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
     temperature: float | None = None,
-) -> tuple[list[Claim], IntArray | None]:
+) -> tuple[Certificates, IntArray | None]:
     """Return the claims of any method, which promise nothing, and the labels; arguments as in ``certify_evidence``."""
     rule = method_named(method) if isinstance(method, str) else method
     found = limits_of_evidence(

@@ -85,7 +85,7 @@ class RefuteInputs:
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings with which the model and the data of a result are opened again; those given win."""
-    noise = result.groups[0].certificates[0].noise
+    noise = result.groups[0].first.noise
     check_searched(noise)
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
     if not settings:
@@ -115,7 +115,7 @@ def refute(
     an error; the same call goes on from it.
     """
     group = result.groups[0]
-    claims = [(c, i) for i, c in enumerate(group.certificates) if not c.abstained]
+    claims = [(c, i) for i, c in enumerate(group) if not c.abstained]
     claims = claims if limit is None else claims[: check_whole("limit", limit, 1)]
     if not claims:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from buckler.certificate import Certificate, Refutation
-from buckler.certificates import CertificateArrays, Certified, arrays_of
+from buckler.certificate import Refutation
+from buckler.certificates import Certificates
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
@@ -76,7 +76,7 @@ class Result:
     """
 
     path: Path
-    groups: tuple[Certified[Certificate], ...]
+    groups: tuple[Certificates, ...]
     planned: int
     contents: tuple[str, ...] | None
     contents_hash: str | None
@@ -95,7 +95,7 @@ class Result:
     @property
     def ids(self) -> tuple[str, ...]:
         """The names of the inputs."""
-        return tuple(arrays_of(self.groups[0].certificates).ids)
+        return tuple(self.groups[0].ids)
 
     @property
     def labels(self) -> IntArray | None:
@@ -153,7 +153,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     made = certify_by_each(evidence, methods, **given)
     return Result(
         path=path,
-        groups=tuple(Certified(str(path), arrays_of(group), made.labels) for group in made.certificates),
+        groups=tuple(replace(group, labels=made.labels) for group in made.certificates),
         planned=evidence.inputs,
         contents=made.contents,
         contents_hash=None,
@@ -209,7 +209,7 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
         votes = _votes_of(made.decided) if len(groups) == 1 else None
     return Result(
         path=path,
-        groups=tuple(Certified(str(path), group, truth) for group in groups),
+        groups=tuple(replace(group, labels=truth) for group in groups),
         planned=len(groups[0]),
         contents=contents,
         contents_hash=whole if isinstance(whole := origin.get("inputs"), str) else None,
@@ -261,8 +261,8 @@ def _command(name: str, options: Mapping[str, object]) -> str:
 
 
 def _grouped(
-    path: Path, groups: Sequence[tuple[CertificateArrays, IntArray | None]], methods: Sequence[str]
-) -> tuple[list[CertificateArrays], IntArray | None]:
+    path: Path, groups: Sequence[tuple[Certificates, IntArray | None]], methods: Sequence[str]
+) -> tuple[list[Certificates], IntArray | None]:
     """Return the groups by these methods, or by all, in the order of the first one's inputs; and the true classes."""
     chosen = [pair for pair in groups if not methods or pair[0].first.method in methods]
     if not chosen:
@@ -310,7 +310,7 @@ def with_data(result: Result, data: str) -> Result:
 def with_refutations(result: Result, path: Path) -> Result:
     """Return a result with the refutations of ``buckler refute`` for its inputs; those of others are refused."""
     made = [bracket.refutation for bracket in read_refutations(path)[0]]
-    known, noise = set(result.ids), result.groups[0].certificates[0].noise
+    known, noise = set(result.ids), result.groups[0].first.noise
     for one in made:
         if one.id not in known or one.noise.describe() != noise.describe():
             raise InvalidInput(f"{str(path)!r} holds a refutation that is not of {str(result.path)!r}: {one.id!r}")

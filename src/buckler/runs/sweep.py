@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
-from buckler.certificate import Claim
-from buckler.certificates import Certified
+from buckler.certificates import Certificates
 from buckler.certify.methods import Method
 from buckler.errors import (
     BucklerWarning,
@@ -191,6 +190,13 @@ class Task:
         return method_named(self.cell.method).own
 
 
+class SweptCell(NamedTuple):
+    """A run by its short name, and its certificates under one combination of settings."""
+
+    run: str
+    certificates: Certificates
+
+
 def run_hash(evidence: Evidence) -> str:
     """Return what a run is: its specification, classifier and data, whatever its folder is called."""
     text = json.dumps([evidence.manifest["owner"], evidence.manifest["drawn_by"][0]["answers"]], sort_keys=True)
@@ -223,7 +229,7 @@ def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
 
 def sweep_runs(
     folders: Sequence[str | Path], grid: Grid, out: Path, *, progress: Callable[[int, int], None] | None = None
-) -> list[Certified[Claim]]:
+) -> list[SweptCell]:
     """Certify runs in every cell of a grid, keep all certificates in the table ``out``, and return the cells.
 
     Cells that the table has already are read from it; ``progress`` is told how many are there, of how many.
@@ -242,7 +248,7 @@ def sweep_runs(
     cells = []
     for task in tasks:
         certificates, labels = table.read(task.id)
-        cells.append(Certified(names[task.evidence.root], tuple(certificates), labels))
+        cells.append(SweptCell(names[task.evidence.root], Certificates.of(certificates, labels=labels)))
     return cells
 
 

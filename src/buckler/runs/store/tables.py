@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from buckler.certificate import LEAST_UNIFORM, RANDOMISED, Bracket, Certificate, Claim, PairTest, Refutation
-from buckler.certificates import CertificateArrays
+from buckler.certificates import Certificates
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.evaluate.pairs import votes_refute
@@ -139,7 +139,7 @@ def _labels(table: pa.Table) -> IntArray | None:
     return check_whole_array(LABEL, table[LABEL].cast(pa.int64()).to_numpy())
 
 
-def arrays_in(table: pa.Table, path: Path) -> list[tuple[CertificateArrays, IntArray | None]]:
+def arrays_in(table: pa.Table, path: Path) -> list[tuple[Certificates, IntArray | None]]:
     """Return the certificates of a table as arrays, those that were made in one way together, with their true classes.
 
     Every row is validated as ``certificates_in`` does, rows that differ in their id alone once.
@@ -165,7 +165,7 @@ def arrays_in(table: pa.Table, path: Path) -> list[tuple[CertificateArrays, IntA
 
 def _arrays(
     table: pa.Table, rows: IntArray, labels: IntArray | None, path: Path
-) -> tuple[CertificateArrays, IntArray | None]:
+) -> tuple[Certificates, IntArray | None]:
     """Return the certificates of some rows, which share all but the columns ``VARYING``."""
     part = table if len(rows) == table.num_rows else table.take(rows)
     ids = part["id"].to_pylist()
@@ -192,7 +192,7 @@ def _arrays(
             f"row {rows[at]} of {path} ({show(ids[at])}): predicted must be at least 0; got {predicted[at]}"
         )
     assert first is not None  # noqa: S101  (a table has at least one row)
-    arrays = CertificateArrays(first, ids, predicted, columns["radius"], columns["margin"], columns["n"], columns["n0"])
+    arrays = Certificates((first,), ids, predicted, columns["radius"], columns["margin"], columns["n"], columns["n0"])
     return arrays, None if labels is None else labels[rows]
 
 
