@@ -5,7 +5,8 @@ import typer
 
 from buckler.bounds import compiled
 from buckler.cli import app
-from buckler.cli.app import BUG, DONE, MISTAKE, run
+from buckler.cli.app import run
+from buckler.cli.terminal import DONE, FAILED, MISTAKE
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,7 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(app, "app", broken)
-    assert run(["demo"]) == BUG
+    assert run(["demo"]) == FAILED
     error = capsys.readouterr().err
     assert "Traceback" in error
     assert "please report it" in error
@@ -73,7 +74,7 @@ def test_one_line_when_a_kernel_is_compiled(
         (MemoryError("20 GB"), MISTAKE, "buckler: error: there is not enough memory for this: 20 GB\n"),
         (OSError(28, "No space left on device"), MISTAKE, "cannot read or write: No space left on device\n"),
         (PermissionError(13, "Permission denied", "x[/red]"), MISTAKE, "write 'x[/red]': Permission denied\n"),
-        (OSError("no number"), BUG, "please report it"),
+        (OSError("no number"), FAILED, "please report it"),
     ],
 )
 def test_what_the_machine_refuses_is_one_line(
@@ -99,5 +100,5 @@ def test_the_early_end_of_a_file_is_no_interrupt(
     broken_app.command()(broken)
     broken_app.callback()(lambda: None)
     monkeypatch.setattr(app, "app", broken_app)
-    assert run(["broken"]) == BUG
+    assert run(["broken"]) == FAILED
     assert "EOFError: planted" in capsys.readouterr().err

@@ -32,7 +32,7 @@ def linear():
     return call
 """
 MODEL = ["--model", "models_to_decide:linear", "--data", "digits", "--sigma", "0.25", "--num-classes", "10"]
-DECIDE = ["decide", "--target-radius", "0.05", *MODEL, "--every", "20", "--limit", "25", "--max-n", "2000"]
+DECIDE = ["decide", "--radii", "0.05", *MODEL, "--every", "20", "--limit", "25", "--max-n", "2000"]
 
 
 @pytest.fixture(autouse=True)
@@ -79,7 +79,7 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
     here: Path, file: str, options: list[str], n: int, n0: int
 ) -> None:
     (here / "run.toml").write_text(SPEC + file)
-    command = ["decide", "--target-radius", "0.02", "--spec", "run.toml", "--out", "t.parquet", "--quiet"]
+    command = ["decide", "--radii", "0.02", "--spec", "run.toml", "--out", "t.parquet", "--quiet"]
     assert run([*command, *options]) == 0
     origin = read_origin(here / "t.parquet")
     assert origin is not None
@@ -96,7 +96,7 @@ def test_the_file_wins_over_defaults_and_options_over_the_file(
         (["--temperature", "1"], "--temperature"),
         (["--method", "exact"], "--method"),
         (["--n", "10"], "--n"),
-        (["--target-radius", "-1"], "radii must be above 0"),
+        (["--radii", "-1"], "radii must be above 0"),
         (["--max-n", "0"], "n must be a whole number"),
         (["--limit", "0"], "limit must be a whole number"),
         (["--every", "0"], "every must be a whole number"),
@@ -118,7 +118,7 @@ def test_what_does_not_apply_is_named(options: list[str], named: str, capsys: py
 @pytest.mark.parametrize(
     "option",
     [
-        ["--target-radius", "0.5"], ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
+        ["--radii", "0.5"], ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
         ["--n0", "7"], ["--spec", "nofile.toml"], ["--workers", "9"], ["--data", "digits"], ["--seed", "1"],
         ["--device", "cpu"], ["--executor", "ray"], ["--address", "auto"], ["--every", "2"], ["--batch-size", "2"],
     ],
@@ -135,7 +135,7 @@ def test_certify_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_setting_for_evidence_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "run.toml").write_text(SPEC + 'scores = "softmax"\n')
-    assert run(["decide", "--target-radius", "0.02", "--spec", "run.toml"]) == 2
+    assert run(["decide", "--radii", "0.02", "--spec", "run.toml"]) == 2
     assert "scores is for evidence that is kept" in capsys.readouterr().err
 
 
@@ -187,7 +187,6 @@ def test_the_log_is_written_when_time_is_up(
     seconds = count()
     monkeypatch.setattr(runs_decide, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     asked = [*DECIDE, "--radii", "0.01,0.3", "--class", "label", "--out", "t.parquet", "--tsv", "t.tsv"]
-    asked = [word for word in asked if word not in {"--target-radius", "0.05"}]
     assert run([*asked, "--max-seconds", "3"]) == 3
     assert "time is up" in capsys.readouterr().err
     made = read_certificates(here / "t.parquet")

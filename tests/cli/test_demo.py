@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from buckler.certify.methods import sound_methods
-from buckler.cli.app import DONE, run
+from buckler.cli.app import run
+from buckler.cli.terminal import DONE
 from buckler.runs.store.tables import read_certificates
 
 

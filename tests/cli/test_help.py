@@ -56,8 +56,8 @@ def test_commands_are_listed_in_the_order_of_the_work(
 ) -> None:
     listed = re.findall(r"^  ([a-z]+) ", shown("", capsys, monkeypatch).split("Commands:")[1], re.MULTILINE)
     assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
-    assert list(COMMANDS)[-2:] == ["reproduce", "compact"]
-    order = [list(COMMANDS).index(name) for name in ("train", "sample", "certify", "report")]
+    assert list(COMMANDS)[-2:] == ["compact", "reproduce"]
+    order = [list(COMMANDS).index(name) for name in ("sample", "certify", "decide", "report", "refute", "train")]
     assert order == sorted(order)
 
 

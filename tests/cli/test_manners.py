@@ -55,8 +55,8 @@ def test_a_place_that_cannot_be_written_is_one_line(
     [
         (["certify", "no-such-run"], "--out"),
         (["certify", "no-such-run"], "--tsv"),
-        (["decide", "--target-radius", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--out"),
-        (["decide", "--target-radius", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--tsv"),
+        (["decide", "--radii", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--out"),
+        (["decide", "--radii", "1", "--model", "no:model", "--data", "none", "--sigma", "1"], "--tsv"),
         (["sweep", "no-such-run"], "--out"),
         (["sweep", "no-such-run"], "--table"),
         (["report", "no-such-run"], "--out"),

@@ -23,8 +23,8 @@ import typer
 from PIL import Image
 
 from buckler.certificate import Bracket, PairTest, Refutation
-from buckler.cli import app as command_line
-from buckler.cli.app import load, run
+from buckler.cli.app import COMMANDS, app, load, run
+from buckler.cli.terminal import FAILED
 from buckler.runs.sample import sample as write_run
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_certificates, write_certificates, write_refutations
@@ -72,7 +72,7 @@ BASE = {
     "sample": "sample run --model models_for_options:linear --data digits --sigma 0.25 --n 20 --n0 10 --num-classes 10 "
     "--ids 0,1,2,3",
     "certify": "certify one --method top_class",
-    "decide": "decide --target-radius 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
+    "decide": "decide --radii 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
     "--num-classes 10 --limit 4 --max-n 500",
     "refute": "refute one --model models_for_options:twin --limit 2 --attack decoupled:1:6:8 --max-n 300 --json",
     "sweep": "sweep one --method top_class",
@@ -231,10 +231,10 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "decide": {
-        "--target-radius": Row("--target-radius 0.1", refused=("--target-radius 0.1 --radii 0.1",)),
-        "--radii": Row("--radii 0.05,0.1", base=f"{NO_RADII} --radii 0.05", refused=("--radii 0.05,0.1",)),
-        "--radii-to": Row("--radii-to 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--radii-to 0.1",)),
-        "--step": Row("--step 0.1", base=f"{NO_RADII} --radii-to 0.2 --step 0.05", refused=("--step 0.05",)),
+        "--radii": Row(
+            "--radii 0.05:0.2", base=f"{NO_RADII} --radii 0.05,0.1",
+            refused=tuple(f"--radii {text}" for text in ("0.1,0.05", "0.2:0.1", "0:1", "1e-9:1", "1:2:3", "a")),
+        ),
         "--precision": Row("--precision 0.3", base=f"{NO_RADII} --precision 0.6", refused=("--precision 0.5",)),
         "--margin": Row("--margin probability", "files", given="--out made.parquet", refused=("--margin wide",)),
         "--max-seconds": Row("--max-seconds 1000", "call:decide", refused=("--max-seconds 0",)),
@@ -459,10 +459,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
         "--sigma": Row("--sigma 0.25"),
         "--noise": Row("--noise splitting:lam=2.5", refused=("--noise splitting:lam=2.5 --sigma 0.5",)),
-        "--target-radius": Row("--target-radius 0.25", refused=("--target-radius 0.1 --radii 0.1",)),
         "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
-        "--radii-to": Row("--radii-to 2 --step 1", refused=("--radii-to 0.1",)),
-        "--step": Row("--step 0.5 --radii-to 2", refused=("--step 0.05",)),
         "--alpha": Row("--alpha 0.05"),
         "--like": Row("--like c.parquet"),
         "--json": Row("--json"),
@@ -473,7 +470,7 @@ TABLE: dict[str, dict[str, Row]] = {
 @cache
 def commands() -> dict[str, Any]:
     """Return the commands by name, the program itself under the empty one."""
-    return {"": typer.main.get_command(command_line.app), **{name: load(name) for name in command_line.COMMANDS}}
+    return {"": typer.main.get_command(app), **{name: load(name) for name in COMMANDS}}
 
 
 def options_of(command: Any) -> set[str]:
@@ -590,7 +587,7 @@ class Watch:
                 for name in CALLS[part].split():
                     patch.setattr(name, partial(record, name))
             code = run(shlex.split(line))
-        assert bool(calls) == (part in CALLS and code == command_line.BUG), err.getvalue()
+        assert bool(calls) == (part in CALLS and code == FAILED), err.getvalue()
         files = [path for path in sorted(home.rglob("*")) if path.is_file() and path.relative_to(home) not in before]
         return {
             "code": code,

@@ -53,7 +53,7 @@ def test_a_plan_under_another_law(tmp_path: Path, capsys: pytest.CaptureFixture[
     for law, radius in (("splitting:lam=2.5", 1.0), ("ablation:keep=4,pixels=64", 1.0), ("grid:sigma=0.5", 0.5)):
         pilot = certify_votes(counts, noise=as_noise(None, law), labels=[0] * 5, ids=list("abcde"))
         write_certificates(tmp_path / "pilot.parquet", pilot)
-        given = [*PLAN, "--noise", law, "--target-radius", str(radius), "--like", str(tmp_path / "pilot.parquet")]
+        given = [*PLAN, "--noise", law, "--radii", str(radius), "--like", str(tmp_path / "pilot.parquet")]
         assert run([*given, "--json"]) == 0
         share = (pilot.radii >= radius).mean()
         assert json.loads(capsys.readouterr().out)["anytime_shares_certified"] == [share]

@@ -201,7 +201,7 @@ def test_shards_by_time_hold_the_same_evidence(
 
 def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     command = [
-        "decide", "--target-radius", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
+        "decide", "--radii", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
         "0.25", "--num-classes", "10", "--max-n", "3000", "--quiet",
     ]  # fmt: skip
     assert call(home, [*command, "--out", "here.parquet"])[0] == 0

@@ -202,7 +202,7 @@ def test_names_of_model_and_data_do_not_matter(here: Path, capsys: pytest.Captur
 
 def decide(*options: str, model: str = "model", data: str = "images") -> int:
     chosen = ["--model", f"{model}_of_test_drawn:make", "--data", data, "--max-n", "500", "--out", "t.parquet"]
-    return run(["decide", "--target-radius", "0.05", *COMMON, *chosen, *options])
+    return run(["decide", "--radii", "0.05", *COMMON, *chosen, *options])
 
 
 def test_decided_files_know_their_model_and_data(
@@ -225,7 +225,7 @@ def test_decided_files_know_their_model_and_data(
     pictures(here, 0)
     assert run(["report", "t.parquet", "-o", "page.html", "--data", "images"]) == 0
     other = ["--allow-other-model", "--model", "m:m", "--data", "images"]
-    assert run(["decide", "--target-radius", "1", *COMMON, *other]) == 2
+    assert run(["decide", "--radii", "1", *COMMON, *other]) == 2
     assert "--allow-other-model is for going on with the file of --out" in capsys.readouterr().err
 
 

@@ -175,7 +175,7 @@ def test_a_run_with_both_certifies_resumes_and_knows_them(home: Path, tmp_path: 
 def test_decide_with_both(home: Path, tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     drawing = [*names(home), "--data", str(home / "data.npz"), "--sigma", "0.25", "--limit", "2", "--max-n", "60"]
-    assert run(["decide", "--target-radius", "0.01", *drawing, "--out", str(out), "--quiet"]) == 0
+    assert run(["decide", "--radii", "0.01", *drawing, "--out", str(out), "--quiet"]) == 0
     assert out.exists()
 
 

@@ -24,10 +24,10 @@ QUICK = ["digits", "--sigma", "0.25", "--arch", "small_conv", "--epochs", "1", "
 @pytest.fixture
 def app() -> typer.Typer:
     # Loaded by its own name: the command must work without the rest of the command line.
-    from buckler.cli.train import train
+    from buckler.cli.train import train_command
 
     door = typer.Typer()
-    door.command()(train)
+    door.command()(train_command)
     return door
 
 

@@ -16,7 +16,7 @@ from buckler.runs.results import true_votes
 from buckler.runs.store.evidence import open_evidence
 
 
-def accuracy(
+def accuracy_command(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample, of data with labels.")],
     radii: Annotated[str, option("Radii to report, as 0.25,0.5,0.75.")],
     delta: Annotated[float, option("Error probability of all limits together.")] = 1e-3,
@@ -47,7 +47,7 @@ def accuracy(
             f"the run must have labels, noise drawn at random, counted votes (not recovered from a log) and a "
             f"checkpoint of at most {LARGEST_N} draws; {str(run)!r} lacks one of them"
         )
-    asked = options.radii_from(None, radii, None, None)
+    asked = options.radii_from(radii)
     found = population_accuracy(
         votes, np.zeros(len(votes), dtype=np.int64), asked, noise=evidence.spec.noise, delta=delta, seed=seed,
         fixed_list=fixed_list,

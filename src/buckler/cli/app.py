@@ -1,44 +1,130 @@
-"""The command line: its commands, loaded when they are called, and the one place where errors become exit codes."""
+"""The command line: its commands, loaded when they are called; their help; and where errors become exit codes.
+
+Help is plain text for 80 columns: options in groups, a narrow column of flags, defaults in words.
+"""
 
 import logging
 import os
 import sys
 import traceback
 import warnings
+from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
-from typing import Annotated, Any
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from buckler import __version__
-from buckler.cli.help import Command, describe
-from buckler.cli.terminal import INTERRUPTED, say
-
-DONE, BUG, MISTAKE = 0, 1, 2
+from buckler.cli.terminal import DONE, FAILED, INTERRUPTED, MISTAKE, say
 
 COMMANDS = {
     "demo": "Train a small network on bundled digits and certify it, in a minute.",
     "models": "List the bundled networks.",
-    "train": "Train a network, or a denoiser, under noise.",
-    "plan": "Forecast the draws, hours and disk space of a run.",
     "sample": "Draw noisy copies through a model and keep the votes on disk.",
     "certify": "Certify every input of a run from its votes, without the model.",
-    "accuracy": "Limit the certified accuracy of a population, from few draws.",
-    "conformal": "Predict sets of classes that cover also after a move of the input.",
     "decide": "Draw from a model until chosen radii are certified or given up.",
+    "report": "Write a web page about certified runs.",
     "refute": "Attack certified inputs: find points where the class changes.",
     "sweep": "Certify runs under many settings, into one table.",
-    "report": "Write a web page about certified runs.",
-    "import": "Read a log of radii of another tool, and recover its votes.",
+    "accuracy": "Limit the certified accuracy of a population, from few draws.",
+    "conformal": "Predict sets of classes that cover also after a move of the input.",
     "audit": "Check that a bound keeps its error probability.",
-    "reproduce": "Make the paper's tables and figures again.",
+    "train": "Train a network, or a denoiser, under noise.",
+    "plan": "Forecast the draws, hours and disk space of a run.",
+    "import": "Read a log of radii of another tool, and recover its votes.",
     "compact": "Merge the files of a run into few.",
+    "reproduce": "Make the paper's tables and figures again.",
 }
-"""Name -> what it does, in the order of the work. Each is the function of that name in the module of that name."""
+"""Name -> what it does, in the order of the work. Each is the function NAME_command of the module of that name."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
+
+WIDEST_FLAG = 26
+"""Columns of flags; what is longer has its text on the next line."""
+
+VALUES = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+"""Type of an option's value -> how it is shown behind the flag."""
+
+
+class Command(TyperCommand):
+    """A command whose help is written here, and that refuses --quiet with --json."""
+
+    function: Callable[..., None]
+
+    def invoke(self, ctx: Any) -> Any:
+        """Call the function, unless it is asked to print nothing and JSON."""
+        if ctx.params.get("quiet") and ctx.params.get("as_json"):
+            from buckler.errors import InvalidInput
+
+            raise InvalidInput("--quiet prints nothing, and --json asks for something to be printed: give one of them")
+        return super().invoke(ctx)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write usage, description, arguments, and the options group by group in the order of their declaration."""
+        taken = [p for p in self.get_params(ctx) if p.param_type_name == "argument"]
+        usage = [f"{_argument(p)}{'...' if p.nargs == -1 else ''}" for p in taken]
+        usage = [text if p.required else f"[{text}]" for text, p in zip(usage, taken, strict=True)]
+        formatter.write_usage(ctx.command_path, " ".join(["[OPTIONS]", *usage]))
+        _describe(self.help or "", formatter)
+        _describe("Defaults are in [brackets].", formatter)
+        types = get_type_hints(self.function)
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        parameters: list[Any] = self.get_params(ctx)
+        for parameter in parameters:
+            if parameter.param_type_name == "argument":
+                groups["Arguments"].append((_argument(parameter), _text(parameter)))
+            else:
+                panel = getattr(parameter, "rich_help_panel", None) or "Options"
+                groups.setdefault(panel, []).append((_flags(parameter, types), _text(parameter)))
+        for heading, rows in groups.items():
+            if rows:
+                with formatter.section(heading):
+                    formatter.write_dl(rows, col_max=WIDEST_FLAG)
+
+
+def _describe(text: str, formatter: Any) -> None:
+    """Write paragraphs, wrapped; lines of a paragraph that begin with a space are kept, as commands in examples are."""
+    for paragraph in text.strip().split("\n\n"):
+        formatter.write_paragraph()
+        with formatter.indentation():
+            if paragraph.startswith(" "):
+                formatter.write("".join(f"  {line}\n" for line in paragraph.splitlines()))
+            else:
+                formatter.write_text(" ".join(paragraph.split()))
+
+
+def _argument(parameter: Any) -> str:
+    return str(parameter.name).replace("_", "-").upper()
+
+
+def _flags(parameter: Any, types: dict[str, Any]) -> str:
+    names = sorted(parameter.opts, key=len)
+    if parameter.secondary_opts:
+        return f"--[no-]{names[-1].removeprefix('--')}"
+    kinds: list[Any] = [types.get(str(parameter.name))]
+    while kinds and kinds[0] not in VALUES:
+        kind = kinds.pop(0)
+        if isinstance(kind, UnionType) or get_origin(kind) is list:
+            kinds += get_args(kind)
+    return " ".join((", ".join(names), *(VALUES[kind] for kind in kinds[:1])))
+
+
+def _text(parameter: Any) -> str:
+    """Return the help of an option and, in brackets, its default."""
+    shown, value = parameter.show_default, parameter.default
+    if isinstance(shown, str):
+        default = shown
+    elif value is None or isinstance(value, bool):
+        default = ""
+    else:
+        default = f"{value:g}" if isinstance(value, float) else str(value)
+    if parameter.required and parameter.param_type_name == "option":
+        default = "required"
+    return f"{parameter.help} [{default}]" if default else str(parameter.help)
 
 
 class Commands(TyperGroup):
@@ -55,10 +141,10 @@ class Commands(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands from ``COMMANDS``, and the options."""
         self.format_usage(ctx, formatter)
-        describe(self.help or "", formatter)
+        _describe(self.help or "", formatter)
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
-        describe("buckler COMMAND --help tells the options of a command, with examples.", formatter)
+        _describe("buckler COMMAND --help tells the options of a command, with examples.", formatter)
         with formatter.section("Options"):
             rows = (parameter.get_help_record(ctx) for parameter in self.get_params(ctx))
             formatter.write_dl([row for row in rows if row is not None])
@@ -70,7 +156,7 @@ def load(name: str) -> Command:
 
     warnings.simplefilter("always", BucklerWarning)
     python = "import_" if name == "import" else name
-    function = getattr(import_module(f"buckler.cli.{python}"), python)
+    function = getattr(import_module(f"buckler.cli.{python}"), f"{name}_command")
     own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     own.command(name, cls=Command, context_settings=HELP)(function)
     command: Any = typer.main.get_command(own)
@@ -144,7 +230,7 @@ def _exit_code(problem: Exception) -> int:
         return _mistake(f"cannot read or write{where}: {problem.strerror}")
     say("".join(traceback.format_exception(problem)).rstrip(), error=True)
     say("buckler: this is a bug; please report it with the lines above and your command", error=True)
-    return BUG
+    return FAILED
 
 
 def _mistake(message: str) -> int:

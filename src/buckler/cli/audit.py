@@ -12,7 +12,7 @@ from buckler.certify.methods import Votes, methods, sound_methods
 from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import say
+from buckler.cli.terminal import FAILED, say
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
 from buckler.evaluate.collapsed import PairBound, audit_collapsed
@@ -26,10 +26,8 @@ from buckler.types import FloatArray, IntArray, MarginKind
 LARGEST_ENUMERATION = 200_000
 """Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""
 
-FAILED = 1
 
-
-def audit(
+def audit_command(
     ctx: typer.Context,
     method: Annotated[
         str | None, typer.Argument(help="exact, bonferroni, ..., or package.module:function for a bound of your own.")

@@ -25,7 +25,7 @@ from buckler.runs.store.tables import write_certificates
 from buckler.types import MarginKind, Noise, SimplexMap
 
 
-def certify(
+def certify_command(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
     alpha: options.Alpha = 1e-3,
     method: Annotated[
@@ -38,7 +38,7 @@ def certify(
     ] = "exact",
     margin: options.Margin = None,
     n: options.FirstDraws = None,
-    certified_class: options.CertifiedClass = None,
+    certified_class: options.ClassOption = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
     out: Annotated[Path | None, option("Write the certificates to this Parquet file.", group=options.OUTPUT)] = None,

@@ -8,10 +8,10 @@ import typer
 
 from buckler.cli import options
 from buckler.cli.terminal import say
-from buckler.runs.store.writer import compact as merge
+from buckler.runs.store.writer import compact
 
 
-def compact(
+def compact_command(
     run: Annotated[Path, typer.Argument(help="Folder of a run, finished or not.")],
     as_json: Annotated[bool, options.as_json_option("Print the numbers of files as JSON.")] = False,
     quiet: options.Quiet = False,
@@ -25,7 +25,7 @@ def compact(
 
       buckler compact run/
     """
-    done = merge(run)
+    done = compact(run)
     if as_json:
         say(json.dumps({"before": done.before, "after": done.after}))
     elif not quiet:

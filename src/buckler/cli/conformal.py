@@ -19,7 +19,7 @@ USUAL = 100
 """Draws that are used at most, unless told: more say little."""
 
 
-def conformal(
+def conformal_command(
     calibration: Annotated[Path, typer.Argument(help="Folder written by buckler sample: clean inputs with labels.")],
     test: Annotated[Path, typer.Argument(help="Folder of the inputs to predict, drawn in the same way.")],
     radius: Annotated[float, option("How far an input may have been moved.")],

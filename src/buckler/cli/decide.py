@@ -20,11 +20,8 @@ from buckler.runs.logs import write_log
 from buckler.runs.open_run import Where, open_run, settings_from
 
 
-def decide(
-    target_radius: options.TargetRadius = None,
+def decide_command(
     radii: options.Radii = None,
-    radii_to: options.RadiiTo = None,
-    step: options.Step = None,
     precision: Annotated[
         float | None,
         option("No radii: certify as much as possible, to this share of the radius (0.05).", group=options.RADII),
@@ -40,21 +37,21 @@ def decide(
     fresh_seed: options.FreshSeed = False,
     alpha: options.Alpha = 1e-3,
     margin: options.Margin = None,
-    certified_class: options.CertifiedClass = None,
+    certified_class: options.ClassOption = None,
     max_n: Annotated[
         int | None, option("Draws for each input at most; n of --spec.", f"{MAX_N:,}", group=options.DRAWS)
     ] = None,
     n0: options.SelectionDraws = None,
     every: options.Every = None,
-    limit: options.Limit = None,
+    limit: options.LimitOption = None,
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     max_seconds: Annotated[
         float | None, option("Stop after this time, with what is certified by then.", "no limit", group=options.RESUME)
     ] = None,
     allow_other_model: options.AllowOtherModel = False,
-    executor: options.Executor = "process",
-    address: options.Address = None,
+    executor: options.ExecutorOption = "process",
+    address: options.AddressOption = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
     out: Annotated[
@@ -72,14 +69,14 @@ def decide(
 
     Examples:
 
-      buckler decide --target-radius 0.5 --model mymodels:make
+      buckler decide --radii 0.5 --model mymodels:make
         --data cifar10.npz --sigma 0.5 --out decided.parquet
-      buckler decide --radii-to 1.5 --step 0.25 --spec run.toml --class label
+      buckler decide --radii 0.25:1.5 --spec run.toml --class label
       buckler decide --precision 0.05 --spec run.toml --max-seconds 600
     """
-    asked = options.radii_from(target_radius, radii, radii_to, step)
+    asked = options.radii_from(radii)
     if bool(asked) == (precision is not None):
-        raise InvalidInput("one of --target-radius, --radii, --radii-to and --precision says what to decide; give one")
+        raise InvalidInput("one of --radii and --precision must be given: what to decide")
     given = {
         "model": model, "data": data, "sigma": sigma, "noise": noise, "n": max_n, "n0": n0, "seed": seed,
         "fresh_seed": fresh_seed or None, "every": every, "limit": limit, "device": device, "num_classes": num_classes,

@@ -28,7 +28,7 @@ from buckler.training.digits import digits_split, train_digits
 SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
-def demo(
+def demo_command(
     out: Annotated[Path, option("Folder for what is written.", group=options.OUTPUT)] = Path("demo"),
     as_json: Annotated[bool, options.as_json_option("Print the accuracies as JSON, one line a method.")] = False,
     quiet: options.Quiet = False,

@@ -14,7 +14,7 @@ from buckler.runs.logs import USUAL_ALPHA, USUAL_DRAWS, import_log
 CLAIMED = "What the log claims"
 
 
-def import_(
+def import_command(
     log: Annotated[Path, typer.Argument(help="Text file with columns idx, label, predict, radius, correct, time.")],
     out: Annotated[
         Path | None, option("Folder for the run, to be read by buckler certify.", "only look", group=options.OUTPUT)

@@ -11,7 +11,7 @@ from buckler.cli.terminal import say
 from buckler.sampling.zoo import cards_in, certified_at, models_folder, weights_of
 
 
-def models(
+def models_command(
     folder: Annotated[
         Path | None, option("Folder of weights and cards.", "BUCKLER_MODELS, or the repository's")
     ] = None,

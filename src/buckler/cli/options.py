@@ -1,22 +1,23 @@
 """Options that several commands share, and checks of the options that are made before any work."""
 
+import re
 from collections.abc import Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from buckler.errors import InvalidInput, check_positive, show
+from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
 
 MODEL, NOISE, DRAWS, INPUTS, SCORES = "Model and data", "Noise", "Draws", "Which inputs", "Scores"
 DEVICE, RESUME, CLUSTER, OUTPUT = "Device", "Stop and resume", "Cluster (Ray)", "Output"
-RADII, CERTIFICATE = "Radii to decide (give one way)", "Certificates"
+RADII, CERTIFICATE = "Radii to decide", "Certificates"
 """Headings under which options stand in the help."""
 
 MOST_RADII = 10_000
-"""Radii of --radii-to at most: more is a typing error."""
+"""Steps of FIRST:LAST at most: more is a typing error."""
 
 
 def option(text: str, default: str | None = None, *, name: str | None = None, group: str = "Options") -> Any:
@@ -61,7 +62,7 @@ FreshSeed = Annotated[
 SelectionDraws = Annotated[int | None, option("Separate draws that select the class; 0: the winner.", "0", group=DRAWS)]
 BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE)]
 Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS)]
-Limit = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS)]
+LimitOption = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS)]
 Device = Annotated[str | None, option("Device of a torch model.", "cpu", group=DEVICE)]
 AllowOtherModel = Annotated[
     bool,
@@ -69,8 +70,10 @@ AllowOtherModel = Annotated[
         "Go on with another model, versions or device; the run records it.", name="--allow-other-model", group=RESUME
     ),
 ]
-Executor = Annotated[str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER)]
-Address = Annotated[
+ExecutorOption = Annotated[
+    str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER)
+]
+AddressOption = Annotated[
     str | None, option("auto, HOST:PORT or ray://...", "a cluster of its own, on loopback", group=CLUSTER)
 ]
 Workers = Annotated[int | None, option("Number of workers.", "as many as there is room for", group=CLUSTER)]
@@ -84,7 +87,7 @@ Margin = Annotated[
 FirstDraws = Annotated[
     int | None, option("Use only the first n draws: one of the run's checkpoints.", "all", group=CERTIFICATE)
 ]
-CertifiedClass = Annotated[
+ClassOption = Annotated[
     str | None,
     option(
         "Class to certify: winner, selection or label (the true one).",
@@ -95,10 +98,10 @@ CertifiedClass = Annotated[
 ]
 Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax", group=CERTIFICATE)]
 Temperature = Annotated[float | None, option("For stored logits: temperature of the softmax.", "1", group=CERTIFICATE)]
-TargetRadius = Annotated[float | None, option("One radius, chosen beforehand.", group=RADII)]
-Radii = Annotated[str | None, option("Rising radii, as 0.25,0.5,0.75.", group=RADII)]
-RadiiTo = Annotated[float | None, option("Radii in even steps up to this one, with --step.", group=RADII)]
-Step = Annotated[float | None, option("First radius and step of --radii-to.", group=RADII)]
+Radii = Annotated[
+    str | None,
+    option("Rising radii, chosen beforehand: 0.5, or 0.25,0.5,1, or 0.25:1.5 for steps of 0.25.", group=RADII),
+]
 Tsv = Annotated[
     Path | None,
     option(
@@ -132,29 +135,24 @@ def check_outputs(**paths: Path | None) -> None:
                 raise InvalidInput(f"--{name}: cannot write {str(path)!r}: {problem.strerror or problem}") from None
 
 
-def radii_from(
-    target_radius: float | None, radii: str | None, radii_to: float | None, step: float | None
-) -> tuple[float, ...]:
-    """Return the radii that the options give, () if none does; two ways at once raise InvalidInput."""
-    if (radii_to is None) != (step is None):
-        raise InvalidInput("--radii-to and --step go together: radii at step, 2 step, ..., up to the last")
-    ways = {"--target-radius": target_radius, "--radii": radii, "--radii-to": radii_to}
-    given = [name for name, value in ways.items() if value is not None]
-    if len(given) > 1:
-        raise InvalidInput(f"{given[0]} and {given[1]} are two ways to give radii; give one")
-    if target_radius is not None:
-        return (target_radius,)
-    if radii is not None:
-        try:
-            return tuple(float(part) for part in radii.split(","))
-        except ValueError:
-            raise InvalidInput(f"--radii must be numbers separated by commas; got {show(radii)}") from None
-    if radii_to is None or step is None:
+def radii_from(text: str | None) -> tuple[float, ...]:
+    """Return the radii of --radii, () if it is not given; ``first:last`` stands for first, 2 first, ..., up to last.
+
+    >>> radii_from("0.1:0.35"), radii_from("0.5,2")
+    ((0.1, 0.2, 0.3), (0.5, 2.0))
+    """
+    if text is None:
         return ()
-    # Decimal arithmetic: 3 times 0.1 is then 0.3, as typed.
-    last, size = Decimal(str(check_positive("radii_to", radii_to))), Decimal(str(check_positive("step", step)))
-    if not size <= last <= MOST_RADII * size:
-        raise InvalidInput(
-            f"--step must fit into --radii-to at least once and at most {MOST_RADII:,} times; got {show(step)}"
-        )
-    return tuple(float(size * k) for k in range(1, int(last / size) + 1))
+    allowed = f"--radii must be numbers as 0.25,0.5, or FIRST:LAST with at most {MOST_RADII:,} steps; got {show(text)}"
+    try:
+        # Decimal arithmetic: 3 times 0.1 is then 0.3, as typed.
+        parts = [Decimal(part) for part in re.split("[,:]", text)]
+    except InvalidOperation:
+        raise InvalidInput(allowed) from None
+    if ":" not in text:
+        return tuple(map(float, parts))
+    first, last = parts[0], parts[-1]
+    finite = len(parts) == 2 and first.is_finite() and last.is_finite()
+    if not finite or not 0 < first <= last <= MOST_RADII * first:
+        raise InvalidInput(allowed)
+    return tuple(float(first * k) for k in range(1, int(last / first) + 1))

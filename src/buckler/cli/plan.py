@@ -12,8 +12,7 @@ from buckler.cli.terminal import say
 from buckler.errors import check_whole
 from buckler.noise import noise_from_spec
 from buckler.report.tables import TextTable, to_text
-from buckler.runs.plan import pilot_top
-from buckler.runs.plan import plan as make_plan
+from buckler.runs.plan import pilot_top, plan
 
 RADIUS, SIGMA = 0.5, 0.5
 """Default radius and noise of the forecast."""
@@ -21,17 +20,14 @@ RADIUS, SIGMA = 0.5, 0.5
 RUN, FORECAST = "The run", "Forecast of buckler decide"
 
 
-def plan(
+def plan_command(
     inputs: Annotated[int, option("Inputs to certify.", group=RUN)],
     classes: Annotated[int, option("Classes of the model.", group=RUN)],
     n: Annotated[int, option("Draws for each input.", group=RUN)],
     rate: Annotated[float, option("Draws a second of one device, as buckler sample shows them.", group=RUN)],
     n0: Annotated[int, option("Separate draws that select the class.", group=RUN)] = 0,
     gpus: Annotated[int, option("Devices that share the work.", group=RUN)] = 1,
-    target_radius: options.TargetRadius = None,
     radii: options.Radii = None,
-    radii_to: options.RadiiTo = None,
-    step: options.Step = None,
     sigma: Annotated[float | None, option("Noise of buckler decide.", f"{SIGMA}", group=FORECAST)] = None,
     noise: options.NoiseOption = None,
     alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST)] = 1e-3,
@@ -50,14 +46,14 @@ def plan(
 
       buckler plan --inputs 50000 --classes 1000 --n 100000 --rate 24000
       buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000
-        --like pilot.parquet --radii-to 1.5 --step 0.25
+        --like pilot.parquet --radii 0.25:1.5
     """
     check_whole("gpus", gpus, 1)
     smoothing = noise_from_spec(SIGMA if sigma is None and noise is None else sigma, noise)
     usual = RADIUS if "sigma" in smoothing.parameters else smoothing.unit
-    asked = options.radii_from(target_radius, radii, radii_to, step) or (usual,)
+    asked = options.radii_from(radii) or (usual,)
     top = None if like is None else pilot_top(like)
-    made = make_plan(
+    made = plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=smoothing, radii=asked, alpha=alpha,
         top=top,
     )  # fmt: skip

@@ -11,7 +11,7 @@ import typer
 from buckler.certificate import Bracket, rounded_down, rounded_up
 from buckler.cli import options
 from buckler.cli.options import option
-from buckler.cli.terminal import interruptible, kept_in, say, stop
+from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
 from buckler.evaluate.bracket import alarm, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
@@ -24,11 +24,10 @@ from buckler.runs.results import CertifyOptions, Result, read_result
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
 
-FAILED = 1
 ATTACK = "Attack"
 
 
-def refute(
+def refute_command(
     run: Annotated[Path, typer.Argument(help="Folder of buckler sample, or Parquet file of certificates.")],
     model: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
     data: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
@@ -48,8 +47,8 @@ def refute(
     limit: Annotated[int | None, option("Attack at most this many certificates.", "all", group=ATTACK)] = None,
     device: Annotated[str | None, option("Device of the torch model.", "the run's", group=options.DEVICE)] = None,
     batch_size: options.BatchSize = None,
-    executor: options.Executor = "process",
-    address: options.Address = None,
+    executor: options.ExecutorOption = "process",
+    address: options.AddressOption = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
     out: Annotated[

@@ -21,7 +21,7 @@ LARGEST_CLASS_FILE = 1_000_000
 """Bytes; more class names than that would not fit into a page."""
 
 
-def report(
+def report_command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", rich_help_panel=options.OUTPUT)] = Path(
         "report.html"
@@ -46,7 +46,7 @@ def report(
     ] = None,
     margin: options.Margin = None,
     n: options.FirstDraws = None,
-    certified_class: options.CertifiedClass = None,
+    certified_class: options.ClassOption = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
 ) -> None:

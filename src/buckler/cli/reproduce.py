@@ -22,7 +22,7 @@ CLASSES: dict[str, tuple[CertifiedClass, ...]]
 CLASSES = {"label": ("label",), "selection": ("selection",), "both": ("label", "selection")}
 
 
-def reproduce(
+def reproduce_command(
     part: Annotated[str, typer.Argument(help=f"What to make: {', '.join(PAPER_PARTS)}.")] = "all",
     evidence: Annotated[Path, option("Folder of runs, each called DATA-sigma...")] = Path("evidence"),
     out: Annotated[Path, option("Folder for tables and figures.")] = Path("reproduction"),

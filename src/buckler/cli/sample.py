@@ -15,7 +15,7 @@ from buckler.runs.open_run import Where, open_run, settings_from
 from buckler.runs.spec import values, with_draws
 
 
-def sample(
+def sample_command(
     out: Annotated[Path, typer.Argument(help="Folder for the run. The same command again goes on with it.")],
     model: options.Model = None,
     data: options.Data = None,
@@ -43,7 +43,7 @@ def sample(
     n: Annotated[int | None, option("Draws for each input.", group=options.DRAWS)] = None,
     n0: options.SelectionDraws = None,
     every: options.Every = None,
-    limit: options.Limit = None,
+    limit: options.LimitOption = None,
     ids: Annotated[str | None, option("Take these inputs: 7,20,35.", "all", group=options.INPUTS)] = None,
     scores: Annotated[
         str | None, option("Keep scores too: none, logits, softmax or sparsemax.", group=options.SCORES)
@@ -83,8 +83,8 @@ def sample(
         bool, option("Set damaged files aside and draw them again.", name="--repair", group=options.RESUME)
     ] = False,
     allow_other_model: options.AllowOtherModel = False,
-    executor: options.Executor = "process",
-    address: options.Address = None,
+    executor: options.ExecutorOption = "process",
+    address: options.AddressOption = None,
     workers: options.Workers = None,
     gpus_per_worker: options.Gpus = None,
     quiet: options.Quiet = False,

@@ -24,7 +24,7 @@ GRID = "Settings (several values, separated by commas)"
 SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 
 
-def sweep(
+def sweep_command(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders written by buckler sample.")] = None,
     spec: Annotated[
         Path | None,

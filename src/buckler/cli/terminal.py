@@ -14,7 +14,8 @@ from typing import NoReturn
 
 import typer
 
-INTERRUPTED = 3
+DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 3
+"""Exit codes; FAILED is a bug of ours, or what audit --fail, refute --strict and board --check found."""
 
 
 def say(text: object, *, error: bool = False) -> None:

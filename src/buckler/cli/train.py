@@ -30,7 +30,7 @@ ATTACK_STEPS = 1
 NETWORK, CLASSIFIER, DENOISING, TRAINING = "Network and noise", "Recipes", "Denoiser", "Training"
 
 
-def train(
+def train_command(
     data_set: Annotated[str, typer.Argument(help="Name of the data set; digits needs no --data.")],
     data: Annotated[
         Path | None,
