@@ -111,7 +111,7 @@ def as_line(certificate: Certificate) -> dict[str, Any]:
     return {key: value if value != -np.inf else None for key, value in certificate.as_dict().items()}
 
 
-def noise_in(spec: RunSpec) -> str:
+def noise_text(spec: RunSpec) -> str:
     """Return the noise of a run in few words: a sigma is Gaussian."""
     return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
@@ -120,10 +120,10 @@ def _show(certificates: Certificates, labels: Any, spec: RunSpec) -> None:
     first, abstained = certificates.first, certificates.abstained.sum()
     if labels is not None:
         radii = [0.0, *(first.noise.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
-        title = f"Certified accuracy, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g}"
+        title = f"Certified accuracy, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g}"
         say(to_text(accuracy_table([certified_accuracy(certificates, labels, radii)]), title))
     median = rounded_down(float(np.median(certificates.radii)))
     say(
         f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
-        f"(method {first.method}, {first.margin_kind} margin, {noise_in(spec)}, n {first.n:,}, alpha {first.alpha:g})"
+        f"(method {first.method}, {first.margin_kind} margin, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g})"
     )

@@ -15,7 +15,7 @@ from buckler.evaluate.conformal import RobustConformal
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.types import FloatArray
 
-USUAL = 100
+USUALLY_USED = 100
 """Draws that are used at most, unless told: more say little."""
 
 
@@ -25,7 +25,7 @@ def conformal_command(
     radius: Annotated[float, option("How far an input may have been moved.")],
     alpha: Annotated[float, option("Error probability of a set.")] = 0.1,
     n: Annotated[
-        int | None, option("Use the first n draws: one of the runs' checkpoints.", f"the largest up to {USUAL}")
+        int | None, option("Use the first n draws: one of the runs' checkpoints.", f"the largest up to {USUALLY_USED}")
     ] = None,
     scores: Annotated[bool, option("Count scores above a threshold in place of votes.", name="--scores")] = False,
     seed: Annotated[int, option("Seed that splits off the inputs that tune.")] = 0,
@@ -49,7 +49,7 @@ def conformal_command(
     seen = {h for shard in known.read_shards() for h in shard.input_hashes}
     if any(h in seen for shard in new.read_shards() for h in shard.input_hashes):
         raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
-    draws = n or max((p for p in known.spec.checkpoints if p <= USUAL), default=None)
+    draws = n or max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None)
     (votes, _, labels), (other_votes, _, truth) = known.counts(draws), new.counts(draws)
     values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
     if labels is None:

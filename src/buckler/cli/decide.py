@@ -9,7 +9,7 @@ import numpy as np
 
 from buckler.certificate import Certificate, rounded_down
 from buckler.cli import options
-from buckler.cli.certify import as_line, check_tsv, noise_in
+from buckler.cli.certify import as_line, check_tsv, noise_text
 from buckler.cli.options import option
 from buckler.cli.terminal import interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
@@ -127,7 +127,7 @@ def decide_command(
         draws = np.array([certificate.n for certificate in certificates])
         say(
             f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
-            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_in(run.spec)}, alpha {alpha:g})"
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
         )
     if not complete:
         _stopped("time is up", kept, out)

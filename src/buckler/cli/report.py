@@ -16,7 +16,7 @@ from buckler.report.pages import build_page
 from buckler.runs.results import CertifyOptions, read_result, with_data, with_refutations
 from buckler.types import MarginKind, SimplexMap
 
-SHOWN = "What is shown"
+SHOWN_THINGS = "What is shown"
 LARGEST_CLASS_FILE = 1_000_000
 """Bytes; more class names than that would not fit into a page."""
 
@@ -30,12 +30,15 @@ def report_command(
     as_json: Annotated[bool, options.as_json_option("Print what was written as JSON.")] = False,
     quiet: options.Quiet = False,
     data: Annotated[
-        str | None, option("Data of the runs: shows pictures, and gives labels to bare certificates.", group=SHOWN)
+        str | None,
+        option("Data of the runs: shows pictures, and gives labels to bare certificates.", group=SHOWN_THINGS),
     ] = None,
-    classes: Annotated[Path | None, option("Text file of class names, one a line.", "numbers", group=SHOWN)] = None,
-    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", group=SHOWN)] = None,
+    classes: Annotated[
+        Path | None, option("Text file of class names, one a line.", "numbers", group=SHOWN_THINGS)
+    ] = None,
+    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", group=SHOWN_THINGS)] = None,
     delta: Annotated[
-        float, option("The bands of all curves hold with probability 1 - delta, each.", group=SHOWN)
+        float, option("The bands of all curves hold with probability 1 - delta, each.", group=SHOWN_THINGS)
     ] = 1e-3,
     alpha: Annotated[
         float | None, option("Error probability of each certificate.", "0.001", group=options.CERTIFICATE)

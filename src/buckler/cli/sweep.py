@@ -21,7 +21,7 @@ from buckler.runs.spec import distinct
 from buckler.runs.sweep import Grid, sweep_runs
 
 GRID = "Settings (several values, separated by commas)"
-SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
+SWEEP_SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 
 
 def sweep_command(
@@ -90,7 +90,7 @@ def sweep_command(
         "temperature": temperature, "class": certified_class, "radii": radii, "baseline": baseline,
     }  # fmt: skip
     options.check_outputs(out=out, table=table)
-    settings = settings_from(spec, given, SETTINGS)
+    settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct("radii", settings.get("radii"), float), settings.get("baseline")
     kinds = distinct("format", figures or "png", str)

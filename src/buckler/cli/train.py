@@ -21,7 +21,12 @@ if TYPE_CHECKING:
     from buckler.training.descent import TrainingProgress
     from buckler.training.train import Trained
 
-DENOISER: dict[str, Any] = {"architecture": "unet", "learning_rate": 0.002, "weight_decay": 0.01, "recognition": 0.1}
+DENOISER_RECIPE: dict[str, Any] = {
+    "architecture": "unet",
+    "learning_rate": 0.002,
+    "weight_decay": 0.01,
+    "recognition": 0.1,
+}
 """What a denoiser's recipe has where nothing is given: AdamW wants smaller steps and a larger decay than SGD."""
 
 ATTACK_STEPS = 1
@@ -75,16 +80,17 @@ def train_command(
         Path | None, option("Weights of the classifier that is put behind it.", group=DENOISING)
     ] = None,
     recognition: Annotated[
-        float | None, option("Weight of the classifier's loss.", f"{DENOISER['recognition']}", group=DENOISING)
+        float | None, option("Weight of the classifier's loss.", f"{DENOISER_RECIPE['recognition']}", group=DENOISING)
     ] = None,
     epochs: Annotated[int, option("Passes over the training images.", group=TRAINING)] = 30,
     batch_size: Annotated[int, option("Images in one step.", group=TRAINING)] = 256,
     lr: Annotated[
         float | None,
-        option("Highest learning rate.", f"0.2, {DENOISER['learning_rate']} for a denoiser", group=TRAINING),
+        option("Highest learning rate.", f"0.2, {DENOISER_RECIPE['learning_rate']} for a denoiser", group=TRAINING),
     ] = None,
     weight_decay: Annotated[
-        float | None, option("Weight decay.", f"0.0005, {DENOISER['weight_decay']} for a denoiser", group=TRAINING)
+        float | None,
+        option("Weight decay.", f"0.0005, {DENOISER_RECIPE['weight_decay']} for a denoiser", group=TRAINING),
     ] = None,
     flip: Annotated[
         bool | None, option("Mirror half of the images.", "yes, no for digits", name="--flip/--no-flip", group=TRAINING)
@@ -148,7 +154,7 @@ def train_command(
     }
     choices = {name: value for name, value in given.items() if value is not None}
     config = TrainingConfig(
-        **((DENOISER if denoiser else {}) | choices),
+        **((DENOISER_RECIPE if denoiser else {}) | choices),
         sigma=sigma or 0.0,
         epochs=epochs,
         batch_size=batch_size,
