@@ -18,7 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from buckler.errors import BucklerError, BucklerWarning, ClassifierError, DamagedEvidence, InvalidInput, StoreError
+from buckler.noise import Splitting
 from buckler.runs.sample import choose_columns, sample
+from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.sealed import read_sealed, write_sealed
@@ -170,6 +172,22 @@ def test_another_specification_is_refused_with_the_difference(copy: Path) -> Non
     with pytest.raises(StoreError, match="other data"):
         sample(spec(), as_classifier(linear, num_classes=10), other, copy)
     assert contents(copy) == before
+
+
+def test_another_noise_is_refused_for_a_model_that_does_not_see_it(tmp_path: Path) -> None:
+    def constant(batch: AnyArray) -> AnyArray:
+        return np.tile(np.array([0, 1], dtype=np.float32), (len(batch), 1))
+
+    def attempt(lam: float, inputs: int) -> bool:
+        asked = RunSpec(model="m", data="d", noise=Splitting(lam), num_classes=2, n=50)
+        pixels = from_arrays(np.zeros((4, 3), dtype=np.float32))
+        most = 50 * inputs
+        return sample(asked, as_classifier(constant, num_classes=2), pixels, tmp_path, max_samples=most).complete
+
+    assert not attempt(0.5, 2)
+    with pytest.raises(StoreError, match="another specification"):
+        attempt(0.6, 4)
+    assert attempt(0.5, 4)
 
 
 def test_another_environment_is_refused_unless_allowed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
