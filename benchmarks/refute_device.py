@@ -3,11 +3,11 @@
     python benchmarks/refute_device.py --model resnet110:models/cifar10-resnet110-sigma0.50.safetensors \
         --data cifar10_test500.npz --sigma 0.5 --device cuda
     python benchmarks/refute_device.py --model resnet110:models/cifar10-resnet110-sigma0.50.safetensors \
-        --data cifar10_test500.npz --images 1 --n 200 --max-n 500 --attack decoupled:1:9:4
+        --data cifar10_test500.npz --images 1 --n 200 --max-n 500 --attack decoupled:searches=1,steps=9,draws=4
     python benchmarks/refute_device.py
     python benchmarks/refute_device.py --draw refuted.npz --figure bracket.png
 
-The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:SEARCHES:STEPS:DRAWS, and
+The first ``--images`` of the data that ``--n`` draws certify are attacked; an attack is NAME:key=value,key=value, and
 may be given several times. Images are attacked ``--group`` at a time; after each group a line about all so far is
 printed, and the file of ``--out`` is written. Shown are the refuted radius over the certified one (median, quartiles,
 smallest; one that is not refuted counts as infinite), how many were, the search's noisy copies an image and its rate a
@@ -29,7 +29,7 @@ from torch import nn
 from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
-from buckler.evaluate.attacks import Attack
+from buckler.evaluate.attacks import attack_named
 from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.refutations import MAX_DRAWS, Refuting
 from buckler.noise.gaussian import Gaussian
@@ -40,7 +40,6 @@ from buckler.sampling.gradients import Gradients
 from buckler.types import AnyArray, FloatArray, IntArray
 
 SELECTION = 100
-DEFAULT = Attack()
 
 
 def stand_in(images: int) -> tuple[Classifier, AnyArray]:
@@ -63,7 +62,7 @@ def main() -> None:
     parser.add_argument("--max-n", type=int, default=MAX_DRAWS, help="draws that judge a candidate, at most")
     parser.add_argument("--alpha", type=float, default=1e-3)
     parser.add_argument("--batch-size", type=int, help="rows of a batch")
-    parser.add_argument("--attack", action="append", help="NAME:SEARCHES:STEPS:DRAWS, NAME decoupled or pgd")
+    parser.add_argument("--attack", action="append", help="decoupled or pgd, or with sizes: pgd:steps=160,draws=64")
     parser.add_argument("--group", type=int, default=50, help="images attacked together")
     parser.add_argument("--out", help="write the radii of the first attack to this .npz file")
     parser.add_argument("--draw", type=Path, help="attack nothing: draw what such a file holds")
@@ -136,9 +135,9 @@ def measure(
         f"certified radius {np.median(radii):.4f}",
         flush=True,
     )
-    for number, text in enumerate(options.attack or [f"decoupled:{DEFAULT.searches}:{DEFAULT.steps}:{DEFAULT.draws}"]):
+    for number, text in enumerate(options.attack or ["decoupled"]):
         how = Refuting(
-            Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), Attack.parse(text)
+            Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), attack_named(text)
         )
         looked, searching, took = 0, 0.0, 0.0
         made: list[Refutation] = []

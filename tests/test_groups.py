@@ -61,7 +61,7 @@ def test_every_input_is_certified_for_its_own_label(door: str, monkeypatch: pyte
 
 def test_every_refutation_is_of_its_own_input_and_label() -> None:
     torch = pytest.importorskip("torch")
-    from buckler.evaluate.attacks import Attack
+    from buckler import PGDAttack
 
     layer = torch.nn.Linear(2, 3, bias=False)
     layer.weight = torch.nn.Parameter(torch.tensor(CENTRES))
@@ -70,7 +70,7 @@ def test_every_refutation_is_of_its_own_input_and_label() -> None:
     assert len(set(labels)) == 3
     certificates = model.certify(points, n=300, labels=labels)
     assert len({one.radius for one in certificates}) == 3
-    options: dict[str, Any] = {"max_n": 2000, "attack": Attack("pgd", searches=1, steps=16, draws=64), "batch_size": 16}
+    options: dict[str, Any] = {"max_n": 2000, "attack": PGDAttack(steps=16, draws=64), "batch_size": 16}
     together = model.refute(points, certificates, **options)
     alone = [model.refute(x[None], [one], **options)[0] for x, one in zip(points, certificates, strict=True)]
     assert [str(one) for one in together] == [str(one) for one in alone]

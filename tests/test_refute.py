@@ -10,10 +10,10 @@ from torch import nn
 
 from buckler import Smoothed, Softmax
 from buckler.errors import InvalidInput
-from buckler.evaluate.attacks import Attack
+from buckler.evaluate.attacks import DecoupledAttack
 from buckler.noise import GridGaussian
 
-QUICK = Attack(searches=2, steps=30, draws=16)
+QUICK = DecoupledAttack(searches=2, steps=30, draws=16)
 
 
 def plane(slope: float = 1.0, values: int = 4) -> nn.Module:

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from buckler import compat as compat
     from buckler import noise as noise
     from buckler.certificate import Certificate as Certificate
-    from buckler.certificate import Claim as Claim
     from buckler.certificate import Refutation as Refutation
     from buckler.certificates import Certificates as Certificates
     from buckler.certify.scores import certify_scores as certify_scores
@@ -21,10 +20,13 @@ if TYPE_CHECKING:
     from buckler.errors import BucklerError as BucklerError
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
+    from buckler.evaluate.attacks import DecoupledAttack as DecoupledAttack
+    from buckler.evaluate.attacks import PGDAttack as PGDAttack
     from buckler.evaluate.conformal import RobustConformal as RobustConformal
     from buckler.evaluate.population import PopulationAccuracy as PopulationAccuracy
     from buckler.evaluate.population import population_accuracy as population_accuracy
     from buckler.routed import Routed as Routed
+    from buckler.sampling.classifiers import Normalized as Normalized
     from buckler.sampling.denoised import Denoised as Denoised
     from buckler.smoothed import Smoothed as Smoothed
 
@@ -35,9 +37,11 @@ _HOME = {
     "BucklerError": "errors",
     "Certificate": "certificate",
     "Certificates": "certificates",
-    "Claim": "certificate",
+    "DecoupledAttack": "evaluate.attacks",
     "Denoised": "sampling.denoised",
     "InvalidInput": "errors",
+    "Normalized": "sampling.classifiers",
+    "PGDAttack": "evaluate.attacks",
     "PopulationAccuracy": "evaluate.population",
     "Refutation": "certificate",
     "RobustConformal": "evaluate.conformal",

@@ -259,14 +259,14 @@ class Smoothed:
 
         The classes are those of ``certificates`` of these inputs, and the search begins at their radii; or they are
         ``labels``. Points are searched within ``max_radius`` (8 sigma if None), and judged by at most ``max_n`` draws
-        each (200,000 if None). ``attack`` is a ``buckler.Attack``. Points stay in ``value_range``. The model must be a
-        torch module.
+        each (200,000 if None). ``attack`` is a ``buckler.DecoupledAttack`` or ``PGDAttack``. Points stay in
+        ``value_range``. The model must be a torch module.
         """
         if (certificates is None) == (labels is None):
             raise InvalidInput("exactly one of certificates and labels must be given")
         if self.classifier.backend != "torch":
             raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
-        from buckler.evaluate.attacks import Attack
+        from buckler.evaluate.attacks import DecoupledAttack
         from buckler.evaluate.refutations import MAX_DRAWS as JUDGED
         from buckler.evaluate.refutations import REACH, Refuting
 
@@ -281,7 +281,7 @@ class Smoothed:
             _draws("max_n", JUDGED if max_n is None else max_n),
             REACH * self.noise.unit if max_radius is None else max_radius,
             self.value_range,
-            Attack() if attack is None else attack,
+            DecoupledAttack() if attack is None else attack,
         )
         made: list[Refutation] = []
         steps = session.refute(inputs, refuting, start, made.append)

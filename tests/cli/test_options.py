@@ -74,7 +74,8 @@ BASE = {
     "certify": "certify one --method top_class",
     "decide": "decide --radii 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
     "--num-classes 10 --limit 4 --max-n 500",
-    "refute": "refute one --model models_for_options:twin --limit 2 --attack decoupled:1:6:8 --max-n 300 --json",
+    "refute": "refute one --model models_for_options:twin --limit 2 --attack decoupled:searches=1,steps=6,draws=8 "
+    "--max-n 300 --json",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
     "compact": "compact one",
@@ -121,7 +122,10 @@ TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
 LOGITS = "--method pairwise/hoeffding"
 MADE = "=report c.parquet"
-WRONG = "refute wrong.parquet --model models_for_options:twin --data digits --attack decoupled:1:6:8 --max-n 300"
+WRONG = (
+    "refute wrong.parquet --model models_for_options:twin --data digits "
+    "--attack decoupled:searches=1,steps=6,draws=8 --max-n 300"
+)
 DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
 
 TABLE: dict[str, dict[str, Row]] = {
@@ -280,7 +284,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--alpha": Row("--alpha 0.05", refused=("--alpha 0",)),
         "--max-radius": Row("--max-radius 0.001", refused=("--max-radius 0",)),
         "--max-n": Row("--max-n 64", refused=("--max-n 0",)),
-        "--attack": Row("--attack pgd:1:8:8", refused=("--attack fgsm", "--attack pgd:3")),
+        "--attack": Row("--attack pgd:steps=8,draws=8", refused=("--attack fgsm", "--attack pgd:3")),
         "--limit": Row("--limit 1", refused=("--limit 0",)),
         "--device": Row("--device cuda:99", "err", refused=("--model models_for_options:linear --device cuda",)),
         "--num-classes": Row("--num-classes 11", "err", refused=("--num-classes 1",)),

@@ -28,7 +28,9 @@ def linear():
     return torch.nn.Sequential(torch.nn.Flatten(), layer)
 """
 MODEL = ["--model", "models_to_refute:linear", "--data", "digits", "--num-classes", "10"]
-QUICK = ["--attack", "decoupled:1:12:16", "--max-n", "1000"]
+FEW = ["--attack", "decoupled:searches=1,steps=2,draws=16"]
+LOOKS = ["--attack", "decoupled:searches=1,steps=3,draws=128"]
+QUICK = ["--attack", "decoupled:searches=1,steps=12,draws=16", "--max-n", "1000"]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +70,7 @@ def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.Captu
 def test_a_run_with_a_seed_that_nobody_knew_is_refuted_with_it(capsys: pytest.CaptureFixture[str]) -> None:
     fresh = ["sample", "run", *MODEL, "--sigma", "0.1", "--n", "300", "--every", "180", "--fresh-seed", "--quiet"]
     assert run(fresh) == 0
-    assert run(["refute", "run", "--attack", "decoupled:1:2:16", "--max-n", "100", "--limit", "1"]) == 0
+    assert run(["refute", "run", *FEW, "--max-n", "100", "--limit", "1"]) == 0
     assert "1 certified inputs attacked" in capsys.readouterr().out
 
 
@@ -76,7 +78,7 @@ def test_an_interrupt_keeps_what_is_done(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sampled()
-    command = ["refute", "run", "--attack", "decoupled:1:3:128", "--max-n", "300", "--batch-size", "64", "--limit", "4"]
+    command = ["refute", "run", *LOOKS, "--max-n", "300", "--batch-size", "64", "--limit", "4"]
     command += ["--out", "r.parquet", "--quiet"]
     blocks, whole = [0], Refuting.refute
 
@@ -131,7 +133,7 @@ def test_other_inputs_under_the_same_names_are_not_those_that_were_certified(
     plain = ["sample", "run", *MODEL[:2], "--num-classes", "10", "--data", "a.npy", "--sigma", "0.1", "--n", "300"]
     assert run([*plain, "--quiet"]) == 0
     assert run(["certify", "run", "--out", "c.parquet", "--quiet"]) == 0
-    command = ["refute", "c.parquet", "--attack", "decoupled:1:2:16", "--max-n", "100", "--limit", "1", "--quiet"]
+    command = ["refute", "c.parquet", *FEW, "--max-n", "100", "--limit", "1", "--quiet"]
     assert run([*command, "--data", "b.npy"]) == 2
     assert "data is not that of" in capsys.readouterr().err
     assert run(command) == 0

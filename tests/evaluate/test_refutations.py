@@ -13,7 +13,7 @@ from torch import nn
 
 from buckler.certificate import PairTest, Refutation
 from buckler.errors import InvalidInput
-from buckler.evaluate.attacks import Attack, Search
+from buckler.evaluate.attacks import Attack, DecoupledAttack, PGDAttack, Search
 from buckler.evaluate.refutations import COARSE_DRAWS, COARSE_ROUNDS, FINE_DRAWS, JUDGED, Refuting, distances_between
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
@@ -24,8 +24,8 @@ from buckler.types import AnyArray, FloatArray
 
 SIGMA = 0.5
 ALPHA = 1e-6
-QUICK = Attack(searches=2, steps=45, draws=32)
-PGD = Attack("pgd", steps=64, draws=64)
+QUICK = DecoupledAttack(searches=2, steps=45, draws=32)
+PGD = PGDAttack(steps=64, draws=64)
 
 
 class Linear(nn.Module):
@@ -111,9 +111,9 @@ def test_an_attack_that_reports_its_own_votes_claims_too_much_and_ours_does_not(
     engine = Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, seed=5)
     model = Gradients(engine, [str(i) for i in range(40)])
     with model.session():
-        attack = Attack("pgd", steps=32, draws=16)
-        search = Search(model, x.astype(np.float32), labels, np.full(40, 0.05), sigma=SIGMA, reach=5.0, attack=attack)
-        claimed = exhaust(search.run())
+        attack = PGDAttack(steps=32, draws=16)
+        search = Search(model, x.astype(np.float32), labels, np.full(40, 0.05), sigma=SIGMA, reach=5.0)
+        claimed = exhaust(attack.run(search))
     assert (claimed < truth).sum() >= 5
     ours = refuted(Linear(WEIGHTS), x, labels, attack, max_n=4000)
     found = np.array([np.inf if made.radius is None else made.radius for made in ours])
@@ -143,7 +143,7 @@ def test_points_stay_in_the_range_and_within_reach() -> None:
 
 def test_the_module_is_given_back_as_it_came() -> None:
     module = Linear(WEIGHTS).train()
-    refuted(module, POINTS[:1], np.array([1]), Attack(searches=1, steps=3, draws=4), reach=0.01)
+    refuted(module, POINTS[:1], np.array([1]), DecoupledAttack(searches=1, steps=3, draws=4), reach=0.01)
     assert module.training
     assert module.weight.requires_grad
 
@@ -155,7 +155,7 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
 
 
 def test_all_draws_are_told_as_they_are_made() -> None:
-    x, quick = POINTS[:2].astype(np.float32), Attack(searches=2, steps=9, draws=4)
+    x, quick = POINTS[:2].astype(np.float32), DecoupledAttack(searches=2, steps=9, draws=4)
     model = Gradients(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, batch_size=512), ["a", "b"])
     how = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
     ticks: list[int] = []

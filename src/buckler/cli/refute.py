@@ -42,7 +42,7 @@ def refute_command(
     ] = None,
     max_n: Annotated[int, option("Draws that test a candidate, at most.", group=ATTACK)] = MAX_DRAWS,
     attack: Annotated[
-        str, option("decoupled or pgd, or with sizes NAME:SEARCHES:STEPS:DRAWS (draws of a step).", group=ATTACK)
+        str, option("decoupled or pgd, or with sizes: decoupled:searches=6,steps=120,draws=32.", group=ATTACK)
     ] = "decoupled",
     limit: Annotated[int | None, option("Attack at most this many certificates.", "all", group=ATTACK)] = None,
     device: Annotated[str | None, option("Device of the torch model.", "the run's", group=options.DEVICE)] = None,
@@ -130,9 +130,9 @@ def refute_command(
 
 
 def _attack(text: str) -> "Attack":
-    from buckler.evaluate.attacks import Attack
+    from buckler.evaluate.attacks import attack_named
 
-    return Attack.parse(text)
+    return attack_named(text)
 
 
 def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:

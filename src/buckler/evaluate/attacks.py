@@ -12,7 +12,6 @@ certified radius on (Salman et al. 2019). torch lives here.
 from collections.abc import Generator
 from dataclasses import dataclass, fields
 from math import cos, pi
-from typing import Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +20,6 @@ import torch
 from buckler.errors import InvalidInput, check_choice, check_whole
 from buckler.evaluate.refutations import Attacked
 from buckler.types import FloatArray, IntArray
-
-AttackName = Literal["decoupled", "pgd"]
 
 TURNS = (1.0, 0.05)
 """Length of a step along the unit gradient, beside the unit direction: at first the gradient takes over, at last some
@@ -39,44 +36,111 @@ FIRST_LOOK = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """How hard to search: what is found depends on it, never whether that holds.
+class DecoupledAttack:
+    """Search that turns the direction and moves the distance apart from it (Rony et al. 2019).
 
     ``searches`` for each input go on for a third of the ``steps``, half as many for the next third, one for the last,
-    with ``draws`` noisy copies a step, twice and four times as many. ``pgd`` has one search and ``phases`` bisections.
+    with ``draws`` noisy copies a step, twice and four times as many. What is found depends on these numbers, never
+    whether that holds.
     """
 
-    name: AttackName = "decoupled"
     searches: int = 6
+    steps: int = 120
+    draws: int = 32
+
+    def __post_init__(self) -> None:
+        _check_sizes(self)
+
+    @property
+    def looks(self) -> int:
+        """Noisy copies looked at for each input."""
+        third, half = self.steps // 3, -(-self.searches // 2)
+        rest = self.steps - 2 * third
+        return FIRST_LOOK + self.draws * (third * self.searches + 2 * third * half + 4 * rest)
+
+    def run(self, search: "Search") -> Generator[int, None, FloatArray]:
+        """Yield the draws of each step of a search, and return the distance at which each class seems to lose."""
+        rows, draws, third = search.aim(self.searches), self.draws, self.steps // 3
+        yield FIRST_LOOK * search.inputs
+        for step in range(self.steps):
+            if step in (third, 2 * third):
+                draws *= 2
+                search.keep_best(rows, -(-self.searches // 2) if draws == 2 * self.draws else 1)
+            share = 0.5 + 0.5 * cos(pi * step / self.steps)
+            votes = search.turn(rows, 1 + step, draws, share)
+            search.move(rows, votes, _between(GAINS, share))
+            if step == 0:  # up to here at the inputs themselves
+                rows.norm = torch.maximum(rows.norm, search.start[rows.inputs])
+            yield draws * len(rows.norm)
+        search.keep_best(rows, 1)
+        search.best = rows.direction
+        return np.asarray(rows.norm.cpu().numpy(), dtype=np.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class PGDAttack:
+    """Projected gradient descent at fixed distances, bisected from the certified radius on (Salman et al. 2019).
+
+    ``steps`` of ``draws`` noisy copies each, in ``phases`` bisections.
+    """
+
     steps: int = 120
     draws: int = 32
     phases: int = 8
 
     def __post_init__(self) -> None:
-        check_choice("attack", self.name, get_args(AttackName))
-        for size in ("searches", "steps", "draws", "phases"):
-            check_whole(size, getattr(self, size), 1, 10**6)
+        _check_sizes(self)
 
-    @classmethod
-    def parse(cls, text: str) -> "Attack":
-        """Return the attack called ``NAME`` or ``NAME:SEARCHES:STEPS:DRAWS``.
-
-        >>> Attack.parse("pgd:1:160:64").steps
-        160
-        """
-        name, *sizes = text.split(":")
-        if sizes and (len(sizes) != 3 or not all(size.isdecimal() for size in sizes)):
-            raise InvalidInput(f"attack must be NAME or NAME:SEARCHES:STEPS:DRAWS; got {text!r}")
-        return cls(cast(AttackName, name), *map(int, sizes))
+    @property
+    def searches(self) -> int:
+        """Searches for each input: one."""
+        return 1
 
     @property
     def looks(self) -> int:
         """Noisy copies looked at for each input."""
-        if self.name == "pgd":
-            return FIRST_LOOK + self.steps * self.draws
-        third, half = self.steps // 3, -(-self.searches // 2)
-        rest = self.steps - 2 * third
-        return FIRST_LOOK + self.draws * (third * self.searches + 2 * third * half + 4 * rest)
+        return FIRST_LOOK + self.steps * self.draws
+
+    def run(self, search: "Search") -> Generator[int, None, FloatArray]:
+        """Yield the draws of each step of a search, and return the distance at which each class seems to lose."""
+        rows = search.aim(1)
+        yield FIRST_LOOK * search.inputs
+        low, high = search.start.clone(), torch.full_like(search.start, search.reach)
+        for step in range(self.steps):
+            if step and step * self.phases // self.steps != (step - 1) * self.phases // self.steps:
+                search.bisect(rows, low, high)
+            search.turn(rows, 1 + step, self.draws, 0.5 + 0.5 * cos(pi * step / self.steps))
+            if step == 0:  # up to here at the inputs themselves
+                rows.norm = search.start[rows.inputs]
+            yield self.draws * len(rows.norm)
+        search.bisect(rows, low, high)
+        return np.asarray(high.cpu().numpy(), dtype=np.float64)
+
+
+Attack = DecoupledAttack | PGDAttack
+
+ATTACKS: dict[str, type[DecoupledAttack] | type[PGDAttack]] = {"decoupled": DecoupledAttack, "pgd": PGDAttack}
+
+
+def attack_named(text: str) -> Attack:
+    """Return the attack that a command calls ``NAME`` or ``NAME:key=value,key=value``.
+
+    >>> attack_named("pgd:steps=160,draws=64")
+    PGDAttack(steps=160, draws=64, phases=8)
+    """
+    name, _, rest = text.partition(":")
+    kind = ATTACKS[check_choice("attack", name, list(ATTACKS))]
+    known = [field.name for field in fields(kind)]
+    sizes = dict(part.partition("=")[::2] for part in rest.split(",")) if rest else {}
+    if not sizes.keys() <= set(known) or not all(size.isdecimal() for size in sizes.values()):
+        allowed = ",".join(f"{key}=NUMBER" for key in known)
+        raise InvalidInput(f"attack must be {name} or {name}:{allowed}; got {text!r}")
+    return kind(**{key: int(size) for key, size in sizes.items()})
+
+
+def _check_sizes(attack: Attack) -> None:
+    for field in fields(attack):
+        check_whole(field.name, getattr(attack, field.name), 1, 10**6)
 
 
 @dataclass(slots=True)
@@ -99,7 +163,10 @@ class _Rows:
 
 
 class Search:
-    """The search around inputs ``x`` of classes ``labels``, from distance ``start`` of each to ``reach``."""
+    """State of the search around inputs ``x`` of classes ``labels``, from distance ``start`` of each to ``reach``.
+
+    An attack goes through it; ``best`` are the directions that it found.
+    """
 
     def __init__(
         self,
@@ -111,48 +178,23 @@ class Search:
         sigma: float,
         reach: float,
         value_range: tuple[float, float] | None = None,
-        attack: Attack | None = None,
     ) -> None:
         """Hold the inputs on the model's device; points stay in ``value_range`` where there is one."""
-        self._model, self._sigma, self._reach, self._range = model, sigma, reach, value_range
-        self._attack = Attack() if attack is None else attack
+        self._model, self._sigma, self.reach, self._range = model, sigma, reach, value_range
         self._x = torch.as_tensor(x, device=model.device)
         self._labels = torch.as_tensor(labels, device=model.device)
-        self._start = torch.as_tensor(start, dtype=torch.float32, device=model.device).clamp(max=reach)
-        self._best = torch.zeros_like(self._x)
-
-    def run(self) -> Generator[int, None, FloatArray]:
-        """Yield the draws of each step, and return the distance at which each class seems to lose."""
-        rows = self._aim()
-        yield FIRST_LOOK * len(self._x)
-        plan, draws = self._attack, self._attack.draws
-        low, high = self._start.clone(), torch.full_like(self._start, self._reach)
-        for step in range(plan.steps):
-            if plan.name == "decoupled" and step in (plan.steps // 3, 2 * (plan.steps // 3)):
-                draws *= 2
-                self._keep_best(rows, -(-plan.searches // 2) if draws == 2 * plan.draws else 1)
-            if plan.name == "pgd" and step * plan.phases // plan.steps != (step - 1) * plan.phases // plan.steps:
-                self._bisect(rows, low, high, first=step == 0)
-            share = 0.5 + 0.5 * cos(pi * step / plan.steps)
-            self._step(rows, 1 + step, draws, share)
-            yield draws * len(rows.norm)
-        if plan.name == "pgd":
-            self._bisect(rows, low, high, first=False)
-            return np.asarray(high.cpu().numpy(), dtype=np.float64)
-        self._keep_best(rows, 1)
-        self._best = rows.direction
-        return np.asarray(rows.norm.cpu().numpy(), dtype=np.float64)
+        self.start = torch.as_tensor(start, dtype=torch.float32, device=model.device).clamp(max=reach)
+        self.best, self.inputs = torch.zeros_like(self._x), len(x)
 
     def points(self, inputs: IntArray, norms: FloatArray) -> npt.NDArray[np.float32]:
         """Return points at these distances from these inputs, in the direction that was found for each."""
         rows = torch.as_tensor(inputs, device=self._x.device)
         reach = torch.as_tensor(norms, dtype=torch.float32, device=self._x.device)
-        return self._points(self._x[rows], self._best[rows], reach).cpu().numpy()
+        return self._points(self._x[rows], self.best[rows], reach).cpu().numpy()
 
-    def _aim(self) -> _Rows:
+    def aim(self, searches: int) -> _Rows:
         """Look at the inputs themselves, and aim at the nearest rivals; the last search is free to change its own."""
-        count = len(self._x)
-        searches = self._attack.searches if self._attack.name == "decoupled" else 1
+        count = self.inputs
         # Any other class will do here: the gradient is not used.
         pair = torch.stack([self._labels, torch.where(self._labels == 0, 1, 0)], dim=1)
         scores = self._model.look(self._x, np.arange(count), pair, 0, FIRST_LOOK).scores
@@ -167,7 +209,8 @@ class Search:
             torch.zeros(len(each), device=zero.device), torch.zeros((len(each), scores.shape[1]), device=zero.device),
         )  # fmt: skip
 
-    def _step(self, rows: _Rows, block: int, draws: int, share: float) -> None:
+    def turn(self, rows: _Rows, block: int, draws: int, share: float) -> torch.Tensor:
+        """Turn the directions along the gradients at fresh noisy copies, and return the votes of these."""
         pair = torch.stack([rows.label, rows.rival], dim=1)
         points = self._points(self._x[rows.inputs], rows.direction, rows.norm)
         seen = self._model.look(points, rows.inputs.cpu().numpy(), pair, block, draws)
@@ -176,29 +219,26 @@ class Search:
         rows.rival = torch.where(rows.free, rivals, rows.rival)
         rows.drift = MOMENTUM * rows.drift + (1.0 - MOMENTUM) * _unit(seen.gradient)
         rows.direction = _unit(rows.direction + _between(TURNS, share) * _unit(rows.drift))
-        if self._attack.name == "decoupled" or block == 1:
-            move = _between(GAINS, share) * 0.5 * self._sigma * _margin(seen.votes, rows.label)
-            rows.norm = (rows.norm + move).clamp(0.0, self._reach)
-        if block == 1:  # up to here at the inputs themselves
-            rows.norm = (
-                self._start[rows.inputs]
-                if self._attack.name == "pgd"
-                else torch.maximum(rows.norm, self._start[rows.inputs])
-            )
+        votes: torch.Tensor = seen.votes
+        return votes
 
-    def _keep_best(self, rows: _Rows, count: int) -> None:
+    def move(self, rows: _Rows, votes: torch.Tensor, gain: float) -> None:
+        """Move each point a share of the way to the boundary that its votes suggest."""
+        rows.norm = (rows.norm + gain * 0.5 * self._sigma * _margin(votes, rows.label)).clamp(0.0, self.reach)
+
+    def keep_best(self, rows: _Rows, count: int) -> None:
         """Keep the searches of each input that are nearest, less what their votes say is still to go."""
-        searches = len(rows.norm) // len(self._x)
+        searches = len(rows.norm) // self.inputs
         distance = rows.norm + 0.5 * self._sigma * _margin(rows.recent, rows.label)
         best = distance.view(-1, searches).argsort(dim=1)[:, :count].sort(dim=1).values
         rows.keep((best + searches * torch.arange(len(best), device=best.device)[:, None]).flatten())
 
-    def _bisect(self, rows: _Rows, low: torch.Tensor, high: torch.Tensor, *, first: bool) -> None:
-        if not first:
-            won = _margin(rows.recent, rows.label) < 0.0
-            self._best[won] = rows.direction[won]
-            high[won], low[~won] = rows.norm[won], rows.norm[~won]
-            rows.norm, rows.recent = 0.5 * (low + high), torch.zeros_like(rows.recent)
+    def bisect(self, rows: _Rows, low: torch.Tensor, high: torch.Tensor) -> None:
+        """Halve the interval of each distance by the votes of the last phase, and keep the direction of what won."""
+        won = _margin(rows.recent, rows.label) < 0.0
+        self.best[won] = rows.direction[won]
+        high[won], low[~won] = rows.norm[won], rows.norm[~won]
+        rows.norm, rows.recent = 0.5 * (low + high), torch.zeros_like(rows.recent)
 
     def _points(self, x: torch.Tensor, direction: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
         """Return points at a distance, in the range of the values: what is cut off there is made up for elsewhere."""

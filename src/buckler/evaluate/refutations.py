@@ -129,14 +129,14 @@ class Refuting:
 
         **Guarantee.** Each is false with probability at most ``alpha``, whatever the attack did (T22).
         """
-        from buckler.evaluate.attacks import Search
+        from buckler.evaluate.attacks import DecoupledAttack, Search
 
         search = Search(
             model, x, labels, start, sigma=self.noise.unit, reach=self.reach,
-            value_range=self.value_range, attack=self.attack,
+            value_range=self.value_range,
         )  # fmt: skip
         found = _Line(model, search, ids, labels, self)
-        tie = yield from search.run()
+        tie = yield from (DecoupledAttack() if self.attack is None else self.attack).run(search)
         for _ in range(COARSE_ROUNDS):
             tie, _, _ = yield from found.tie(tie, COARSE, COARSE_DRAWS)
         tie, rivals, steepness = yield from found.tie(tie, FINE, FINE_DRAWS)
