@@ -84,7 +84,7 @@ BASE = {
     "import": "import log.tsv --sigma 0.5",
     "models": f"models --folder {ROOT / 'models'}",
     "accuracy": "accuracy known --radii 0.05,0.1",
-    "conformal": "conformal known new --radius 0.1",
+    "conformal": "conformal known new --radius 0.1 --n 20",
     "plan": "plan --inputs 100 --classes 10 --n 1000 --rate 1000",
 }
 
@@ -449,9 +449,9 @@ TABLE: dict[str, dict[str, Row]] = {
     "conformal": {
         "--radius": Row("--radius 0.2", refused=("--radius -1",)),
         "--alpha": Row("--alpha 0.3", refused=("--alpha 0",)),
-        "--n": Row("--n 20", refused=("--n 7",)),
+        "--n": Row("--n 50", refused=("--n 7",)),
         "--scores": Row("--scores", refused=("=conformal known bare --radius 0.1 --scores",)),
-        "--seed": Row("--seed 7", given="--scores --n 20 --alpha 0.3", refused=("--seed -1",)),
+        "--seed": Row("--seed 7", given="--scores --alpha 0.3", refused=("--seed -1",)),
         "--json": Row("--json"),
     },
     "plan": {
