@@ -22,7 +22,7 @@ SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "test
 SELECTED = "not (ray or browser or slow)"
 """A cluster and a browser are not started for a mutant."""
 
-AUDITED = ("bounds", "certify", "noise")
+AUDITED = ("bounds", "certify", "noise", "evaluate")
 AUDITS = "tests/audit"
 NEVER_COPIED = ("evidence/", "models/", "site/")
 """Large, and no test of these rooms reads them."""
@@ -54,8 +54,9 @@ def steps(root: Path, file: str) -> list[list[str]]:
     """
     module = file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     package, _, name = module.rpartition(".")
-    room = file.removeprefix("src/buckler/").split("/")[0]
-    folders = [root / folder for folder in (f"tests/{room}", *FURTHER.get(room, [])) if (root / folder).exists()]
+    room, inside, _ = file.removeprefix("src/buckler/").partition("/")
+    own = f"tests/{room}" if inside else "tests"
+    folders = [root / folder for folder in (own, *FURTHER.get(room, [])) if (root / folder).exists()]
     named = re.compile(rf"\b{re.escape(module)}\b|\bfrom {re.escape(package)} import .*\b{name}\b")
     files = [test for folder in folders for test in _test_files(folder)]
     slow = [test for test in files if _names(root, [test])[0].startswith(SLOW) and test.stem != f"test_{name}"]
