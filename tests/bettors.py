@@ -3,8 +3,7 @@
 import numpy as np
 
 from buckler.bounds.betting import NO_EARLIER, Pair, last_goal, search, wealth_goal
-from buckler.bounds.partition import HAZARDS, Game, lowest_cell
-from buckler.bounds.star import NODES
+from buckler.bounds.star import HAZARDS, NODES, Game, lowest_cell
 from buckler.types import FloatArray
 
 

@@ -8,8 +8,18 @@ import pytest
 from scipy.special import ndtri, softmax
 from scipy.stats import binom
 
-from buckler.bounds.betting import CAP, NO_EARLIER, Pair, betting_lower, plug_in_bets, rejects, wealth_goal
-from buckler.bounds.bounded import bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.betting import (
+    CAP,
+    NO_EARLIER,
+    Pair,
+    bernstein_lower,
+    betting_lower,
+    hoeffding_lower,
+    plug_in_bets,
+    rejects,
+    sequence_lower,
+    wealth_goal,
+)
 from buckler.bounds.star import star_lower
 from buckler.certify.scores import LIMITS, margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes

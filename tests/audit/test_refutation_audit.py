@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import betainc
 
-from buckler.bounds.sign_test import STAKES, log_wealth_of_votes
+from buckler.bounds.binomial import STAKES, log_wealth_of_votes
 from buckler.evaluate.pairs import pairs_refuted
 from buckler.types import FloatArray, IntArray
 

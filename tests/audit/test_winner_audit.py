@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from buckler.bounds.sign_test import tail_of_votes
+from buckler.bounds.binomial import tail_of_votes
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.margins import margin

@@ -6,11 +6,10 @@ Run by ``test_buffers`` as a program, with numba's bounds checking on: there a w
 import numpy as np
 from numpy.polynomial.chebyshev import chebval
 
-from buckler.bounds.betting import NO_EARLIER, betting_lower
-from buckler.bounds.bounded import sequence_lower
+from buckler.bounds.betting import NO_EARLIER, betting_lower, sequence_lower
 from buckler.bounds.buehler import buehler_lower
-from buckler.bounds.margin_curve import polynomial_ceiling
 from buckler.bounds.star import star_lower
+from buckler.bounds.supremum import polynomial_ceiling
 from buckler.certify import scores
 from buckler.certify.tangents import cells_limit
 

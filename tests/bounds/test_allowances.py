@@ -15,11 +15,18 @@ from flint import arb, ctx
 from scipy.special import betaincinv, ndtri
 
 from buckler.bounds import binomial
-from buckler.bounds.betting import CAP, betting_lower, wealth_goal
+from buckler.bounds.betting import (
+    CAP,
+    SLACK,
+    bernstein_lower,
+    betting_lower,
+    hoeffding_lower,
+    sequence_lower,
+    wealth_goal,
+)
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
+from buckler.bounds.buehler import COLD, GUARD, STEP, profile, reaches, value
 from buckler.bounds.evalues import log_factors, tangent_mixture
-from buckler.bounds.ordering import COLD, GUARD, STEP, profile, reaches, value
 from buckler.bounds.star import star_lower
 from buckler.certify.budget import split
 from buckler.certify.margins import margin_from_limits
@@ -28,7 +35,7 @@ from buckler.noise import Gaussian
 from buckler.paper.estimators import lipschitz_radius
 from buckler.types import FloatArray
 from tests.balls import normal_cdf, normal_quantile, tail_at_least, tail_at_most
-from tests.bounds.test_sequences import reference as plain_sequence
+from tests.bounds.test_betting import reference as plain_sequence
 
 ULP = 2.0**-53
 ALMOST_ONE = nextafter(1.0, 0.0)

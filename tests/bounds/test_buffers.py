@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from buckler.bounds.betting import COARSE_PACE, NO_EARLIER, PACE
-from buckler.bounds.partition import most_blocks
+from buckler.bounds.star import most_blocks
 from buckler.certify.tangents import MOST_CHANGES, cells_limit
 from buckler.errors import InvalidInput
 from tests.bounds import corners

@@ -7,8 +7,7 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtri
 
-from buckler.bounds.betting import betting_lower, earlier_moments
-from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower
+from buckler.bounds.betting import SLACK, bernstein_lower, betting_lower, earlier_moments, hoeffding_lower
 from buckler.bounds.star import star_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, split, winner_share

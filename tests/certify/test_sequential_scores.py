@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betainc, ndtri
 
 import buckler
-from buckler.bounds.bounded import sequence_lower
+from buckler.bounds.betting import sequence_lower
 from buckler.certify import sequential_scores
 from buckler.certify.budget import after_drawing
 from buckler.certify.methods import sound_methods

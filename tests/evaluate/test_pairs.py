@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from buckler.bounds.sign_test import tail_of_votes
+from buckler.bounds.binomial import tail_of_votes
 from buckler.certificate import PairTest
 from buckler.evaluate.pairs import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
 

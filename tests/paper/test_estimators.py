@@ -10,7 +10,7 @@ from scipy.special import comb, ndtr, ndtri
 
 import buckler
 from benchmarks.errata import score_limits
-from buckler.bounds.bounded import bernstein_lower
+from buckler.bounds.betting import bernstein_lower
 from buckler.certify import votes as discrete
 from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import Draws, Votes, find

@@ -1,17 +1,41 @@
-"""Lower limits of a mean with target-recalculating bets, and the smallest limit over many pairs of columns.
+"""Lower limits of a mean with bets that follow their own wealth: target-recalculating bets, and cells of candidates.
 
-``partition`` finds the lowest cell of candidates that is not rejected; bisection inside of it gives the limit (T15).
+**Bets.** Were the draws Gaussian with known deviation s, the best test of a candidate m at level alpha and horizon n
+would be the z-test, and its wealth a digital option: with wealth K against m and r draws left, the bet is
+``lambda = h / (s sqrt r)``, where ``h = phi(d) / Phi(d)`` and ``Phi(d) = alpha K``. For small alpha K this is the
+target-recalculating bet ``sqrt(2 ln(1/(alpha K)) / r) / s`` of Voracek & Orabona (2025). A law of skewness g calls for
+``1 + g h / (6 sqrt r)`` times as much, to first order (the saddlepoint of the option, projected on factors linear in
+y). Heuristic: any nonnegative number computed from the past is a sound bet, so nothing here needs to be exact.
+
+**Cells.** These bets react to the candidate's own wealth, so rejection need not be monotone in the candidate, and a
+bisection could jump over a candidate that is not rejected. So candidates are cut into cells (l, u], and all candidates
+of a cell hold the bets that follow the wealth of its upper end u, capped at ``CAP / m``. Within a cell the factors
+``1 + min(lambda, CAP / m) (y - m)`` fall in m, so a cell is rejected as a whole when the wealth of u reaches
+``1/alpha`` (Ville), and bisection inside of it is sound. The limit is searched in the lowest cell that is not rejected:
+everything below it is (T15).
+
+**When cells are cut.** After 1/32 of the draws, and whenever their number has doubled, the cells that may still hold
+the limit are cut more finely. Candidates k standard errors ``s / sqrt n`` apart should hold different bets only once
+``k i / n`` is no longer small, so the width is ``FINE s sqrt(n) / i``. A cell inherits the bets of the one it was cut
+from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is below
+``exp(-HOPELESS)`` bets nothing until it is cut again; the cells above it are then dropped.
+
+Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
 
-from math import ceil, log
+from math import ceil, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri_exp
 
 from buckler.bounds.betting import (
+    CAP,
     COARSE_PACE,
+    LOST,
     NO_EARLIER,
     PACE,
+    PRIOR,
     Pair,
     from_unit,
     last_goal,
@@ -20,10 +44,363 @@ from buckler.bounds.betting import (
     search,
     wealth_goal,
 )
-from buckler.bounds.compiled import compiled
-from buckler.bounds.partition import HAZARDS, Game, lowest_cell
+from buckler.bounds.compiled import compiled, inner
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
+
+STEPS = 200
+"""Entries of the table of hazards for a unit of x."""
+
+LAST_ROOT = 16
+"""Where the table ends, at ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
+
+LEAST_VARIANCE = 1e-12
+"""Lower clamp of a variance, about the rounding error of the moments."""
+
+LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
+"""Clamps of the factor by which skewness changes a bet, a first-order term. Heuristic, as all constants here."""
+
+FINE, COARSE = 0.2, 1.5
+"""Final width of a cell in standard errors of the mean; the second where there are very many columns."""
+
+DOUBT = 2.5
+"""Half-width of the window that is cut, in standard deviations of the predicted limit; outside are two large cells."""
+
+NEAREST, FURTHEST = 2.5, 4.0
+"""Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
+
+MOST = 96
+"""Largest number of cells in the window."""
+
+OPENING = 32
+"""Cells are first cut after ``n / OPENING`` draws; before, all candidates hold the same bets."""
+
+BEYOND = 1e-6
+"""Bets aim at ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
+
+HOPELESS = 16.0
+"""A cell bets nothing once ``ln K`` is below ``-HOPELESS``."""
+
+_ROOTS: FloatArray = np.arange(1, LAST_ROOT * STEPS + 2) / STEPS
+_LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
+HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
+"""``h`` where ``alpha K = exp(-x^2)``, for x = 0, 1/200, ..., 16."""
+
+
+@compiled
+def hazard(log_price: float, hazards: FloatArray) -> float:
+    """Return ``h`` where ``ln(alpha K)`` is ``log_price < 0``, from the table."""
+    x = sqrt(-log_price) * STEPS
+    k = int(x)
+    if k + 1 >= hazards.size:
+        return 1.4142135623730951 * x / STEPS
+    return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
+
+
+@inner
+def deviation_of(moments: FloatArray) -> float:
+    """Return the deviation behind a count and the sums of y and y^2."""
+    mean = moments[1] / moments[0]
+    return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
+
+
+@inner
+def stake_for(log_price: float, left: int, moments: FloatArray, hazards: FloatArray) -> float:
+    """Return the stake of a bettor whose ``ln(alpha K)`` is ``log_price``, with ``left`` draws to go.
+
+    ``moments`` are the count of draws and the sums of y, y^2 and y^3, those of the prior included.
+    """
+    mean, second, third = moments[1] / moments[0], moments[2] / moments[0], moments[3] / moments[0]
+    deviation = deviation_of(moments)
+    reach = hazard(log_price, hazards) / sqrt(left)
+    skewness = (third - 3.0 * mean * second + 2.0 * mean**3) / deviation**3
+    return float(reach / deviation * min(max(1.0 + skewness * reach / 6.0, LEAST_CORRECTION), MOST_CORRECTION))
+
+
+@inner
+def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
+    """Fill in the count and the sums of y, y^2 and y^3 for ``y = (a - c b + c)/(1 + c)``, the prior included.
+
+    ``sums`` are the count and the sums of a, b, aa, ab, bb, aaa, aab, abb and bbb.
+    """
+    count, z = sums[0], sums[1] - c * sums[2]
+    zz = sums[3] - 2.0 * c * sums[4] + c * c * sums[5]
+    zzz = sums[6] - 3.0 * c * sums[7] + 3.0 * c * c * sums[8] - c**3 * sums[9]
+    scale = 1.0 / (1.0 + c)
+    half = 0.5 * PRIOR
+    moments[0], moments[1] = PRIOR + count, half + (z + c * count) * scale
+    moments[2] = half + (zz + 2.0 * c * z + c * c * count) * scale**2
+    moments[3] = half + (zzz + 3.0 * c * zz + 3.0 * c * c * z + c**3 * count) * scale**3
+
+
+@inner
+def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
+    """Add draws to ``sums``."""
+    sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
+    for i in range(a.size):
+        p, q = a[i], b[i]
+        pp, qq = p * p, q * q
+        sa, sb = sa + p, sb + q
+        saa, sab, sbb = saa + pp, sab + p * q, sbb + qq
+        saaa, saab, sabb, sbbb = saaa + pp * p, saab + pp * q, sabb + p * qq, sbbb + q * qq
+    sums[0] += a.size
+    sums[1] += sa
+    sums[2] += sb
+    sums[3] += saa
+    sums[4] += sab
+    sums[5] += sbb
+    sums[6] += saaa
+    sums[7] += saab
+    sums[8] += sabb
+    sums[9] += sbbb
+
+
+class Game(NamedTuple):
+    """The draws that are bet on, the candidates, and the goal of the wealth.
+
+    Candidates are the rows of ``table``, the nodes, and what lies between them: ``table[k, s]`` is the mean of the
+    pair's variable under candidate k for slope s, and rises with k.
+    """
+
+    pair: Pair
+    table: FloatArray
+    goal: float
+    """``1/alpha``, raised by what rounding can add to a wealth (``betting.wealth_goal``)."""
+    last: float
+    """The goal after the last draw (``betting.last_goal``), at most that at any draw."""
+    hazards: FloatArray
+    """The table ``HAZARDS``."""
+    coarse: bool
+    """Whether cells are wider and stakes renewed less often, to save time."""
+
+
+class Cell(NamedTuple):
+    """The lowest cell (low, high] of nodes that is not rejected; ``low == high`` if every kept cell is rejected."""
+
+    low: int
+    high: int
+    above: bool
+    """Whether everything up to the ceiling is rejected."""
+    y: FloatArray
+    """The scaled draws, and the stakes held in the cell; of an empty cell neither is complete."""
+    stakes: FloatArray
+
+
+@compiled
+def follow(y: FloatArray, stake: float, m: float, wealth: float, goal: float) -> float:
+    """Return the wealth against m after these draws at one stake, or when it reached the goal; 0 where it is lost."""
+    stake = min(stake, CAP / m)
+    for value in y:
+        wealth *= 1.0 + stake * (value - m)
+        if wealth >= goal:
+            return wealth
+        if wealth < LOST:
+            return 0.0
+    return wealth
+
+
+@inner
+def wealth_of(
+    y: FloatArray, starts: IntArray, index: IntArray, stakes: FloatArray, means: FloatArray, goal: float
+) -> float:
+    """Return the wealth of one candidate after all of ``y``, or when it reached the goal; 0 where it is lost.
+
+    ``stakes[j]`` holds from draw ``starts[j]`` on, and ``means[index[i]]`` is the candidate's mean at draw i.
+    """
+    wealth = 1.0
+    for j in range(starts.size):
+        stop = starts[j + 1] if j + 1 < starts.size else y.size
+        wealth = follow(y[starts[j] : stop], stakes[j], means[index[starts[j]]], wealth, goal)
+        if wealth == 0.0 or wealth >= goal:
+            break
+    return wealth
+
+
+@compiled
+def node_below(table: FloatArray, s: int, value: float) -> int:
+    """Return the last node whose mean under slope s is at most ``value``, or -1."""
+    low, high = -1, table.shape[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if table[middle, s] <= value:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@compiled
+def cut(low: int, high: int, window: tuple[int, int], width: float, table: FloatArray, s: int) -> IntArray:
+    """Return the upper nodes of the parts of a cell (low, high].
+
+    What is below or above the window stays in one part each; inside of it parts are about ``width`` wide.
+    """
+    bottom, top = window
+    left, right = min(max(low, bottom), high), max(min(high, top), low)
+    parts = 0
+    if left < right:
+        parts = min(int((table[right, s] - table[max(left, 0), s]) / width) + 1, right - left)
+    ends = np.empty(parts + 2, dtype=np.int64)
+    found = 0
+    if low < left:
+        ends[found] = left
+        found += 1
+    for k in range(1, parts + 1):
+        ends[found] = left + (right - left) * k // parts
+        found += 1
+    if found == 0 or ends[found - 1] < high:
+        ends[found] = high
+        found += 1
+    return ends[:found]
+
+
+@inner
+def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
+    """Return the interval of means in which the limit is expected after i draws, and the width of cells there."""
+    mean, deviation = moments[1] / moments[0], deviation_of(moments)
+    error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
+    bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
+    top = min(mean + doubt - NEAREST * error, 1.0)
+    return bottom, top, max(fineness * error * n / i, (top - bottom) / MOST)
+
+
+@compiled
+def most_blocks(index: IntArray, pace: int) -> int:
+    """Return an upper bound of the number of blocks, runs of draws at one bet.
+
+    A block ends where its length is used up, where the slope changes, where cells are cut, or with the draws. Blocks
+    of full length are no more than if there were no others, since ``i + 1 + i // pace`` rises with i; and cells are
+    cut for the first time at draw ``n // OPENING`` or 1, later after twice as many.
+    """
+    n = index.size
+    blocks, i = 1, 0
+    while i < n:
+        i += 1 + i // pace
+        blocks += 1
+    for t in range(1, n):
+        if index[t] != index[t - 1]:
+            blocks += 1
+    cutting = max(1, n // OPENING)
+    while cutting < n:
+        cutting *= 2
+        blocks += 1
+    return blocks
+
+
+@inner
+def refine(
+    cells: tuple[IntArray, FloatArray, FloatArray],
+    seen: tuple[FloatArray, IntArray],
+    game: Game,
+    floor: int,
+    ceiling: int,
+    window: tuple[float, float, float],
+    begin: bool,
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the cells cut to the window: upper nodes, wealths there, and stakes, those of the parent.
+
+    ``seen`` are the scaled draws so far and where their blocks start. Rejected and lost cells stay whole, unless this
+    is the beginning. Cells that lie above the ceiling are dropped.
+    """
+    upper, wealth, stakes = cells
+    y, starts = seen
+    table, index = game.table, game.pair.slope_index
+    s = index[y.size]
+    nodes = node_below(table, s, window[0]), min(node_below(table, s, window[1]) + 1, table.shape[0] - 1)
+    # Each node of the window ends one part at most, each cell another, and so do the two ends of the window.
+    ends = np.empty(max(nodes[1] - nodes[0], 0) + upper.size + 2, dtype=np.int64)
+    parents = np.empty(ends.size, dtype=np.int64)
+    found, low = 0, floor
+    for k in range(upper.size):
+        whole = not (begin or 0.0 < wealth[k] < game.goal)
+        for end in upper[k : k + 1] if whole else cut(low, upper[k], nodes, window[2], table, s):
+            if low < ceiling:
+                ends[found], parents[found] = end, k
+                found, low = found + 1, end
+    rich, rows = np.empty(found), np.empty((found, stakes.shape[1]))
+    for k in range(found):
+        parent = parents[k]
+        for j in range(starts.size):  # not as a slice, for whose error message numba compiles for a second
+            rows[k, j] = stakes[parent, j]
+        rich[k] = wealth[parent]
+        if ends[k] < upper[parent]:
+            rich[k] = wealth_of(y, starts, index, rows[k], table[ends[k]], game.goal)
+    return ends[:found], rich, rows
+
+
+@compiled
+def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> Cell:
+    """Return the lowest cell that is not rejected, with its bets; candidates up to the node ``floor`` are rejected.
+
+    Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
+    below it. That saves work and changes no stake, so the ceiling may come from these very draws.
+    """
+    a, b, slopes, index, earlier = game.pair
+    n = a.size
+    log_goal, goal = log(game.goal) + BEYOND, game.goal
+    pace, fineness = (COARSE_PACE, COARSE) if game.coarse else (PACE, FINE)
+    y, sums, moments = np.empty(n), earlier.copy(), np.empty(4)
+    most = most_blocks(index, pace)
+    starts = np.empty(most, dtype=np.int64)
+    upper, wealth, stakes = np.array([game.table.shape[0] - 1]), np.ones(1), np.empty((1, most))
+    first, cells, at_ceiling = 0, 1, 0.0
+    opening = cutting = max(1, n // OPENING)
+    i = j = n - n  # not the literal 0, for which numba would compile the callees once more
+    while i < n:
+        s = index[i]
+        c, scale = slopes[s], 1.0 / (1.0 + slopes[s])
+        fill_moments(sums, c, moments)
+        if i == cutting:
+            cutting *= 4 if game.coarse else 2
+            window = expected(moments, n, i, log_goal, fineness)
+            kept = upper[first:cells], wealth[first:cells], stakes[first:cells]
+            upper, wealth, stakes = refine(kept, (y[:i], starts[:j]), game, floor, ceiling, window, i == opening)
+            first, cells, at_ceiling = 0, upper.size, 0.0
+            if upper[cells - 1] >= ceiling:
+                at_ceiling = wealth_of(y[:i], starts[:j], index, stakes[cells - 1], ceiling_means, goal)
+        stop = min(i + 1 + i // pace, n)
+        if i < cutting < stop:
+            stop = cutting
+        for t in range(i + 1, stop):
+            if index[t] != s:
+                stop = t
+                break
+        for t in range(i, stop):
+            y[t] = min(max((a[t] - c * b[t] + c) * scale, 0.0), 1.0)
+        starts[j] = i
+        for k in range(first, cells):
+            log_price = -log_goal
+            if i >= opening:
+                log_price += log(wealth[k]) if wealth[k] > 0.0 else -inf
+            stakes[k, j] = 0.0
+            if log_price < 0.0 and log_price > -log_goal - HOPELESS:
+                stakes[k, j] = stake_for(log_price, n - i, moments, game.hazards)
+                wealth[k] = follow(y[i:stop], stakes[k, j], game.table[upper[k], s], wealth[k], goal)
+            elif log_price < 0.0 and k + 1 < cells:
+                # It will hardly be rejected as it is, and then what is above it does not matter.
+                cells, at_ceiling = k + 1, 0.0
+                break
+        if at_ceiling > 0.0:
+            at_ceiling = follow(y[i:stop], stakes[cells - 1, j], ceiling_means[s], at_ceiling, goal)
+            if at_ceiling >= goal:
+                wealth[cells - 1] = goal
+        while first < cells and wealth[first] >= goal:
+            floor, first = upper[first], first + 1
+        if first == cells:
+            return Cell(floor, floor, floor >= ceiling, y, y)
+        add_draws(a[i:stop], b[i:stop], sums)
+        i, j = stop, j + 1
+    if at_ceiling >= game.last:
+        wealth[cells - 1] = goal
+    while first < cells and wealth[first] >= game.last:
+        floor, first = upper[first], first + 1
+    if first == cells:
+        return Cell(floor, floor, floor >= ceiling, y, y)
+    held = np.empty(n)
+    for k in range(j):
+        held[starts[k] : starts[k + 1] if k + 1 < j else n] = stakes[first, k]
+    return Cell(floor, upper[first], False, y, held)
+
 
 MANY = 100
 """Above this many columns bets are renewed less often, to save time."""
@@ -73,7 +450,7 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, 
     ``uniform`` means the same there.
 
     Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
-    2025). Candidates are cut into cells (``partition``); within a cell they hold the same bets, so that the wealth
+    2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth
     falls in m and bisection is sound, and every cell below the limit is rejected.
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)

@@ -9,8 +9,7 @@ from math import log
 
 import numpy as np
 
-from buckler.bounds.binomial import clopper_pearson_lower, distinct
-from buckler.bounds.sign_test import STAKES, log_wealth_of_votes
+from buckler.bounds.binomial import STAKES, clopper_pearson_lower, distinct, log_wealth_of_votes
 from buckler.certificate import ABSTAINED
 from buckler.certify import budget
 from buckler.certify.ladder import LOG_ROUNDING

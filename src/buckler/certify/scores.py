@@ -25,14 +25,17 @@ from scipy.special import ndtri
 
 from buckler.bounds.betting import (
     NO_EARLIER,
+    SLACK,
     Pair,
+    bernstein_lower,
     betting_lower,
     earlier_moments,
+    hoeffding_lower,
     last_goal,
     plug_in_bets,
+    sequence_lower,
     wealth_goal,
 )
-from buckler.bounds.bounded import SLACK, bernstein_lower, hoeffding_lower, sequence_lower
 from buckler.bounds.star import MANY, smallest_lower, star_lower
 from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS, RANDOMISED
 from buckler.certificates import Certificates

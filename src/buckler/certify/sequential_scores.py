@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from buckler.bounds.betting import earlier_moments
-from buckler.bounds.bounded import SLACK, sequence_lower
+from buckler.bounds.betting import SLACK, earlier_moments, sequence_lower
 from buckler.certificate import ABSTAINED
 from buckler.certificates import Certificates
 from buckler.certify import budget

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from buckler.bounds.betting import Bets, Pair, last_goal, rejects, wealth_goal
-from buckler.bounds.partition import HAZARDS, Game, lowest_cell
+from buckler.bounds.star import HAZARDS, Game, lowest_cell
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
@@ -150,7 +150,7 @@ def cells_limit(
     for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of separate draws.
     ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
 
-    Each slope's candidate mean rises in L, as ``partition`` needs it.
+    Each slope's candidate mean rises in L, as ``lowest_cell`` needs it.
     """
     changes = int(np.count_nonzero(np.diff(index)))
     if changes > MOST_CHANGES:

@@ -6,7 +6,7 @@ One pair of classes at each point, looked at after every batch of draws.
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.sign_test import log_wealth_of_votes, tail_of_votes
+from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
 from buckler.certificate import PairTest
 from buckler.certify.budget import split
 from buckler.errors import check_alpha, check_whole

@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from scipy.special import ndtri
 
+from buckler.bounds.betting import check_draws, check_range
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.bounds.bounded import check_draws, check_range
 from buckler.certify.budget import split
 from buckler.certify.margins import margin as margin_of
 from buckler.certify.margins import margin_from_limits

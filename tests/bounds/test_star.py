@@ -22,7 +22,7 @@ from buckler.bounds.betting import (
     earlier_moments,
     wealth_goal,
 )
-from buckler.bounds.partition import (
+from buckler.bounds.star import (
     BEYOND,
     COARSE,
     DOUBT,
@@ -30,14 +30,15 @@ from buckler.bounds.partition import (
     HAZARDS,
     HOPELESS,
     MOST,
+    NODES,
     OPENING,
     Game,
     cut,
     hazard,
     lowest_cell,
     node_below,
+    star_lower,
 )
-from buckler.bounds.star import NODES, star_lower
 from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
 from buckler.certify.tangents import NODES as MARGIN_NODES
 from buckler.types import FloatArray, IntArray

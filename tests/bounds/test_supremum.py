@@ -1,8 +1,7 @@
 """The lemmas behind the proved supremum, each by itself: growth on the ellipse, interpolants, their ceilings, the walk.
 
 The results that rest on them can be right while a lemma is false, since interpolants are far more accurate than their
-bound says; so each is held against what it claims, in ball arithmetic or on a grid.
-"""
+bound says; so each is held against what it claims, in ball arithmetic or on a grid."""
 
 from math import ceil, inf, log, pi
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 from flint import acb, arb, ctx
 from numpy.polynomial import chebyshev
 
-from buckler.bounds import margin_curve
+from buckler.bounds import supremum
 from buckler.bounds.buehler import buehler_lower, outcome_region
-from buckler.bounds.margin_curve import DROP, ROUNDING, log_excess, log_growth, polynomial_ceiling
+from buckler.bounds.supremum import DROP, ROUNDING, log_excess, log_growth, polynomial_ceiling
 from buckler.bounds.trinomial import (
     PROBABILITY,
     QUANTILE,
@@ -239,7 +238,7 @@ class Walk:
         self.piece: tuple[float, float, float] = (inf, inf, inf)
         self.interpolants = 0
         for name in ("corner", "region_probability", "log_growth", "polynomial_ceiling"):
-            monkeypatch.setattr(margin_curve, name, getattr(self, name))
+            monkeypatch.setattr(supremum, name, getattr(self, name))
 
     def corner(self, kind: int, L: float, a: float, b: float) -> Any:
         self.cell = (a, b)
@@ -283,7 +282,7 @@ def test_the_walk_leaves_no_gap(kind: int, x1: int, x2: int, monkeypatch: pytest
     n, alpha = 60, 0.01
     region, L = region_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
     walk = Walk(monkeypatch, kind, L, region, alpha)
-    proved, _ = margin_curve.supremum_at_most.py_func(kind, L, region, alpha)  # type: ignore[attr-defined]
+    proved, _ = supremum.supremum_at_most.py_func(kind, L, region, alpha)  # type: ignore[attr-defined]
     assert proved
     assert walk.interpolants > 0
     reached = curve_top(kind)
@@ -299,8 +298,8 @@ def test_a_margin_a_little_too_large_is_not_proved(kind: int) -> None:
     n, alpha = 60, 0.01
     for x1, x2 in ((40, 10), (30, 29), (57, 1), (12, 3)):
         region, L = region_of(kind, n, x1, x2, alpha), buehler_lower(x1, x2, n, alpha, MARGINS[kind])
-        assert margin_curve.supremum_at_most(kind, L, region, alpha)[0]
-        assert not margin_curve.supremum_at_most(kind, L + 1e-4 / np.sqrt(n), region, alpha)[0]
+        assert supremum.supremum_at_most(kind, L, region, alpha)[0]
+        assert not supremum.supremum_at_most(kind, L + 1e-4 / np.sqrt(n), region, alpha)[0]
 
 
 @pytest.mark.parametrize("seed", range(20))
