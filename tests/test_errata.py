@@ -11,10 +11,11 @@ PAGE = (Path(__file__).parents[1] / "docs" / "errata.md").read_text(encoding="ut
 
 
 def figures_on_the_page() -> dict[str, Figures]:
-    sections = re.split(r"^## (E\d+)\. .*$", PAGE, flags=re.MULTILINE)[1:]
+    sections = re.split(r"^## (?:(E\d+)\. )?.*$", PAGE, flags=re.MULTILINE)[1:]
     return {
         name: {m[1]: m[2] for m in re.finditer(r"^\| (?!figure )(.+) \| (.+) \|$", body, flags=re.MULTILINE)}
         for name, body in zip(sections[::2], sections[1::2], strict=True)
+        if name
     }
 
 

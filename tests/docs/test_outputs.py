@@ -23,7 +23,7 @@ PAGES = {
     if page.parent.name != "reproduction"
 }
 TUTORIALS = {name for name in PAGES if name.startswith("docs/tutorials/")}
-RUN = {*TUTORIALS, "docs/index.md", "docs/commands.md", "docs/coming-from.md"}
+RUN = {*TUTORIALS, "docs/cluster.md", "docs/index.md", "docs/commands.md", "docs/coming-from.md"}
 """Pages that are run whole: tutorials by ``test_tutorials``, the first page by ``test_site``, commands here."""
 
 LANGUAGES = {"python", "sh", "toml", "text", "drawing"}
