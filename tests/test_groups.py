@@ -79,7 +79,7 @@ def test_every_refutation_is_of_its_own_input_and_label() -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_the_seed_decides_the_noise(door: str) -> None:
+def test_the_seed_and_the_ids_decide_the_noise(door: str) -> None:
     seen: list[bytes] = []
 
     def watched(batch: AnyArray) -> AnyArray:
@@ -87,12 +87,12 @@ def test_the_seed_decides_the_noise(door: str) -> None:
         return linear(batch)
 
     runs = []
-    for seed in (3, 3, 4):
+    for options in ({"seed": 3}, {"seed": 3}, {"seed": 4}, {"seed": 3, "ids": ["a", "b", "c"]}):
         seen.clear()
-        DOORS[door](POINTS[:3], watched, seed=seed)
+        DOORS[door](POINTS[:3], watched, **options)
         runs.append(set(seen))
     assert runs[0] == runs[1]
-    assert not runs[0] & runs[2]
+    assert not runs[0] & (runs[2] | runs[3])
 
 
 def test_a_tie_of_logits_is_a_vote_for_the_first_of_the_classes() -> None:
