@@ -12,32 +12,41 @@ Run: python benchmarks/continuous_limit.py evidence/cifar10-sigma0.50 [--images 
 """
 
 import argparse
+from collections.abc import Callable
 from math import log, sqrt
 from pathlib import Path
 
 import numpy as np
 from scipy.special import ndtri
 
+from benchmarks.continuous_width import bonferroni, margin_variable
 from buckler.certificate import LEAST_UNIFORM
 from buckler.certify.scores import margin_lower
 from buckler.runs.store.evidence import open_evidence
-from buckler.types import Combine, FloatArray, Limit
+from buckler.types import FloatArray, IntArray, Limit
 
 ALPHA = 1e-3
 GRID = 192
 """Candidate means between 1/2 and the truth: left sums over them bound the integral from above."""
 
 RIVALS = 2
-METHODS: list[tuple[Combine, Limit, bool]] = [
-    ("pairwise", "star", True),
-    ("pairwise", "star", False),
-    ("pairwise", "betting", True),
-    ("pairwise", "betting", False),
-    ("pairwise", "sequence", False),
-    ("margin_variable", "star", False),
-    ("bonferroni", "sequence", False),
-]
-"""How limits are combined, the limit, and whether it is randomised at the last draw."""
+Method = Callable[[FloatArray, IntArray, FloatArray], FloatArray]
+
+
+def pairwise(limit: Limit, *, randomised: bool = False) -> Method:
+    """Return the method of a limit, as a function of scores, labels and the uniform numbers of inputs."""
+    return lambda x, label, u: margin_lower(x, label, ALPHA, limit=limit, uniform=u if randomised else 1.0)
+
+
+METHODS: dict[str, Method] = {
+    "pairwise/randomised_star": pairwise("star", randomised=True),
+    "pairwise/star": pairwise("star"),
+    "pairwise/randomised_betting": pairwise("betting", randomised=True),
+    "pairwise/betting": pairwise("betting"),
+    "pairwise/sequence": pairwise("sequence"),
+    "margin variable, star": lambda x, label, _: margin_variable(x, label, "star"),
+    "Bonferroni, sequence": lambda x, label, _: bonferroni(x, label, "sequence"),
+}
 
 
 def best_stakes(y: FloatArray, candidates: FloatArray) -> FloatArray:
@@ -113,11 +122,8 @@ def main() -> None:
         labels = np.repeat([label for _, label in laws], options.replicates)
         columns.setdefault("no valid method above", []).append(float(bound))
         uniform = np.maximum(1.0 - rng.random(len(labels)), LEAST_UNIFORM)
-        for combine, limit, randomised in METHODS:
-            u = uniform if randomised else 1.0
-            lows = margin_lower(drawn, labels, ALPHA, "probability", combine, limit, uniform=u)
-            name = f"{combine}/{limit}" + (", randomised" if randomised else "")
-            columns.setdefault(name, []).append(float(np.maximum(lows, 0.0).mean()))
+        for name, method in METHODS.items():
+            columns.setdefault(name, []).append(float(np.maximum(method(drawn, labels, uniform), 0.0).mean()))
         figures = [max(0.0, normal(rows, label)) for rows, label in zip(drawn, labels.tolist(), strict=True)]
         columns.setdefault("normal (no certificate)", []).append(float(np.mean(figures)))
     most = columns["no valid method above"]

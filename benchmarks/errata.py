@@ -14,10 +14,9 @@ from math import sqrt
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from buckler.certify.margins import margin
 from buckler.certify.methods import find
 from buckler.certify.scores import draws_of
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import margin, margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.estimators import (
     published_bernstein_lower,

@@ -38,14 +38,7 @@ LEAST_UNIFORM = 0.1
 """Smallest of these numbers. No certificate rests on the number alone: the draws bring a tenth of the wealth at least.
 Heuristic: affects power, not validity."""
 
-SCORES = (
-    *(
-        f"{combine}/{limit}"
-        for combine in ("pairwise", "bonferroni", "margin_variable")
-        for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")
-    ),
-    *RANDOMISED,
-)
+SCORES = (*(f"pairwise/{limit}" for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")), *RANDOMISED)
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
 """The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""

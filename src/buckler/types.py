@@ -18,7 +18,6 @@ Label = int | str
 MarginKind = Literal["probability", "quantile"]
 SimplexMap = Literal["hardmax", "softmax", "sparsemax"]
 ScoreDtype = Literal["float32", "float16"]
-Combine = Literal["pairwise", "bonferroni", "margin_variable", "published"]
 Limit = Literal["star", "betting", "sequence", "bernstein", "hoeffding"]
 Decision = Literal["undecided", "certified", "given up", "precise"]
 

@@ -16,7 +16,7 @@ from scipy.special import ndtri
 from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
 from buckler.certify.scores import margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
-from buckler.types import Combine, FloatArray, IntArray, Limit, MarginKind
+from buckler.types import FloatArray, IntArray, Limit, MarginKind
 from tests.bettors import own_limit
 from tests.simulation import first_by_default, judge
 
@@ -116,13 +116,12 @@ def test_planted_bug_the_largest_limit_over_rivals(margin: MarginKind) -> None:
     assert not judge(misses, len(x), 0.05).passed, misses / len(x)
 
 
-@pytest.mark.parametrize("combine", ["pairwise", "bonferroni", "margin_variable"])
 @pytest.mark.parametrize("limit", ["star", "betting", "sequence", "bernstein", "hoeffding"])
-def test_every_combination_holds(limit: Limit, combine: Combine) -> None:
+def test_every_limit_holds(limit: Limit) -> None:
     law = "a runner-up that swaps"
     label, truth = truth_of(law, "probability")
     x = draws(law, 20, 8000, seed=1)
-    misses = int((margin_lower(x, np.full(len(x), label), 0.05, "probability", combine, limit) > truth).sum())
+    misses = int((margin_lower(x, np.full(len(x), label), 0.05, "probability", limit) > truth).sum())
     assert judge(misses, len(x), 0.05).passed, misses / len(x)
 
 

@@ -10,10 +10,9 @@ from scipy.special import ndtr
 from buckler.bounds.binomial import tail_of_votes
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.certify.margins import margin
 from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.certify.sequential import AnytimeTest, Decided
-from buckler.certify.votes import certify_votes, margin_lower
+from buckler.certify.votes import certify_votes, margin, margin_lower
 from buckler.evaluate.audit import multinomial_pmf, outcomes, truths_on_curve
 from buckler.noise import Gaussian
 from buckler.types import FloatArray, IntArray, MarginKind

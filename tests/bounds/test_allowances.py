@@ -29,8 +29,8 @@ from buckler.bounds.buehler import COLD, GUARD, STEP, profile, reaches, value
 from buckler.bounds.evalues import log_factors, tangent_mixture
 from buckler.bounds.star import star_lower
 from buckler.certify.budget import split
-from buckler.certify.margins import margin_from_limits
 from buckler.certify.tangents import heights
+from buckler.certify.votes import margin_from_limits
 from buckler.noise import Gaussian
 from buckler.paper.estimators import lipschitz_radius
 from buckler.types import FloatArray

@@ -10,9 +10,8 @@ from flint import arb
 
 from buckler import certify_votes
 from buckler.certify.ladder import Ladder
-from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.sequential import AnytimeTest
-from buckler.certify.settings import make_settings
+from buckler.certify.settings import ChosenClass, make_certificates, make_settings
 from buckler.errors import InvalidInput
 from buckler.noise import DerandomizedSplitting, Gaussian
 from buckler.types import MarginKind

@@ -4,19 +4,17 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
-from flint import arb, ctx
 from scipy.special import ndtri
 
-from buckler.bounds.betting import SLACK, bernstein_lower, betting_lower, earlier_moments, hoeffding_lower
+from buckler.bounds.betting import bernstein_lower, betting_lower, earlier_moments
 from buckler.bounds.star import star_lower
 from buckler.certify import scores as continuous
-from buckler.certify.budget import rest, split, winner_share
-from buckler.certify.scores import Scores, Slope, certify_scores, margin_lower, top_class, uniform_of
+from buckler.certify.budget import rest, winner_share
+from buckler.certify.scores import Scores, certify_scores, margin_lower, top_class, uniform_of
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.types import OTHERS, Combine, FloatArray, IntArray, Limit, MarginKind
-from tests.balls import normal_quantile
+from buckler.types import OTHERS, FloatArray, IntArray, Limit, MarginKind
 
 LIMITS = get_args(Limit)
 
@@ -34,11 +32,10 @@ PLAIN: dict[str, Any] = {"scores": ROWS, "label": 0}
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("margin", get_args(MarginKind))
-@pytest.mark.parametrize("combine", ["pairwise", "bonferroni"])
-def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind, combine: Combine) -> None:
+def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind) -> None:
     order = np.array([3, 0, 4, 1, 2])
-    before = margin_lower(ROWS, 0, 1e-3, margin, combine, limit)
-    after = margin_lower(ROWS[:, order], 1, 1e-3, margin, combine, limit)
+    before = margin_lower(ROWS, 0, 1e-3, margin, limit)
+    after = margin_lower(ROWS[:, order], 1, 1e-3, margin, limit)
     if np.isfinite(before):
         assert float(after) == pytest.approx(float(before), abs=1e-8)
     else:
@@ -47,14 +44,13 @@ def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind, combine: 
 
 @pytest.mark.parametrize("limit", LIMITS)
 @pytest.mark.parametrize("margin", get_args(MarginKind))
-@pytest.mark.parametrize("combine", ["pairwise", "bonferroni"])
-def test_never_above_the_sample_estimate(limit: Limit, margin: MarginKind, combine: Combine) -> None:
+def test_never_above_the_sample_estimate(limit: Limit, margin: MarginKind) -> None:
     for seed in range(10):
         rows = softmax_rows(seed, 40 + 30 * seed, 4, gap=0.5 * seed)
         mean = rows.mean(axis=0)
         top, other = mean[0], mean[1:].max()
         plug_in = top - other if margin == "probability" else ndtri(top) - ndtri(other)
-        assert float(margin_lower(rows, 0, 0.05, margin, combine, limit)) <= plug_in
+        assert float(margin_lower(rows, 0, 0.05, margin, limit)) <= plug_in
 
 
 def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
@@ -65,26 +61,13 @@ def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
     assert found["bernstein"] == pytest.approx(float(bernstein_lower(pairs, 0.01, -1.0, 1.0).min()), abs=1e-12)
 
 
-def test_bonferroni_spends_alpha_over_m() -> None:
-    part = split(0.01, 5)
-    low = float(star_lower(ROWS[:, 0], part))
-    high = 1.0 - float(star_lower(1.0 - ROWS[:, 1:], part).min())
-    assert float(margin_lower(ROWS, 0, 0.01, combine="bonferroni")) == pytest.approx(low - high, abs=1e-9)
-    found = float(margin_lower(ROWS, 0, 0.01, "quantile", "bonferroni"))
-    assert found == pytest.approx(ndtri(low) - ndtri(high), abs=1e-8)
-
-
 @pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence", "star", "betting"])
 def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The allowance made large: each limit falls by as much of it as there are roundings, and none rises (F7, F9)."""
     large, rows = 1e-3, softmax_rows(4, 2000, 4, gap=4.0)
-    ways: list[tuple[Combine, float]] = [("pairwise", 1.0), ("bonferroni", 2.0), ("margin_variable", 1.0)]
-    for combine, times in ways:
-        before = float(margin_lower(rows, 0, 0.01, combine=combine, limit=limit))
-        with monkeypatch.context() as patched:
-            patched.setattr(continuous, "SLACK", large)
-            after = float(margin_lower(rows, 0, 0.01, combine=combine, limit=limit))
-        assert before - after == pytest.approx(times * large, rel=1e-9)
+    before = float(margin_lower(rows, 0, 0.01, limit=limit))
+    monkeypatch.setattr(continuous, "SLACK", large)
+    assert before - float(margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(large, rel=1e-9)
 
 
 @pytest.mark.parametrize("limit", ["star", "betting"])
@@ -107,39 +90,17 @@ def test_a_tangent_is_compared_with_a_mean_that_is_rounded_down(limit: Limit, mo
     rows, before = rows / rows.sum(axis=1)[:, None], before / before.sum(axis=1)[:, None]
     a, rivals = rows[:, 0], rows[:, 1:].T
     moments = np.stack([earlier_moments(before[:, 0].copy(), before[:, j].copy()) for j in range(1, 6)])
-    chosen = {"selection": SLOPES[best_slopes(moments, len(a), alpha)], "one": np.ones(5)}
-    assert len(set(chosen["selection"].tolist())) > 1
+    chosen = SLOPES[best_slopes(moments, len(a), alpha)]
+    assert len(set(chosen.tolist())) > 1
     monkeypatch.setattr(continuous, "SLACK", large)
-    for slope, slopes in chosen.items():
+    for selection, slopes in ((before, chosen), (None, np.ones(5))):
         expected = float(estimate(a, rivals).min())
         for c, rival in zip(slopes.tolist(), rivals, strict=True):
             low = float(continuous.LIMITS[limit](a - c * rival, alpha, -c, 1.0)) - large * (1.0 + c)
             expected = min(expected, float(margin_from_height(low, c)))
-        found = margin_lower(rows, 0, alpha, "quantile", limit=limit, selection=before, slope=slope)  # type: ignore[arg-type]
+        found = margin_lower(rows, 0, alpha, "quantile", limit=limit, selection=selection)
         assert float(found) == pytest.approx(expected, abs=1e-10)
         assert found > 0.0
-
-
-def test_the_quantiles_of_bonferroni_are_rounded_down() -> None:
-    """Below the exact difference of quantiles of the computed limits, and by the stated allowance."""
-    ctx.prec = 200
-    for gap in (2.0, 4.0, 7.0):
-        rows, part = softmax_rows(8, 20_000, 4, gap=gap), split(0.05, 4)
-        low = float(hoeffding_lower(rows[:, 0], part))
-        high = 1.0 - float(hoeffding_lower(1.0 - rows[:, 1:], part).min()) + SLACK
-        exact, size = (
-            normal_quantile(low) - normal_quantile(high),
-            1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))),
-        )
-        given_up = float(exact - arb(float(margin_lower(rows, 0, 0.05, "quantile", "bonferroni", "hoeffding"))))
-        assert 0.9e-13 * size < given_up < 1.1e-13 * size
-
-
-def test_margin_variable_is_the_limit_of_z() -> None:
-    z = ROWS[:, 0] - ROWS[:, 1:].max(axis=1)
-    found = float(margin_lower(ROWS, 0, 0.01, combine="margin_variable"))
-    assert found == pytest.approx(float(star_lower(z, 0.01, -1.0, 1.0)), abs=2e-9)
-    assert found < float(margin_lower(ROWS, 0, 0.01))
 
 
 def test_rows_that_round_above_one_are_cut_there() -> None:
@@ -151,8 +112,8 @@ def test_rows_that_round_above_one_are_cut_there() -> None:
 
 def test_a_label_without_hope_has_the_lowest_margin_there_is() -> None:
     rows = np.tile([[0.0, 1.0]], (50, 1))
-    for combine, limit in (("bonferroni", "hoeffding"), ("bonferroni", "star"), ("pairwise", "star")):
-        assert float(margin_lower(rows, 0, 0.05, combine=combine, limit=limit)) == -1.0  # type: ignore[arg-type]
+    for limit in ("hoeffding", "star"):
+        assert float(margin_lower(rows, 0, 0.05, limit=limit)) == -1.0
 
 
 def test_batches_equal_single_inputs() -> None:
@@ -181,15 +142,12 @@ def test_a_constant_classifier() -> None:
     assert margin_lower(rows, 0, alpha, "quantile") == -np.inf
 
 
-@pytest.mark.parametrize("slope", get_args(Slope))
-def test_slopes_prove_something_and_not_too_much(slope: Slope) -> None:
+def test_slopes_prove_something_and_not_too_much() -> None:
     rows, before = softmax_rows(5, 800, 6), softmax_rows(6, 200, 6)
     mean = softmax_rows(7, 200000, 6).mean(axis=0)
     truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
-    found = float(margin_lower(rows, 0, 1e-3, "quantile", selection=before, slope=slope))
-    assert 0.6 * truth < found < truth
-    one = float(margin_lower(rows, 0, 1e-3, "quantile", slope="one"))
-    assert slope == "one" or found > one
+    assert 0.6 * truth < float(margin_lower(rows, 0, 1e-3, "quantile")) < truth
+    assert 0.6 * truth < float(margin_lower(rows, 0, 1e-3, "quantile", selection=before)) < truth
 
 
 @pytest.mark.parametrize("limit", ["sequence", "bernstein", "hoeffding"])
@@ -307,12 +265,7 @@ def test_a_record_brings_its_names_and_map() -> None:
         ({"label": [0, 1]}, "label must be one class"),
         ({"alpha": 0.0}, "alpha"),
         ({"margin": "third"}, "margin"),
-        ({"combine": "magic"}, "combine"),
         ({"limit": "clt"}, "limit"),
-        ({"slope": "steep"}, "slope"),
-        ({"slope": "selection"}, "selection"),
-        ({"slope": "mixture"}, "slope"),
-        ({"margin": "quantile", "combine": "margin_variable"}, "margin_variable"),
         ({"selection": [[0.5, 0.5]]}, "selection must match scores"),
         ({"selection": [[0.5, 0.4, 0.0, 0.0, 0.0]]}, "selection must be nonnegative"),
         ({"scores": [[0.5, 0.5]], "limit": "bernstein"}, "at least 2 draws"),
@@ -325,8 +278,6 @@ def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
 
 def test_unsound_is_refused() -> None:
     with pytest.raises(UnsoundMethod):
-        margin_lower(ROWS, 0, combine="published")
-    with pytest.raises(UnsoundMethod):
         certify_scores([ROWS], sigma=0.5, labels=[0], method="published/sequence")
 
 
@@ -334,7 +285,7 @@ def test_unsound_is_refused() -> None:
     ("change", "word"),
     [
         ({"sigma": 0.0}, "sigma"),
-        ({"method": "exact"}, "COMBINE/LIMIT"),
+        ({"method": "exact"}, "'pairwise/star'"),
         ({"labels": [0, 0]}, "labels"),
         ({"labels": [9]}, "labels"),
         ({"ids": ["a", "b"]}, "ids"),
@@ -344,8 +295,6 @@ def test_unsound_is_refused() -> None:
         ({"labels": None, "selection": ROWS}, r"selection must be \[inputs, n0, m\]"),
         ({"labels": None, "selection": [ROWS[:9], ROWS[:9]]}, r"selection must be \[inputs, n0, m\]"),
         ({"labels": None, "selection": [ROWS[:9, :2] / ROWS[:9, :2].sum(1)[:, None]]}, "selection must match scores"),
-        ({"slope": "steep"}, "slope"),
-        ({"slope": "one", "method": "bonferroni/star"}, "slope"),
     ],
 )
 def test_bad_certificates_are_refused(change: dict[str, Any], word: str) -> None:

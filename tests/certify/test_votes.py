@@ -13,9 +13,8 @@ from scipy.stats import multinomial
 import buckler
 from buckler.certificate import Certificate
 from buckler.certify.budget import rest, winner_share
-from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import sound_methods
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import margin_from_limits, margin_lower
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
 from buckler.types import MarginKind

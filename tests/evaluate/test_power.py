@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from buckler.certify.margins import margin
+from buckler.certify.votes import margin
 from buckler.errors import InvalidInput
 from buckler.evaluate.audit import multinomial_pmf, outcomes
 from buckler.evaluate.power import compare_power, default_truths, least_favourable, optimal_power

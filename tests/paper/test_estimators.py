@@ -12,8 +12,8 @@ import buckler
 from benchmarks.errata import score_limits
 from buckler.bounds.betting import bernstein_lower
 from buckler.certify import votes as discrete
-from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import Draws, Votes, find
+from buckler.certify.votes import margin_from_limits
 from buckler.evaluate.audit import outcomes
 from buckler.paper.estimators import (
     PRINTED_EPSILON,

@@ -3,14 +3,15 @@
 A method turns votes or scores into a lower limit of a margin; the noise turns that limit into a radius;
 ``make_certificates`` makes the records.
 
-- ``settings``: ``Settings``, what is asked, made once by ``make_settings``; ``Softmax``, ``Sparsemax``.
-- ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``margin_lower(top, runner_up, n, alpha=)``.
+- ``settings``: ``Settings``, what is asked, made once by ``make_settings``; ``Softmax``, ``Sparsemax``;
+  ``make_certificates``: limits -> certificates, and the class that each is about.
+- ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``margin_lower(top, runner_up, n, alpha=)``; the two
+  margins of known probabilities.
 - ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``margin_lower(scores, label, alpha=)``.
 - ``methods``: ``find(name)``, ``Method``, ``own_method``, ``register``: from a name to a limit.
-- ``make_certificates``: limits -> certificates, and the class that each is about.
 - ``ladder``, ``sequential``: draw until rising radii are decided; ``sequential_scores``: the same for scores.
 - ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.
-- ``tangents``: from a mean of ``X_A - c X_j`` to the quantile margin; ``margins``: the two margins.
+- ``tangents``: from a mean of ``X_A - c X_j`` to the quantile margin.
 - ``forecast.expected_draws(top, radii=, noise=)``: about how many draws that takes. A plan, not a bound.
 - ``budget``: the only place where alpha is divided.
 

@@ -4,7 +4,7 @@ Buckler's methods are registered here; ``register`` adds a user's own and the pa
 issue a certificate.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, get_args
@@ -13,7 +13,7 @@ import numpy as np
 
 from buckler.certificate import RANDOMISED, SCORES, VOTES, declare_sound
 from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
-from buckler.types import FloatArray, IntArray, Limit, MarginKind
+from buckler.types import FloatArray, IntArray, MarginKind
 
 Reads = Literal["votes", "scores"]
 
@@ -54,8 +54,7 @@ class Method:
     one number from the ``Draws`` of one input.
 
     ``sound`` says that there is a proof: for a class fixed beforehand and independent draws, the limit exceeds the
-    margin with probability at most alpha; one-sided, fixed n, rounding included. ``margins`` are the margins it bounds,
-    ``parameters`` what its name stands for, ``options`` the keywords that ``limit`` takes.
+    margin with probability at most alpha; one-sided, fixed n, rounding included. ``margins`` are the margins it bounds.
     """
 
     name: str
@@ -64,8 +63,6 @@ class Method:
     summary: str = ""
     sound: bool = False
     margins: tuple[MarginKind, ...] = get_args(MarginKind)
-    parameters: Mapping[str, str] = field(default_factory=dict, hash=False)
-    options: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_choice("reads", self.reads, get_args(Reads))
@@ -74,9 +71,9 @@ class Method:
         if not callable(self.limit):
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
 
-    def __call__(self, *evidence: Any, **options: Any) -> Any:
+    def __call__(self, *evidence: Any) -> Any:
         """Return what ``limit`` returns."""
-        return self.limit(*evidence, **options)
+        return self.limit(*evidence)
 
     @property
     def randomised(self) -> bool:
@@ -130,32 +127,17 @@ def own_method(
 EXTENSIONS = ("buckler.paper.estimators",)
 """Modules whose ``METHODS`` are registered before a name is called unknown; imported by name, since the room above."""
 
-COMBINES = {
-    "pairwise": "a limit at level alpha against each other class, and the smallest of them",
-    "bonferroni": "a limit at level alpha/m for the mean of each class",
-    "margin_variable": "a limit of the mean of X_A - max_j X_j",
-}
-
 
 def _scores_method(name: str) -> Method:
-    combine, _, kind = name.partition("/")
-    kind = kind.removeprefix("randomised_")
+    kind = name.removeprefix("pairwise/").removeprefix("randomised_")
 
-    def limit(draws: Draws, alpha: float, margin: MarginKind, **options: object) -> float:
+    def limit(draws: Draws, alpha: float, margin: MarginKind) -> float:
         from buckler.certify.scores import limit_of  # compiled code, loaded only where it is used
 
-        return limit_of(combine, kind, draws, alpha, margin, **options)  # type: ignore[arg-type]
+        return limit_of(kind, draws, alpha, margin)  # type: ignore[arg-type]
 
-    return Method(
-        name=name,
-        reads="scores",
-        limit=limit,
-        summary=f"{COMBINES[combine]}; limit {kind}" + (", randomised" if name in RANDOMISED else ""),
-        sound=True,
-        margins=("probability",) if combine == "margin_variable" else get_args(MarginKind),
-        parameters={"combine": combine, "limit": kind},
-        options=("slope",) if combine == "pairwise" else (),
-    )
+    summary = f"limit {kind} against each other class, and the smallest of them"
+    return Method(name, "scores", limit, summary + (", randomised" if name in RANDOMISED else ""), sound=True)
 
 
 _METHODS: dict[str, Method] = {}
@@ -197,8 +179,8 @@ def methods(reads: Reads | None = None) -> tuple[Method, ...]:
 def find(name: str, reads: Reads | None = None) -> Method:
     """Return the method of a name, or raise InvalidInput with the names there are.
 
-    >>> find("exact").reads, find("pairwise/star").parameters["limit"]
-    ('votes', 'star')
+    >>> find("exact").reads, find("pairwise/star").reads
+    ('votes', 'scores')
     """
     if not isinstance(name, str):
         raise InvalidInput(f"method must be a name; got {show(name)}")
@@ -208,12 +190,12 @@ def find(name: str, reads: Reads | None = None) -> Method:
     method = _METHODS.get(name)
     if method is not None and reads in {None, method.reads}:
         return method
-    votes = ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == "votes" and known.sound)
-    scores = (
-        f"COMBINE/LIMIT with COMBINE one of {', '.join(COMBINES)} and LIMIT one of {', '.join(get_args(Limit))}, "
-        f"or {' or '.join(RANDOMISED)}"
-    )
-    allowed = {"votes": f"one of {votes}", "scores": scores, None: f"one of {votes}, or for scores {scores}"}
+    by = {
+        kind: ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == kind and known.sound)
+        for kind in get_args(Reads)
+    }
+    votes, scores = f"one of {by['votes']}", by["scores"]
+    allowed = {"votes": votes, "scores": f"one of {scores}", None: f"{votes}, or for scores {scores}"}
     raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
 
 

@@ -1,14 +1,8 @@
 """Scores -> certificates.
 
-Scores are simplex rows in draw order, ``[inputs, n, m]``, or a ``Scores`` record with kept columns. Three ways combine
-the classes, each at total error alpha:
-
-- ``pairwise``: a limit at level alpha for each rival j, and the smallest of them. The smallest is valid without any
-  correction: it errs only if the limit of the one closest rival errs (T2).
-- ``bonferroni``: a limit for each of the m class means at ``alpha/m``, as in the paper.
-- ``margin_variable``: the limit of the mean of ``Z = X_A - max_j X_j``, as in the paper; probability margin alone,
-since
-  ``E Z`` is at most that margin, while no such inequality holds for the quantile margin.
+Scores are simplex rows in draw order, ``[inputs, n, m]``, or a ``Scores`` record with kept columns. A method takes a
+limit at level alpha for each rival j, and the smallest of them, which is valid without any correction: it errs only if
+the limit of the one closest rival errs (T2).
 
 Each limit holds alone. Whoever looks at several methods, temperatures or prefixes of the same draws and keeps the best
 must give each of them ``budget.split(alpha, how_many)``, or choose on a selection sample.
@@ -18,10 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import log
-from typing import Literal, cast, get_args
+from typing import cast, get_args
 
 import numpy as np
-from scipy.special import ndtri
 
 from buckler.bounds.betting import (
     NO_EARLIER,
@@ -37,13 +30,21 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.star import MANY, smallest_lower, star_lower
-from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS, RANDOMISED
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS
 from buckler.certificates import Certificates
-from buckler.certify.budget import split
-from buckler.certify.make_certificates import ChosenClass, choose_class, make_certificates, names_or_numbers
-from buckler.certify.methods import Draws, Method, sound_method
+from buckler.certify.methods import Draws
 from buckler.certify.predictions import winner_of_scores
-from buckler.certify.settings import Scoring, Settings, Softmax, make_settings, scoring
+from buckler.certify.settings import (
+    ChosenClass,
+    Scoring,
+    Settings,
+    Softmax,
+    choose_class,
+    make_certificates,
+    make_settings,
+    names_or_numbers,
+    scoring,
+)
 from buckler.certify.tangents import (
     SLOPES,
     TOP,
@@ -65,11 +66,7 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.types import OTHERS, ArrayLike, Combine, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
-
-Slope = Literal["adaptive", "selection", "one"]
-"""Slopes of the tangents for the quantile margin: renewed step by step from the draws before, fixed by the selection
-sample, or 1."""
+from buckler.types import OTHERS, ArrayLike, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
 
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
@@ -143,7 +140,6 @@ def certify_scores(
     selection: ArrayLike | Scores | None = None,
     margin: MarginKind | None = None,
     method: str | None = None,
-    slope: Slope = "adaptive",
     scoring: Scoring | None = None,
     ids: Sequence[str] | None = None,
     seed: int | None = None,
@@ -155,8 +151,8 @@ def certify_scores(
 
     The certified class is the one with the largest mean score, if it passes the winner's test at a tenth of alpha
     (T18d); or ``labels``, fixed beforehand; or the top class of ``selection``, scores of *separate* draws. With labels
-    and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or any
-    ``combine/limit``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
+    and selection, the selection sample only tunes bets and slopes. ``method`` is ``pairwise/star`` or another
+    ``pairwise/LIMIT``. ``scoring``, ``Softmax(T)`` or ``Sparsemax()``, says how the scores were made and is recorded.
 
     With a ``seed``, fixed before the scores were seen, the default is ``pairwise/randomised_star``: larger radii by one
     random number for each input, which follows from the seed and the input's id (T15a). ``ids`` must then be given, and
@@ -172,7 +168,7 @@ def certify_scores(
     if seed is not None:
         check_whole("seed", seed, 0, LARGEST_SEED)
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how, seed=seed)
-    return scores_to_certificates(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
+    return scores_to_certificates(scores, settings, labels=labels, selection=selection, ids=ids)
 
 
 def _scoring_of(scores: Scores) -> Scoring | None:
@@ -185,13 +181,12 @@ def scores_to_certificates(
     *,
     labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
-    slope: Slope = "adaptive",
     ids: Sequence[str] | None = None,
 ) -> Certificates:
     """Return the certificates of scores under checked settings; arguments are those of ``certify_scores``."""
     if ids is None and isinstance(scores, Scores):
         ids = scores.ids
-    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, slope=slope, ids=ids)
+    chosen, low, n = limits_of_scores(scores, settings, labels=labels, selection=selection, ids=ids)
     return make_certificates(settings, chosen, low, n, names_or_numbers(ids, len(low)))
 
 
@@ -201,7 +196,6 @@ def limits_of_scores(
     *,
     labels: ArrayLike | None = None,
     selection: ArrayLike | Scores | None = None,
-    slope: Slope = "adaptive",
     ids: Sequence[str] | None = None,
 ) -> tuple[ChosenClass, FloatArray, IntArray]:
     """Return the class of each input, the lower limit of its margin, and its draws.
@@ -220,7 +214,6 @@ def limits_of_scores(
     low = np.full(len(values), -np.inf)
     rows = np.flatnonzero(chosen.classes != ABSTAINED)
     if rows.size:
-        options = options_of(settings.method, slope, selection)
         earlier = None if selection is None else _rows(selection, rows)
         given = draws_of(_rows(scores, rows), chosen.classes[rows], earlier)
         if settings.method.randomised:
@@ -232,7 +225,7 @@ def limits_of_scores(
             given = [
                 one._replace(uniform=uniform_of(seed, ids[i])) for i, one in zip(rows.tolist(), given, strict=True)
             ]
-        low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin, **options)) for one in given]
+        low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin)) for one in given]
     return chosen, low, np.full(len(values), values.shape[1], dtype=np.int64)
 
 
@@ -395,28 +388,23 @@ def _first(given: Draws, alpha: float, limit: Limit) -> float:
         order = np.argsort(-means, kind="stable")
         end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star", uniform=given.uniform)
         return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
-    return float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK
+    return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK)
 
 
-def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
+def _second(given: Draws, alpha: float, limit: Limit) -> float:
     a, rivals, earlier = given[:3]
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
     if limit not in BETTING:
-        chosen = SLOPES[best_slopes(earlier, a.size, alpha)] if slope == "selection" else np.ones(len(rivals))
-        for c in np.unique(chosen):
-            draws = np.clip(a - c * rivals[chosen == c], -c, 1.0).T
+        slopes = SLOPES[best_slopes(earlier, a.size, alpha)] if earlier[:, 0].any() else np.ones(len(rivals))
+        for c in np.unique(slopes):
+            draws = np.clip(a - c * rivals[slopes == c], -c, 1.0).T
             mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
             smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
         return smallest
-    n, goal = a.size, wealth_goal(alpha, a.size)
-    if slope == "adaptive":
-        index = predictable_slopes(a, rivals, earlier, alpha)
-    else:
-        fixed = best_slopes(earlier, n, alpha) if slope == "selection" else np.zeros(len(rivals), dtype=np.int64)
-        index = np.ascontiguousarray(np.broadcast_to(fixed[:, None], rivals.shape))
+    goal, index = wealth_goal(alpha, a.size), predictable_slopes(a, rivals, earlier, alpha)
     for j in np.argsort(ceilings, kind="stable"):
         if limit == "star":
             coarse, u = len(rivals) > MANY, given.uniform
@@ -429,34 +417,11 @@ def _second(given: Draws, alpha: float, limit: Limit, slope: Slope) -> float:
     return smallest
 
 
-def _bonferroni(given: Draws, alpha: float, margin: MarginKind, limit: Limit) -> float:
-    a, rivals = given[:2]
-    part = split(alpha, len(rivals) + 1)
-    low = float(LIMITS[limit](a, part, 0.0, 1.0))
-    # An upper limit of a mean is one minus the lower limit of the mean of one minus the variable.
-    high = 1.0 - float(LIMITS[limit]((1.0 - rivals).T, part, 0.0, 1.0).min()) + SLACK
-    if margin == "probability":
-        return max(-1.0, low - high - SLACK)
-    if low <= 0.0 or high >= 1.0:
-        return -np.inf
-    gap = float(ndtri(low) - ndtri(high))
-    return gap - 1e-13 * (1.0 + abs(float(ndtri(low))) + abs(float(ndtri(high))))
-
-
-def limit_of(
-    combine: Combine, limit: Limit, given: Draws, alpha: float, margin: MarginKind, slope: Slope = "adaptive"
-) -> float:
+def limit_of(limit: Limit, given: Draws, alpha: float, margin: MarginKind) -> float:
     """Return the limit of one input's margin by one of our methods; arguments are trusted, see ``margin_lower``."""
     if limit == "bernstein" and given.a.size < 2:
         raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
-    if combine == "bonferroni":
-        return _bonferroni(given, alpha, margin, limit)
-    if combine == "margin_variable":
-        strongest = given.rivals.max(axis=0)[None, :]
-        return _first(Draws(given.a, strongest, np.zeros((1, NO_EARLIER.size)), 2), alpha, limit)
-    if margin == "probability":
-        return _first(given, alpha, limit)
-    return _second(given, alpha, limit, slope)
+    return _first(given, alpha, limit) if margin == "probability" else _second(given, alpha, limit)
 
 
 def margin_lower(
@@ -464,60 +429,35 @@ def margin_lower(
     label: ArrayLike,
     alpha: float = 1e-3,
     margin: MarginKind = "probability",
-    combine: Combine = "pairwise",
     limit: Limit = "star",
     selection: ArrayLike | Scores | None = None,
     *,
-    slope: Slope = "adaptive",
     uniform: ArrayLike = 1.0,
 ) -> FloatArray:
     """Return a lower limit of the margin of class ``label``: a scalar array, or one number for each input.
 
-    **Guarantee.** For independent, identically distributed rows, and a label, options and selection sample that do
+    **Guarantee.** For independent, identically distributed rows, and a label, a limit and a selection sample that do
     not depend on them, ``P(limit > margin) <= alpha`` for each input; one-sided, fixed n, rounded down. May be
     negative; -inf where nothing is proved.
 
-    First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), c
-    being ``adaptive`` (renewed step by step from the draws before, and from the selection sample if there is one;
-    for the betting limits), ``selection`` (fixed by the selection sample) or ``one``. Limits in closed form use the
-    selection sample's slope if there is one, else c = 1.
-    The selection sample also gives the bets their first mean and variance. ``uniform`` holds a number for each input,
-    drawn uniformly from (0, 1] and used for its draws alone, by which betting limits are randomised at the last draw
-    (T15a); 1 without.
+    First margin: the limit of ``E[X_A - X_j]``. Second margin: through tangents of slope c (see ``tangents``), which is
+    renewed step by step from the draws before (and from the selection sample, if there is one) for the betting limits;
+    limits in closed form use the selection sample's slope, or c = 1 without one. The selection sample also gives the
+    bets their first mean and variance. ``uniform`` holds a number for each input, drawn uniformly from (0, 1] and used
+    for its draws alone, by which betting limits are randomised at the last draw (T15a); 1 without.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
     >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
     (0.5381, 1.4725)
     """
-    check_choice("combine", combine, get_args(Combine))
     check_choice("limit", limit, get_args(Limit))
-    method = sound_method(f"{combine}/{limit}")
-    level = check_alpha(alpha)
     check_choice("margin", margin, get_args(MarginKind))
-    method.check_margin(margin)
-    options = options_of(method, slope, selection)
-    given = draws_of(scores, label, selection)
+    level, given = check_alpha(alpha), draws_of(scores, label, selection)
     numbers = np.broadcast_to(np.asarray(uniform, dtype=np.float64), len(given)).tolist()
     if not all(0.0 < u <= 1.0 for u in numbers):
         raise InvalidInput(f"uniform must be above 0 and at most 1; got {show(uniform)}")
-    if f"{combine}/randomised_{limit}" not in RANDOMISED and min(numbers) < 1.0:
-        raise InvalidInput(f"uniform is for {' and '.join(RANDOMISED)}; got {method.name!r}")
-    found = [
-        float(method.limit(one._replace(uniform=u), level, margin, **options))
-        for one, u in zip(given, numbers, strict=True)
-    ]
+    if limit not in BETTING and min(numbers) < 1.0:
+        raise InvalidInput(f"uniform is for limits {' and '.join(BETTING)}; got {limit!r}")
+    found = [limit_of(limit, one._replace(uniform=u), level, margin) for one, u in zip(given, numbers, strict=True)]
     single = not isinstance(scores, Scores) and np.ndim(scores) == 2
     return np.asarray(found[0] if single else found, dtype=np.float64)
-
-
-def options_of(method: Method, slope: Slope, selection: ArrayLike | Scores | None) -> dict[str, Slope]:
-    """Return the options for a method, refusing a slope that it cannot use or that wants for a selection sample."""
-    check_choice("slope", slope, get_args(Slope))
-    if "slope" not in method.options:
-        if slope != "adaptive":
-            raise InvalidInput(f"slope serves pairwise methods alone; got slope {slope!r} with method {method.name!r}")
-        return {}
-    bets = method.parameters["limit"] in BETTING
-    if slope == "selection" and selection is None:
-        raise InvalidInput("slope 'selection' needs a selection sample; got selection None")
-    return {"slope": "selection" if slope == "adaptive" and selection is not None and not bets else slope}

@@ -13,9 +13,8 @@ from buckler.certificate import ABSTAINED
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.ladder import patience
-from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.predictions import ScoreWinner
-from buckler.certify.settings import Settings
+from buckler.certify.settings import ChosenClass, Settings, make_certificates
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height
 from buckler.errors import InvalidInput, check_label, check_whole
 from buckler.types import BoolArray, FloatArray, IntArray

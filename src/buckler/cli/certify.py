@@ -31,8 +31,8 @@ def certify_command(
     method: Annotated[
         str,
         option(
-            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/randomised_star, pairwise/star or "
-            "another COMBINE/LIMIT for scores. Choose it before you look.",
+            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/randomised_star, or pairwise/ and one "
+            "of star, betting, sequence, bernstein or hoeffding for scores. Choose it before you look.",
             group=options.CERTIFICATE,
         ),
     ] = "exact",

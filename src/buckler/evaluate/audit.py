@@ -16,7 +16,7 @@ from typing import get_args
 import numpy as np
 from scipy.special import gammaln, ndtr
 
-from buckler.certify.margins import margin
+from buckler.certify.votes import margin
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.types import FloatArray, IntArray, MarginKind
 

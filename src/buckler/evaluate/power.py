@@ -17,7 +17,7 @@ from math import inf
 import numpy as np
 from scipy.optimize import linprog
 
-from buckler.certify.margins import margin as true_margin
+from buckler.certify.votes import margin as true_margin
 from buckler.errors import InvalidInput, check_alpha, check_float_array
 from buckler.evaluate.audit import multinomial_pmf, truths_on_curve
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind

@@ -25,10 +25,9 @@ from scipy.special import ndtri
 from buckler.bounds.betting import check_draws, check_range
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.budget import split
-from buckler.certify.margins import margin as margin_of
-from buckler.certify.margins import margin_from_limits
 from buckler.certify.methods import Draws, Method, Reads, Votes
-from buckler.certify.votes import check_votes
+from buckler.certify.votes import check_votes, margin_from_limits
+from buckler.certify.votes import margin as margin_of
 from buckler.errors import check_alpha, check_choice, check_positive, check_whole
 from buckler.noise.gaussian import ROUNDING, SMALLEST
 from buckler.paper.signomial import (

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from scipy.special import betainc
 
-from buckler.certify.margins import margin as true_margin
 from buckler.certify.methods import methods
+from buckler.certify.votes import margin as true_margin
 from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput, check_float_array
 from buckler.paper.printed import ALPHA, TABLES

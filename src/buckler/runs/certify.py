@@ -8,10 +8,9 @@ import numpy as np
 
 from buckler.certificate import Claim
 from buckler.certificates import Certificates
-from buckler.certify.make_certificates import ChosenClass, make_certificates
 from buckler.certify.methods import Method
 from buckler.certify.scores import limits_of_scores
-from buckler.certify.settings import Settings, make_settings, scoring
+from buckler.certify.settings import ChosenClass, Settings, make_certificates, make_settings, scoring
 from buckler.certify.votes import limits_of_votes
 from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
 from buckler.runs.plugins import method_named
