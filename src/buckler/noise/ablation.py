@@ -18,9 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_real, check_whole
-from buckler.noise.exact import float_below
-from buckler.noise.first_margin import BaseNoise
-from buckler.noise.words import Words
+from buckler.noise.words import BaseNoise, Words, float_below
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_PIXELS = 2**28

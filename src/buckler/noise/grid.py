@@ -4,13 +4,25 @@ For inputs on a grid (8-bit images, steps of 1/255) let Q round to the grid. Coh
 ``f o Q`` of real numbers, and at a point of the grid ``Q(x + sigma Z) = x + step M`` with whole numbers M, independent
 in each coordinate and of known probabilities (T23). M is drawn from these, whole numbers are added, and a table gives
 the one float32 of each sum: floats are never added.
+
+Thresholds are normal probabilities as 128-bit integers, each exactly rounded, with Python's integers alone (F11). With
+``t_k = (k + 1/2) h / sigma`` the tail ``2^128 Phi(-t_k)`` is enclosed to within 2^-79 and rounded; an enclosure that
+holds a whole number would raise. In fixed point with ``BITS`` bits behind the point:
+
+- at anchors ``a``, multiples of ``SPACING``, the density is ``phi(a) = 1 / (exp(a^2/2) sqrt(2 pi))`` with the series of
+  the exponential, and ``Phi(-a) = 1/2 - phi(a) (a + a^3/3 + a^5/(3 5) + ...)``: positive terms, dropped below one unit;
+- from the nearest anchor ``Phi(-(a + d)) = Phi(-a) - phi(a) sum_j (-1)^j He_j(a) d^(j+1) / (j+1)!`` with ``TERMS``
+  terms and ``abs(d) <= SPACING / 2``; by Cramer's bound ``abs(He_j(x)) phi(x) <= sqrt(j!)`` what is left out is at most
+  ``sqrt(TERMS!) / (TERMS + 1)! (SPACING / 2)^(TERMS + 1) < 2^-228``.
+
+All errors together stay below ``SLACK = 2^-208`` (F11).
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from math import prod
+from math import factorial, floor, isqrt, prod
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +30,84 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
-from buckler.noise.thresholds import thresholds
 from buckler.noise.words import Words
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
+
+WORD = 64
+"""Bits of a word; a threshold has two of them."""
+
+BITS = 384
+ONE = 1 << BITS
+SPACING = Fraction(1, 16)
+TERMS = 32
+FARTHEST_TAIL = Fraction(27, 2)
+SLACK = 1 << (BITS - 208)
+PI = 314159265358979323846264338327950288419716939937510582097494459230781640628620899
+PI_SCALE = 10**80
+
+
+def _anchor(a: Fraction) -> tuple[int, tuple[int, ...]]:
+    """Return ``Phi(-a)`` and the coefficients of ``d, d^2, ...`` around it, in units of 2^-BITS."""
+    square = a * a
+    exponential, term, j = 0, ONE, 0
+    while term:
+        exponential += term
+        j += 1
+        term = term * square.numerator // (2 * j * square.denominator)
+    density = ONE**3 // (exponential * isqrt(2 * PI * ONE * ONE // PI_SCALE))
+    series, term, j = 0, ONE * a.numerator // a.denominator, 1
+    while term:
+        series += term
+        j += 2
+        term = term * square.numerator // (j * square.denominator)
+    hermite = [Fraction(1), a]
+    for j in range(1, TERMS - 1):
+        hermite.append(a * hermite[j] - j * hermite[j - 1])
+    shares = [(-1) ** (j + 1) * he / factorial(j + 1) for j, he in enumerate(hermite)]
+    return ONE // 2 - (density * series >> BITS), tuple(density * s.numerator // s.denominator for s in shares)
+
+
+def tails(unit: Fraction) -> list[int]:
+    """Return ``floor(2^128 Phi(-(2 k + 1) unit))`` for ``k = 0, 1, ...`` as far as it is above 0, each exact."""
+    found: list[int] = []
+    # Beyond FARTHEST_TAIL the tail is below 2^-128: 2^128 Phi(-27/2) is about .003.
+    k, stop = 0, floor((FARTHEST_TAIL / unit + 1) / 2)
+    while k < stop:
+        anchor = round((2 * k + 1) * unit / SPACING)
+        # The last k of this anchor: (2 k + 1) unit <= (anchor + 1/2) SPACING.
+        last = min(stop, max(k + 1, (floor((2 * anchor + 1) * SPACING / (2 * unit)) + 1) // 2))
+        centre = anchor * SPACING
+        start, coefficients = _anchor(centre)
+        odd = np.arange(2 * k + 1, 2 * last + 1, 2, dtype=np.int64).astype(object)
+        there = odd * (unit.numerator * ONE) // unit.denominator - centre.numerator * ONE // centre.denominator
+        total = np.full(last - k, 0, dtype=object)
+        for coefficient in reversed(coefficients):
+            total = (total + coefficient) * there >> BITS
+        low = (total + (start - SLACK)) >> (BITS - 2 * WORD)
+        high = (total + (start + SLACK)) >> (BITS - 2 * WORD)
+        if (low != high).any():
+            raise ArithmeticError("a normal probability is within 2^-208 of a multiple of 2^-128")
+        found += low.tolist()
+        k = last
+    return [tail for tail in found if tail]
+
+
+@lru_cache(maxsize=8)
+def thresholds(sigma: Fraction, step: Fraction) -> tuple[WordArray, WordArray]:
+    """Return the upper and the lower 64 bits of ``ceil(2^128 Phi((k + 1/2) step / sigma))``, ``k = -L, ..., L - 1``.
+
+    L is the first number for which no more words are left. **Guarantee.** With u uniform on 128-bit numbers,
+    ``M = -L + #{thresholds <= u}`` is distributed as ``round(sigma Z / step)``, Z normal, up to a total variation of at
+    most ``max(K, 4) 2^-128`` with ``K = 2 L`` thresholds (T24).
+
+    >>> thresholds(Fraction(1), Fraction(6))[0].tolist()
+    [2, 24901223515084635, 18421842850194466980, 18446744073709551613]
+    """
+    upper = tails(step / (2 * sigma))
+    lower = [tail + 1 for tail in reversed(upper)]
+    both = np.array([*lower, *((1 << 2 * WORD) - tail for tail in upper)], dtype=object)
+    return (both >> WORD).astype(np.uint64), (both & (1 << WORD) - 1).astype(np.uint64)
+
 
 Steps = npt.NDArray[np.int32]
 
@@ -32,6 +119,9 @@ FARTHEST = 1 << 23
 
 MOST_STEPS = 1 << 19
 """Largest sigma in steps. Noise reaches 13.1 sigma, so noisy values stay below 2^24 steps."""
+
+LEVELS = 255
+"""Steps from 0 to 1 of an 8-bit image."""
 
 USUAL = tuple(Fraction(1, levels) for levels in (255, 65535, 16, 256))
 """Grids that the error message tries for an input off the grid of the noise."""
@@ -117,7 +207,7 @@ class GridGaussian:
 
     @property
     def thresholds(self) -> tuple[WordArray, WordArray]:
-        """Upper and lower 64 bits of the thresholds at which the noise rises by a step: see ``noise.thresholds``."""
+        """Upper and lower 64 bits of the thresholds at which the noise rises by a step: see ``thresholds``."""
         return thresholds(Fraction(self.sigma), self.fraction)
 
     @property
@@ -231,3 +321,16 @@ def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32
 def _table(step: Fraction, low: int, high: int) -> tuple[int, Float32Array]:
     """Return ``256 low`` and the table of float32 for whole numbers from there to ``256 high``."""
     return 256 * low, values_of(np.arange(256 * low, 256 * high + 1), step)
+
+
+def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
+    """Return the values of an input in whole steps; values off the grid, or outside of 0 to ``most``, raise.
+
+    A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
+    """
+    steps = indices_of(np.asarray(x, dtype=np.float32), step)
+    if most is not None and steps.size and not 0 <= steps.min() <= steps.max() <= most:
+        raise InvalidInput(
+            f"an input must lie within 0 to {most} steps of {step} for this noise; got {steps.min()} to {steps.max()}"
+        )
+    return steps

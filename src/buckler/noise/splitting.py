@@ -21,10 +21,9 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.noise.exact import LEVELS, float_above, whole_steps
-from buckler.noise.grid import looked_up
+from buckler.noise.grid import LEVELS, looked_up, whole_steps
 from buckler.noise.uniform import L1Noise
-from buckler.noise.words import Words
+from buckler.noise.words import Words, float_above
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind
 
 STEP = Fraction(1, LEVELS)

@@ -16,10 +16,8 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
-from buckler.noise import exact
-from buckler.noise.first_margin import BaseNoise
-from buckler.noise.grid import looked_up, table_around, values_of
-from buckler.noise.words import Words
+from buckler.noise.grid import LEVELS, looked_up, table_around, values_of, whole_steps
+from buckler.noise.words import BaseNoise, Words, float_above, float_below
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_STEPS = 2**22
@@ -52,7 +50,7 @@ class L1Noise(BaseNoise):
     @property
     def grid(self) -> Fraction:
         """The step of the grid, as a fraction."""
-        return Fraction(1, exact.LEVELS)
+        return Fraction(1, LEVELS)
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
@@ -64,12 +62,12 @@ class L1Noise(BaseNoise):
         0.25
         """
         del kind
-        return exact.float_below(self.count * self.grid / 2 * Fraction(margin)) if margin > 0.0 else 0.0
+        return float_below(self.count * self.grid / 2 * Fraction(margin)) if margin > 0.0 else 0.0
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return the margin that a radius needs: ``radius / lam``, rounded up, at most 1."""
         del kind
-        return min(1.0, exact.float_above(Fraction(radius) * 2 / (self.count * self.grid)))
+        return min(1.0, float_above(Fraction(radius) * 2 / (self.count * self.grid)))
 
     def values(self, steps: AnyArray) -> Float32Array:
         """Return the float32 of whole numbers of steps."""
@@ -115,7 +113,7 @@ class Uniform(L1Noise):
     """
 
     lam: float
-    step: float = 1 / exact.LEVELS
+    step: float = 1 / LEVELS
 
     name: ClassVar[str] = "uniform"
 
@@ -144,10 +142,10 @@ class Uniform(L1Noise):
 
     def check_input(self, x: AnyArray) -> None:
         """Raise InvalidInput for an input off the grid."""
-        exact.whole_steps(x, self.grid)
+        whole_steps(x, self.grid)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return a table of float32, and the places in it of ``x`` moved by ``number - k`` steps."""
-        at, reach = exact.whole_steps(x, self.grid).ravel(), self.count // 2
+        at, reach = whole_steps(x, self.grid).ravel(), self.count // 2
         first, table = table_around(at, reach, self.grid)
         return table, lambda numbers: numbers + (at - reach - first)

@@ -3,15 +3,36 @@
 A word and its further bits are a uniform number u below 2^128. Comparing u with a threshold needs the further bits only
 where the word equals the threshold's upper half, which has probability 2^-64, so they are drawn only there. What is
 left of total variation is below ``K 2^-128`` for a number that is compared with K thresholds (T24, T26, T30).
+
+``BaseNoise`` is the base class of noises that are drawn from words and certify by the probability margin and total
+variation (T25); ``float_below`` and ``float_above`` round their radii and margins.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, fields
+from fractions import Fraction
+from math import inf, nextafter
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from buckler.types import BoolArray, Float32Array, IntArray, Noise, WordArray
+from buckler.types import AnyArray, BoolArray, Draws, Float32Array, IntArray, MarginKind, Noise, WordArray
+
+
+def float_below(value: Fraction) -> float:
+    """Return the largest float that is not above a fraction.
+
+    >>> float_below(Fraction(1, 4)), Fraction(float_below(Fraction(2, 3))) <= Fraction(2, 3)
+    (0.25, True)
+    """
+    near = float(value)
+    return near if Fraction(near) <= value else nextafter(near, -inf)
+
+
+def float_above(value: Fraction) -> float:
+    """Return the smallest float that is not below a fraction."""
+    return -float_below(-value) + 0.0  # + 0.0: no negative zero
+
 
 HALF = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
@@ -88,3 +109,55 @@ class WordNoise(Noise, Protocol):
 
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
+
+
+HALVINGS = 80
+"""Bisection steps on [0, 1]: more than float64 can tell apart."""
+
+
+class BaseNoise:
+    """Base class of a noise that is drawn from random words and has one radius, from the probability margin.
+
+    A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
+    ``words`` and ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters.
+    """
+
+    __slots__ = ()
+
+    norm: ClassVar[str]
+    margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
+    units: ClassVar[str] = "in the units of the input"
+    holds_at: ClassVar[str] = "everywhere"
+    closed: ClassVar[bool] = True
+    draws: ClassVar[Draws] = "words"
+    idealised: ClassVar[str | None] = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The fields of the dataclass, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @property
+    def total(self) -> int | None:
+        """None: copies are drawn, not enumerated."""
+        return None
+
+    @property
+    def unit(self) -> float:
+        """A fourth of the radius at a margin of 1, the largest; 1 if that is 0."""
+        return self.radius(1.0, "probability") / 4.0 or 1.0
+
+    def check_input(self, x: AnyArray) -> None:
+        """Accept any input. Override it to raise InvalidInput."""
+
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
+        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
+        raise NotImplementedError
+
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
+        """Return the smallest margin whose radius is at least ``radius``, by bisection; 1 if there is none."""
+        low, high = 0.0, 1.0
+        for _ in range(HALVINGS if self.radius(1.0, kind) >= radius else 0):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if self.radius(middle, kind) >= radius else (middle, high)
+        return high

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.noise.exact import LEVELS, whole_steps
-from buckler.noise.grid import values_of
+from buckler.noise.grid import LEVELS, values_of, whole_steps
 from buckler.noise.splitting import STEP, seen_table
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.fusion import AVAILABLE
