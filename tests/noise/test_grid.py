@@ -13,18 +13,7 @@ from flint import arb, ctx, fmpq
 import buckler
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.noise import (
-    Ablation,
-    Gaussian,
-    GridGaussian,
-    Splitting,
-    Uniform,
-    grid,
-    named,
-    noise_from_spec,
-    parse,
-    thresholds,
-)
+from buckler.noise import Ablation, Gaussian, GridGaussian, Splitting, Uniform, grid, named, noise_from_spec, parse
 from buckler.noise.grid import values_of
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import Target, decide
@@ -76,21 +65,21 @@ def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
 
     def distance(centre: Fraction) -> tuple[int, tuple[int, ...]]:
         centres.append(centre)
-        return thresholds.ONE + 2 * thresholds.SLACK, (thresholds.ONE,)
+        return grid.ONE + 2 * grid.SLACK, (grid.ONE,)
 
-    monkeypatch.setattr(thresholds, "_anchor", distance)
-    found = [Fraction(tail - 2**128, 2**128) for tail in thresholds.tails(Fraction(unit))]
-    assert len(found) == int((thresholds.FARTHEST / unit + 1) / 2)
-    assert max(map(abs, found)) <= thresholds.SPACING / 2
+    monkeypatch.setattr(grid, "_anchor", distance)
+    found = [Fraction(tail - 2**128, 2**128) for tail in grid.tails(Fraction(unit))]
+    assert len(found) == int((grid.FARTHEST_TAIL / unit + 1) / 2)
+    assert max(map(abs, found)) <= grid.SPACING / 2
     # And not because there is an anchor for each: one serves all points that are near it.
     assert centres == sorted(set(centres))
-    assert all(centre / thresholds.SPACING == centre // thresholds.SPACING for centre in centres)
+    assert all(centre / grid.SPACING == centre // grid.SPACING for centre in centres)
 
 
 def test_pi_is_cut_after_eighty_digits() -> None:
     ctx.prec = 300
-    assert int((arb.pi() * 10**80).floor().unique_fmpz()) == thresholds.PI
-    assert thresholds.PI_SCALE == 10**80
+    assert int((arb.pi() * 10**80).floor().unique_fmpz()) == grid.PI
+    assert grid.PI_SCALE == 10**80
 
 
 def test_the_guide_finds_what_the_thresholds_say() -> None:
