@@ -20,7 +20,7 @@ MUTATED = (
     "src/buckler/evaluate/refutations.py",
     "src/buckler/runs/store",
     "src/buckler/runs/identity.py",
-    "src/buckler/runs/resume.py",
+    "src/buckler/runs/decide.py",
     "src/buckler/runs/executor.py",
     "src/buckler/sampling/streams.py",
 )

@@ -1,5 +1,6 @@
 """Shards are sized by time, and what is drawn does not depend on it; an interrupt says what is kept and lost."""
 
+import json
 import sys
 from itertools import islice, pairwise
 from pathlib import Path
@@ -10,7 +11,8 @@ import pytest
 
 from buckler.cli.app import run as command
 from buckler.runs import sample as cut
-from buckler.runs.sample import SECONDS, Block, Blocks, Interrupted, SamplingProgress, sample
+from buckler.runs.executor import Interrupted
+from buckler.runs.sample import SECONDS, Block, Blocks, SamplingProgress, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
@@ -32,10 +34,10 @@ def plain(**changes: Any) -> RunSpec:
 
 def sizes(made: RunSpec, inputs: int, draws_a_second: float) -> list[int]:
     """Return the blocks of a run on a machine of that speed."""
-    blocks = Blocks(made, simulated(inputs), [(0, inputs)], most=None)
+    blocks = Blocks(made, simulated(inputs), [(0, inputs)])
     found = []
-    for first in blocks:
-        found.append(len(blocks.load(first).ids))
+    for block in blocks:
+        found.append(len(block.ids))
         blocks.took(found[-1], found[-1] * (made.n + made.n0) / draws_a_second)
     assert sum(found) == inputs
     return found
@@ -62,14 +64,14 @@ def test_the_first_block_is_one_group_and_blocks_grow_in_steps() -> None:
 
 def test_a_slow_machine_gets_small_blocks_after_large_ones() -> None:
     made = plain(n=100, n0=0)
-    blocks = Blocks(made, simulated(5000), [(0, 5000)], most=None)
+    blocks = Blocks(made, simulated(5000), [(0, 5000)])
     walk = iter(blocks)
     for _ in range(6):
-        size = len(blocks.load(next(walk)).ids)
+        size = len(next(walk).ids)
         blocks.took(size, size * 0.01)
     assert size == 1000 // made.drawn_together * made.drawn_together
     blocks.took(size, size * 1.0)
-    assert len(blocks.load(next(walk)).ids) == made.drawn_together == 10
+    assert len(next(walk).ids) == made.drawn_together == 10
 
 
 def test_a_size_that_was_asked_for_is_exact_whatever_the_time() -> None:
@@ -78,11 +80,11 @@ def test_a_size_that_was_asked_for_is_exact_whatever_the_time() -> None:
 
 def test_blocks_fill_the_gaps_and_keep_to_groups() -> None:
     made = plain(n=100, n0=0)
-    blocks = Blocks(made, simulated(100), [(10, 40), (60, 100)], most=None)
-    firsts = list(blocks)
+    blocks = Blocks(made, simulated(100), [(10, 40), (60, 100)])
+    firsts = [block.first for block in blocks]
     assert firsts == [10, 20, 30, 60, 70, 80, 90]
     limited = Blocks(made, simulated(100), [(10, 40), (60, 100)], most=25)
-    assert list(limited) == [10, 20]
+    assert [block.first for block in limited] == [10, 20]
 
 
 def test_groups_begin_at_multiples_wherever_a_block_begins() -> None:
@@ -122,7 +124,7 @@ def test_an_interrupt_says_what_is_kept_and_lost(tmp_path: Path, monkeypatch: py
 
     with pytest.raises(Interrupted) as caught:
         drawn(tmp_path / "run", monkeypatch, 0.0, progress=stop)
-    summary = caught.value.summary
+    summary = caught.value.done
     assert (summary.inputs_done, summary.inputs, summary.shards) == (30, 60, 10)
     assert summary.lost == summary.samples - 30 * 150 > 0
     evidence = open_evidence(tmp_path / "run")
@@ -158,15 +160,16 @@ def test_the_commands_message(
     words = ["sample", "run", *(part for option in OPTIONS.items() for part in option)]
     assert command([*words, "--quiet"]) == 3
     said = capsys.readouterr().err
-    # Stopped at the estimation draws of the fourth input, whose selection draws are lost.
-    assert "interrupted; run keeps 3 of 10 inputs in 3 shards, and 20 draws of unfinished shards are lost" in said
+    # Stopped at the estimation draws of the fourth input, whose selection draws are kept.
+    assert "interrupted; run keeps 3 of 10 inputs in 3 shards. Go on with" in said
     assert "Go on with: buckler sample run" in said
     (tmp_path / "stop").unlink()
     assert command([*words, "--json"]) == 0
-    assert '"inputs_done": 10' in capsys.readouterr().out
+    told = json.loads(capsys.readouterr().out)
+    assert (told["inputs_done"], told["samples"]) == (10, 7 * 520 - 20)
 
 
 def test_first_blocks_are_given_out_before_any_is_measured() -> None:
     """As to the workers of a cluster: each gets the smallest ones until the first come back."""
-    blocks = Blocks(plain(), simulated(100), [(0, 100)], most=None)
-    assert list(islice(blocks, 8)) == list(range(8))
+    blocks = Blocks(plain(), simulated(100), [(0, 100)])
+    assert [block.first for block in islice(blocks, 8)] == list(range(8))

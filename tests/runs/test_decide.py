@@ -18,7 +18,6 @@ from buckler.errors import BucklerError, InvalidInput, StoreError
 from buckler.noise import Gaussian, Splitting
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
-from buckler.runs import resume
 from buckler.runs.decide import FOR_EVIDENCE, Target, decide, settings_to_decide
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.spec import RunSpec
@@ -176,27 +175,6 @@ def test_a_larger_budget_that_was_interrupted_is_not_forgotten(tmp_path: Path) -
     assert [ended(d) for d in call(out, n=800)] == fresh(800, final_n=120)
 
 
-def test_an_interrupt_while_a_decision_is_signed_loses_that_one_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out, sign, signed = tmp_path / "decided.parquet", resume.DecidedFile.sign, 0
-
-    def interrupted(self: resume.DecidedFile, name: str) -> None:
-        nonlocal signed
-        signed += 1
-        if signed == 5:
-            raise KeyboardInterrupt
-        sign(self, name)
-
-    whole = call()
-    with monkeypatch.context() as patch:
-        patch.setattr(resume.DecidedFile, "sign", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            call(out)
-    assert len(read_decisions(out).decided) >= 4
-    assert call(out) == whole
-
-
 class Clock:
     """Time that passes when the classifier is called."""
 
@@ -228,19 +206,19 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
 
 
 def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    real = resume.DecidedFile.sign
+    taken: list[Any] = []
+    real = module.Decisions.take
 
-    def spy(self: resume.DecidedFile, name: str) -> None:
-        sizes.append(1)
-        real(self, name)
+    def spy(self: module.Decisions, made: Any) -> None:
+        taken.append(made)
+        real(self, made)
 
-    monkeypatch.setattr(resume.DecidedFile, "sign", spy)
+    monkeypatch.setattr(module.Decisions, "take", spy)
     call(tmp_path / "seldom.parquet")
-    seldom = len(sizes)
+    seldom = len(taken)
     monkeypatch.setattr("buckler.session.SAVE_EVERY", 0.0)
     found = call(tmp_path / "often.parquet")
-    assert len(sizes) - seldom > seldom
+    assert len(taken) - seldom > seldom
     assert found == call()
 
 
@@ -294,9 +272,9 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         sizes.append(len(decisions))
         real(path, decisions, *rest)
 
-    monkeypatch.setattr(resume, "write_decisions", spy)
-    monkeypatch.setattr(resume, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(resume, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr(module, "write_decisions", spy)
+    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(module, "SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)
     assert len(sizes) > 20

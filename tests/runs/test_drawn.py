@@ -159,7 +159,10 @@ def test_a_folder_whose_files_were_replaced(tmp_path: Path, shards: int) -> None
     assert len(open_evidence(tmp_path / "run").shards) == shards
     pictures(tmp_path, 1)
     assert {path.stat().st_size for path in place.rglob("*.bmp")} == sizes
-    with pytest.raises(StoreError, match="begun with other data"):
+    if shards:
+        with pytest.raises(StoreError, match="begun with other data"):
+            draw(open_dataset(place))
+    else:  # nothing was drawn, so anything may change
         draw(open_dataset(place))
     pictures(tmp_path, 0)
     draw(open_dataset(place))

@@ -1,42 +1,74 @@
-"""The executor of this process."""
+"""The executor of this process, and the lock that keeps a folder to one writer."""
 
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from buckler.runs.executor import Executor, Job, Step, StepContext
+import pytest
+
+from buckler.errors import StoreError
+from buckler.runs.executor import Executor, Sink, Step
+from buckler.runs.store.folder import LOCK, locked
 from buckler.sampling.classifiers import Classifier, as_classifier
 
 
 class Recorded:
-    """A step that sends one result for each block, and a second one except for block 2."""
+    """A step that hands over one result, draws twice, and hands over another one at its end, however it comes."""
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
         assert classifier.num_classes == 2
         assert threads is None
 
-        def step(data: Any, context: StepContext) -> None:
-            context.send_result(f"first {data}")
-            context.tick(10)
-            if data != 4:
-                context.send_result(f"second {data}")
+        def step(data: Any, _: Path, sink: Sink) -> Iterator[int]:
+            sink(f"first {data}")
+            try:
+                yield 10
+                yield 20
+            finally:
+                sink(f"last {data}")
 
         yield step
 
 
-def test_blocks_run_in_order_in_this_process() -> None:
-    done: list[tuple[int, Any]] = []
-    ticks: list[int] = []
-    executor = Executor(as_classifier(lambda b: b, num_classes=2))
-    assert executor.width == 1
-    assert executor.describe().num_classes == 2
-    job = Job(Recorded().begin, [3, 2, 0], lambda k: 2 * k, lambda *result: done.append(result), ticks.append)
-    executor.run(job)
-    assert done == [(3, "first 6"), (3, "second 6"), (2, "first 4"), (0, "first 0"), (0, "second 0")]
-    assert ticks == [10, 10, 10]
+def test_blocks_run_in_order_until_a_deadline() -> None:
+    executor, done = Executor(as_classifier(lambda b: b, num_classes=2)), list[str]()
+    assert executor.call(lambda classifier, threads: (classifier.num_classes, threads)) == (2, None)
+    assert list(executor.run(Recorded(), iter([6, 4]), done.append)) == [10, 20, 10, 20]
+    assert done == ["first 6", "last 6", "first 4", "last 4"]
     done.clear()
-    executor.run(replace(job, deadline=time.monotonic() - 1.0))
-    assert done == [(3, "first 6")]  # the block under way ends at its first tick, and no other begins
+    assert list(executor.run(Recorded(), iter([6, 4]), done.append, deadline=time.monotonic() - 1.0)) == [10]
+    assert done == ["first 6", "last 6"]  # the block under way ends at its first draws, and no other begins
+
+
+def hold(root: Path) -> None:
+    with locked(root):
+        pass
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(StoreError, match="another process is writing to"):
+        hold(tmp_path)
+    hold(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match="cannot write to"):
+        hold(tmp_path / "run")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path) -> None:
+    wait, go = os.pipe()
+    with locked(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.read(wait, 1)  # lives on after its parent has let go
+            os._exit(0)
+    hold(tmp_path)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child was to be alive all the while"
+    os.write(go, b"x")
+    assert os.waitpid(child, 0)[1] == 0

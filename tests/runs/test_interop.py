@@ -105,7 +105,7 @@ def test_evidence_of_a_log_for_the_label_and_twice(log: Log, tmp_path: Path) -> 
         assert made.predicted == (None if predicted != label or made.abstained else int(label))
     # The same again is no mistake; another reading of the log in the same place is.
     write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
-    with pytest.raises(StoreError, match="specification"):
+    with pytest.raises(StoreError, match="n0: 100 in the folder"):
         write_evidence(log, best, tmp_path / "run", source="usual_log.tsv", n0=50)
     with pytest.raises(StoreError, match="other data"):
         write_evidence(first(log, 240 - 1), best, tmp_path / "run", source="usual_log.tsv")

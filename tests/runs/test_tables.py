@@ -282,7 +282,7 @@ def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -
 
 
 def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:
-    for name in (".lock", ".lock-holder", "shards", ".tmp-manifest.json"):
+    for name in (".lock", "begun-000012.json", "shards", ".tmp-manifest.json"):
         (tmp_path / name).touch()
         assert _foreign(tmp_path) is None
     (tmp_path / "thesis.tex").touch()

@@ -16,6 +16,7 @@ from buckler.errors import InvalidInput
 from buckler.progress import bar
 from buckler.runs import decide as runs
 from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_to_decide
+from buckler.runs.executor import Interrupted
 from buckler.runs.logs import write_log
 from buckler.runs.open_run import Where, open_run, settings_from
 
@@ -90,19 +91,13 @@ def decide_command(
     settings = settings_to_decide(merged, target)
     if allow_other_model and out is None:
         raise InvalidInput("--allow-other-model is for going on with the file of --out, and there is none")
-    kept = 0
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker)
             shown = bar("deciding", quiet=quiet or as_json, unit="draws", transient=False)
             with open_run(settings, where, out) as run, shown as show:
                 check_tsv(tsv, run.spec.noise, run.dataset.labels)
-
-                def progress(decided: int, drawn: int) -> None:
-                    nonlocal kept
-                    kept = decided
-                    show(decided, len(run.dataset), drawn)
-
+                inputs = len(run.dataset)
                 decisions = runs.decide(
                     run.spec,
                     target,
@@ -111,26 +106,26 @@ def decide_command(
                     out,
                     max_seconds=max_seconds,
                     allow_other_model=allow_other_model,
-                    progress=progress,
+                    progress=lambda decided, drawn: show(decided, inputs, drawn),
                 )
-        except KeyboardInterrupt:
-            _stopped("interrupted", kept, out)
-    certificates = [decided.certificate for decided in decisions]
-    complete = kept == len(run.dataset)
+        except KeyboardInterrupt as interrupt:
+            _stopped("interrupted", interrupt.done if isinstance(interrupt, Interrupted) else 0, out)
+    certificates = [made.certificate for made in decisions]
+    decided = sum(made.decision != "undecided" for made in decisions)
     if tsv is not None and run.dataset.labels is not None and certificates:
         true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
         write_log(tsv, certificates, [true[certificate.id] for certificate in certificates])
     if as_json:
-        for decided in decisions:
-            say(json.dumps({**as_line(decided.certificate), "decision": decided.decision}))
+        for made in decisions:
+            say(json.dumps({**as_line(made.certificate), "decision": made.decision}))
     elif not quiet and certificates:
         draws = np.array([certificate.n for certificate in certificates])
         say(
             f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
             f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
         )
-    if not complete:
-        _stopped("time is up", kept, out)
+    if decided < inputs:
+        _stopped("time is up", decided, out)
 
 
 def _reached(certificates: Sequence[Certificate], target: Target) -> str:

@@ -18,6 +18,7 @@ from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import refute as runs
+from buckler.runs.executor import Interrupted
 from buckler.runs.open_run import Where, open_run
 from buckler.runs.results import CertifyOptions, Result, read_result
 
@@ -94,7 +95,6 @@ def refute_command(
         say(f"buckler: {result.caution}", error=True)
     if figure is not None and check_figure(figure) and result.labels is None:
         raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
-    done = 0
     with interruptible():
         try:
             where = Where(executor, address, workers, gpus_per_worker)
@@ -102,16 +102,13 @@ def refute_command(
                 noise = opened.spec.noise
                 total = sum(not c.abstained for c in result.groups[0])
                 total = total if limit is None else min(limit, total)
-
-                def progress(inputs: int, draws: int) -> None:
-                    nonlocal done
-                    done = inputs
-                    show(inputs, total, draws)
-
                 reach = REACH * noise.unit if max_radius is None else max_radius
                 how = Refuting(noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
-                refuted = runs.refute(result, opened, how, out, limit=limit, progress=progress)
-        except KeyboardInterrupt:
+                refuted = runs.refute(
+                    result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
+                )
+        except KeyboardInterrupt as interrupt:
+            done = interrupt.done if isinstance(interrupt, Interrupted) else 0
             stop(f"interrupted; {done} inputs are done and {kept_in(out)}")
     if figure is not None:
         _draw(result, refuted.brackets, figure)

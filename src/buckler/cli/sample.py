@@ -11,6 +11,7 @@ from buckler.cli.options import option
 from buckler.cli.terminal import interruptible, say, stop
 from buckler.progress import bar
 from buckler.runs import sample as runs
+from buckler.runs.executor import Interrupted
 from buckler.runs.open_run import Where, open_run, settings_from
 from buckler.runs.spec import values, with_draws
 
@@ -132,8 +133,8 @@ def sample_command(
                     repair=repair,
                     allow_other_model=allow_other_model,
                 )
-        except runs.Interrupted as interrupt:
-            _stopped("interrupted", out, interrupt.summary)
+        except Interrupted as interrupt:
+            _stopped("interrupted", out, interrupt.done)
         except KeyboardInterrupt:
             stop("interrupted before anything was drawn")
     if as_json:

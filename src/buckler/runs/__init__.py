@@ -12,7 +12,7 @@
 - ``decide.decide(spec, target, classifier, dataset, out)``: draws until the radii of a ``Target`` are decided,
   and keeps what is; the same call goes on.
 - ``identity.identify(spec, executor, dataset)``: the identity of the model (answers, weights, environment) and of the
-  data; ``resume``: checks before a run goes on, and the file of decisions.
+  data, compared before a run goes on.
 - ``plan.plan(inputs=, num_classes=, n=, rate=)``: the cost of a run before it is begun.
 - ``store``: evidence and certificates on disk (the only package that imports pyarrow);
   ``store.evidence.open_evidence(folder)`` reads what ``sample`` wrote.

@@ -1,68 +1,42 @@
-"""Executors: run the numbered blocks of a job in this process; ``runs.ray`` runs them on a Ray cluster.
+"""Executors: run blocks of work in this process; ``runs.ray`` runs them on a Ray cluster.
 
-A block's results depend on its number alone, so any worker may compute it, more than once and in any order. The process
+A block's results depend on its data alone, so any worker may compute it, more than once and in any order. The process
 that calls ``run`` reads the data and writes the files.
 """
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, closing
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Protocol, TypeVar
 
 from buckler.sampling.classifiers import Classifier
 
+Answer = TypeVar("Answer")
+Sink = Callable[[Any], None]
 
-class OutOfTime(Exception):  # noqa: N818
-    """Raised by ``StepContext.tick`` after the deadline; ends the block."""
+Step = Callable[[Any, Path, Sink], Iterator[int]]
+"""Computes a block from its data: yields the draws made since the last time, writes files to a folder, and hands over
+results, also where it is closed early."""
 
-
-class Description(NamedTuple):
-    """Classes and device of the classifier that the workers run; ``runs.identity`` compares the rest."""
-
-    num_classes: int | None
-    device: str
-
-
-class StepContext(NamedTuple):
-    """A folder for a block's files, a counter of its draws, and a function that takes its results."""
-
-    folder: Path
-    tick: Callable[[int], None]
-    send_result: Callable[[Any], None]
+SAVE_EVERY = 10.0
+"""Seconds of work that an interruption can cost."""
 
 
-Step = Callable[[Any, StepContext], None]
-"""Computes one block from its data."""
+class Work(Protocol):
+    """What is done with blocks; sent to the workers, so it holds plain values."""
+
+    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
+        """Set up in a worker, once; ``threads`` make noise (None: one for each processor)."""
 
 
-Work = Callable[[Classifier, int | None], AbstractContextManager[Step]]
-"""Sets a step up once in each worker, with that many threads for noise (None: one for each processor); is sent there,
-so it holds plain values."""
+class Interrupted(KeyboardInterrupt):
+    """An interrupt (Ctrl-C), with what was done before it."""
 
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """Blocks to compute: ``fetch`` returns a block's data, ``done`` takes its number and each of its results.
-
-    A block's files are in ``folder`` when ``done`` is called with its last result. ``tick`` takes the draws made since
-    the last call. After ``deadline`` (of ``time.monotonic``) blocks under way end and no other begins.
-    """
-
-    work: Work
-    blocks: Iterable[int]
-    fetch: Callable[[int], Any]
-    done: Callable[[int, Any], None]
-    tick: Callable[[int], None] = lambda _: None
-    folder: Path = Path()
-    deadline: float | None = None
-
-
-def describe(classifier: Classifier) -> Description:
-    """Return the description of a classifier in this process."""
-    return Description(classifier.num_classes, classifier.device)
+    def __init__(self, done: Any) -> None:
+        super().__init__()
+        self.done = done
 
 
 class Executor:
@@ -74,18 +48,27 @@ class Executor:
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier
 
-    def describe(self) -> Description:
-        """Return the description of the classifier."""
-        return describe(self.classifier)
+    def call(self, function: Callable[[Classifier, int | None], Answer]) -> Answer:
+        """Return what a function of a worker's classifier and its threads returns."""
+        return function(self.classifier, None)
 
-    def run(self, job: Job) -> None:
-        """Compute the blocks in order."""
+    def run(
+        self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
+    ) -> Iterator[int]:
+        """Compute blocks, hand their results to ``sink`` and yield the draws made since the last time.
 
-        def tick(draws: int) -> None:
-            job.tick(draws)
-            if job.deadline is not None and time.monotonic() > job.deadline:
-                raise OutOfTime
+        A block's files are in ``folder`` when its results are handed over. After ``deadline`` (of ``time.monotonic``)
+        the blocks under way end and no other begins.
+        """
+        with work.begin(self.classifier, None) as step:
+            for data in blocks:
+                with closing(step(data, folder, sink)) as draws:  # type: ignore[type-var]
+                    for drawn in draws:
+                        yield drawn
+                        if time.monotonic() > deadline:
+                            return
 
-        with suppress(OutOfTime), job.work(self.classifier, None) as step:
-            for block in job.blocks:
-                step(job.fetch(block), StepContext(job.folder, tick, partial(job.done, block)))
+
+def as_executor(classifier: Classifier | Executor) -> Executor:
+    """Return an executor as it is, and one that runs a classifier in this process."""
+    return classifier if isinstance(classifier, Executor) else Executor(classifier)

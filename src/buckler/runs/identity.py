@@ -3,7 +3,11 @@
 A model is identified by its answers to a probe (a few noisy copies of a few inputs), by the hashes of its weight files
 or fitted arrays, and by the environment it runs in. All three are recorded with every shard. They must be equal when a
 run goes on and in every worker; ``allow_other_model`` lets another model in, and the manifest and the seals record it.
-Data are identified by ids and labels, and by the values of the probed inputs; ``runs.resume`` compares the others.
+Data are identified by ids and labels, and by the values of the probed inputs; those of finished inputs are compared
+when a run goes on.
+
+Two models may give the same answers to the probe, hard-label models above all. So one finished input, that with the
+least unanimous votes, where another model differs most, is drawn again in full and must give the votes that were kept.
 """
 
 import hashlib
@@ -12,8 +16,8 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -21,14 +25,14 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError, show
-from buckler.runs.executor import Executor, Job, Step
+from buckler.runs.executor import Executor
 from buckler.runs.spec import RunSpec, difference
 from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import Request, content_id
-from buckler.types import Float32Array, Noise
+from buckler.sampling.streams import Request, Stream, content_id
+from buckler.types import Float32Array, IntArray
 
 INPUTS = 8
 """Inputs of the probe, at most: spread evenly from the first to the last."""
@@ -42,6 +46,10 @@ one-hot rows of two similar models are often equal, 4,096 seldom are."""
 
 AT_ONCE = 128
 """Inputs in memory at once, where they are compared."""
+
+ROUNDING_SHARE = 0.01
+"""Share of the draws that may vote otherwise when drawn again, for a decided input, whose batches are not the same, or
+on a device, whose kernels need not repeat their sums. On the host, votes of a finished shard must be equal."""
 
 NOT_REPEATABLE = "not repeatable"
 """The answers of a model that gave different logits for the same batch."""
@@ -68,24 +76,13 @@ class Identity:
 class Probe:
     """The noisy batch that identifies a model; its noise is drawn on the host, so it is the same on every device."""
 
+    spec: RunSpec
     ids: tuple[str, ...]
     x: Float32Array
-    noise: Noise
-    num_classes: int
-    seed: int
-    batch_size: int
 
     def answers(self, classifier: Classifier, threads: int | None = None, times: int = 1) -> str:
         """Return the hash of the logits, or NOT_REPEATABLE if they differ between several ``times``."""
-        engine = Engine(
-            classifier,
-            noise=self.noise,
-            num_classes=self.num_classes,
-            seed=self.seed,
-            batch_size=self.batch_size,
-            generator="philox",
-            workers=threads,
-        )
+        engine = self.spec.engine(classifier, threads, "philox")
 
         def logits(draws: int) -> tuple[str, int]:
             digest, values = hashlib.sha256(), set[float]()
@@ -117,34 +114,21 @@ def probe_of(spec: RunSpec, dataset: Dataset) -> Probe:
     """Return the probe of a run."""
     places = sorted({round(i) for i in np.linspace(0, len(dataset) - 1, min(len(dataset), INPUTS)).tolist()})
     part = dataset.select(ids=[dataset.ids[i] for i in places])
-    return Probe(part.ids, part.load(0, len(part)), spec.noise, spec.num_classes, spec.seed, spec.batch_size)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ask:
-    """The work of ``identify``: one block, in which a worker returns the record of its model."""
-
-    probe: Probe
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that runs the probe twice."""
-        yield lambda _, context: context.send_result(self.probe.record(classifier, threads, times=2))
+    return Probe(spec, part.ids, part.load(0, len(part)))
 
 
 def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Identity, Probe]:
     """Return the identity of an executor's model and of the data, and the probe; warn if the model does not repeat."""
     probe = probe_of(spec, dataset)
-    found: list[dict[str, Any]] = []
-    executor.run(Job(_Ask(probe).begin, [0], lambda _: None, lambda _, record: found.append(record)))
-    if found[0]["answers"] == NOT_REPEATABLE:
+    record = executor.call(partial(probe.record, times=2))
+    if record["answers"] == NOT_REPEATABLE:
         warnings.warn(
             "the model gives different logits for the same batch (a random layer, or sums in varying order): draws "
             "cannot be repeated, and another such model would not be noticed",
             BucklerWarning,
             stacklevel=2,
         )
-    return Identity(data=data_hash(dataset, probe), **found[0]), probe
+    return Identity(data=data_hash(dataset, probe), **record), probe
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -216,6 +200,46 @@ def contents_hash(pairs: Iterable[tuple[str, str]]) -> str | None:
     for name, content in known:
         digest.update(f"{len(name)}:{name}={content};".encode("utf-8", "surrogatepass"))
     return f"inputs:{digest.hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DrawAgain:
+    """Draws of one input that are made again: estimation and selection draws ``[start, stop)`` of each segment.
+
+    ``row`` is the position of the input among those that shared its batches; the same batches are made, and of them
+    only those with a draw of this input.
+    """
+
+    spec: RunSpec
+    ids: tuple[str, ...]
+    x: Float32Array
+    row: int
+    segments: tuple[tuple[Stream, int, int], ...]
+
+    def votes(self, classifier: Classifier, threads: int | None) -> list[IntArray]:
+        """Return the votes of each segment."""
+        engine = self.spec.engine(classifier, threads)
+        with engine.session():
+            return [self._votes(engine, *segment) for segment in self.segments]
+
+    def _votes(self, engine: Engine, stream: Stream, start: int, stop: int) -> IntArray:
+        n, size = stop - start, self.spec.batch_size
+        first = self.row * n // size * size
+        last = min(-(-(self.row + 1) * n // size) * size, len(self.ids) * n)
+        spans = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
+        requests = [Request(i, start + low, start + high) for i, low, high in spans]
+        drawn: IntArray = engine.draw(self.x, self.ids, stream, requests).counts[self.row, 0]
+        return drawn
+
+
+def check_votes(where: Path, name: str, now: IntArray, before: IntArray, share: float = ROUNDING_SHARE) -> None:
+    """Refuse votes of an input drawn again that differ in more than a share of the draws."""
+    moved = int(np.abs(now - before).sum()) // 2
+    if moved > share * before.sum():
+        raise StoreError(
+            f"{str(where)!r} was drawn by another model, or with another number of threads: {moved:,} of "
+            f"{before.sum():,} draws of input {name!r}, drawn again, have other votes; use another folder"
+        )
 
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

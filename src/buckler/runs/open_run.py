@@ -124,11 +124,11 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
         dataset = open_dataset(
             draft.data, labels=draft.labels, resize=draft.resize, crop=draft.crop, value_range=draft.value_range
         ).select(every=draft.every, limit=draft.limit, ids=draft.ids)
-        runs = executor.describe()
-        if runs.num_classes is None:
+        num_classes, device = executor.call(_describe)
+        if num_classes is None:
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
-        kind = runs.device.split(":")[0]
-        filled = {"num_classes": runs.num_classes, "device": kind}
+        kind = device.split(":")[0]
+        filled = {"num_classes": num_classes, "device": kind}
         if draft.fresh_seed:
             begun = _begun(out)
             filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
@@ -136,6 +136,10 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
             {} if kind != "cuda" else ON_CUDA if draft.noise.draws == "gaussian" else {**ON_CUDA, "generator": "philox"}
         )
         yield Opened(from_dict({**own, **settings, **filled}), executor, dataset)
+
+
+def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:
+    return classifier.num_classes, classifier.device
 
 
 def _begun(out: Path | None) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Runs the blocks of a job in actors on a Ray cluster.
+"""Runs blocks in actors on a Ray cluster.
 
 Ray supervises the actors: it restarts one that died, on another node if need be. Each actor loads the classifier
 itself; results and files travel to this process.
@@ -10,10 +10,10 @@ import signal
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from itertools import chain
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,11 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
 from buckler.files import usable_cores
-from buckler.runs.executor import Description, Executor, Job, OutOfTime, StepContext, describe
+from buckler.runs.executor import Executor, Sink, Work
 from buckler.sampling.classifiers import Classifier
 
-RESTARTS = 100
-"""Times that Ray restarts a worker that died."""
-
-TRIES = 5
-"""Times that a block may lose its worker before it is taken to be the cause."""
+RESTARTS, TRIES = 100, 5
+"""Times that Ray restarts a worker, and times that a block may lose its worker before it is taken to be the cause."""
 
 LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Environment of a cluster started here, unless set: Ray makes a token, and listens on loopback alone."""
@@ -38,104 +35,108 @@ ALWAYS = {
     "RAY_DEDUP_LOGS_SKIP_REGEX": ".|^$",  # drops the messages of workers that Ray prints on stdout
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # avoids a warning
 }
-"""Environment of every use of Ray, unless set."""
 
 
 class _Worker:
-    """Actor with one classifier, loaded by ``describe``."""
+    """Actor with one classifier, loaded when it is first needed."""
 
     def __init__(self, load: Callable[[], Classifier], home: str) -> None:
         self._load, self._stack, self._job = load, ExitStack(), 0
+        self._classifier: Classifier | None = None
         if Path(home).is_dir():
             os.chdir(home)  # relative names of models refer to the folder of the command
 
-    def describe(self) -> Description:
-        self._classifier = self._load()
-        return describe(self._classifier)
+    def call(self, function: Callable[[Any, int], Any]) -> Any:
+        if self._classifier is None:
+            self._classifier = self._load()
+        return function(self._classifier, 1)
 
-    def run(self, job: int, work: Any, item: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
+    def run(self, job: int, work: Work, data: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
         """Return draws, results and files of a block, or of the part of it that these seconds allow."""
         if job != self._job:
             self._stack.close()
-            self._step, self._job = self._stack.enter_context(work(self._classifier, 1)), job
-        drawn, results, deadline = list[int](), list[Any](), time.monotonic() + seconds
-
-        def tick(draws: int) -> None:
-            drawn.append(draws)
-            if time.monotonic() > deadline:
-                raise OutOfTime
-
+            self._step, self._job = self._stack.enter_context(self.call(work.begin)), job
+        drawn, results, deadline = 0, list[Any](), time.monotonic() + seconds
         with tempfile.TemporaryDirectory(prefix="buckler-") as folder:
-            with suppress(OutOfTime):
-                self._step(item, StepContext(Path(folder), tick, results.append))
-            files = {path.name: np.fromfile(path, dtype=np.uint8) for path in Path(folder).iterdir() if results}
-        return sum(drawn), results, files
+            with closing(self._step(data, Path(folder), results.append)) as draws:
+                for count in draws:
+                    drawn += count
+                    if time.monotonic() > deadline:
+                        break
+            return drawn, results, {p.name: np.fromfile(p, dtype=np.uint8) for p in Path(folder).iterdir() if results}
 
 
 class RayExecutor(Executor):
     """Runs blocks in actors; made by ``open_ray``."""
 
     def __init__(self, ray: Any, actors: list[Any]) -> None:
-        self.width, self._ray, self._jobs = len(actors), ray, 0
-        self._idle, self._seen = list[Any](), list[Description]()
-        self._calls = {actor.describe.remote(): (actor, -1) for actor in actors}  # calls to actors, and their blocks
+        self.width, self._ray, self._idle, self._jobs = len(actors), ray, list[Any](), 0
+        # The actor of each call, and the data of its block with the number of workers that it lost.
+        self._calls: dict[Any, tuple[Any, Any]] = {actor.call.remote(_ready): (actor, None) for actor in actors}
 
-    def describe(self) -> Description:
-        """Return the description of the first actor that is ready."""
-        while not self._seen:
-            list(self._collect())
-        return self._seen[0]
+    def call(self, function: Any) -> Any:
+        """Return what a function of a worker's classifier and its threads returns."""
+        while not self._idle:
+            list(self._finished())
+        return self._get(self._idle[0].call.remote(function))
 
-    def run(self, job: Job) -> None:
+    def run(
+        self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
+    ) -> Iterator[int]:
         """Give each block to an idle actor, and hand on its results when it has ended."""
         self._jobs += 1
-        work, blocks, lost = self._ray.put(job.work), iter(job.blocks), Counter[int]()
-        end = float("inf") if job.deadline is None else job.deadline
+        sent, left = self._ray.put(work), ((data, 0) for data in blocks)
         while True:
-            block = next(blocks, None) if self._idle and time.monotonic() < end else None
+            block = next(left, None) if self._idle and time.monotonic() < deadline else None
             if block is not None:
-                step = self._idle[0].run.options(max_task_retries=0)
-                call = step.remote(self._jobs, work, job.fetch(block), end - time.monotonic())
-                self._calls[call] = (self._idle.pop(0), block)
+                actor = self._idle.pop(0)
+                run = actor.run.options(max_task_retries=0)  # the block goes to whoever is idle
+                call = run.remote(self._jobs, sent, block[0], deadline - time.monotonic())
+                self._calls[call] = actor, block
                 continue
-            if self._idle and all(number == -1 for _, number in self._calls.values()):
+            if self._idle and all(block is None for _, block in self._calls.values()):
                 return
-            for block, came in self._collect():
+            for came, (data, lost) in self._finished():
                 if came is None:
-                    lost[block] += 1
-                    if lost[block] == TRIES:
-                        raise WorkerLost(
-                            f"{TRIES} workers died at block {block}; it may need more memory than they have"
-                        )
-                    blocks = chain([block], blocks)
+                    if lost + 1 == TRIES:
+                        raise WorkerLost(f"{TRIES} workers died at one block; it may need more memory than they have")
+                    left = chain([(data, lost + 1)], left)  # type: ignore[assignment]
                     continue
                 drawn, results, files = came
                 for name, content in files.items():
-                    content.tofile(job.folder / Path(name).name)
-                job.tick(drawn)
+                    content.tofile(folder / Path(name).name)
+                yield drawn
                 for result in results:
-                    job.done(block, result)
-            job.tick(0)
+                    sink(result)
+            yield 0
 
-    def _collect(self) -> Iterator[tuple[int, Any]]:
-        """Wait at most a second for actors; yield blocks and what they returned, None if the actor died."""
+    def _finished(self) -> Iterator[tuple[Any, Any]]:
+        """Wait at most a second for actors; yield what they returned, None if one died, with the block."""
         for call in self._ray.wait(list(self._calls), timeout=1.0)[0]:
             actor, block = self._calls.pop(call)
             try:
-                came = self._ray.get(call)
-            except self._ray.exceptions.RayTaskError as problem:
-                raise problem.cause or problem from None
-            except self._ray.exceptions.RayError as problem:
-                if block == -1:
-                    raise WorkerLost(f"a worker died and cannot be restarted: {str(problem)[:300]}") from None
-                self._calls[actor.describe.remote()] = (actor, -1)  # it returns once Ray has restarted the actor
-                yield block, None
+                came = self._get(call)
+            except WorkerLost:
+                if block is None:
+                    raise
+                self._calls[actor.call.remote(_ready)] = actor, None  # it returns once Ray has restarted the actor
+                yield None, block
                 continue
             self._idle.append(actor)
-            if block != -1:
-                yield block, came
-            else:
-                self._seen.append(came)
+            if block is not None:
+                yield came, block
+
+    def _get(self, call: Any) -> Any:
+        try:
+            return self._ray.get(call)
+        except self._ray.exceptions.RayTaskError as problem:
+            raise problem.cause or problem from None
+        except self._ray.exceptions.RayError as problem:
+            raise WorkerLost(f"a worker died and cannot be restarted: {str(problem)[:300]}") from None
+
+
+def _ready(_: Classifier, __: int | None) -> None:
+    """Do nothing: an actor that runs this has loaded its classifier."""
 
 
 @contextmanager
@@ -157,12 +158,9 @@ def open_ray(
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
             variables["TMPDIR"] = folder
             where = {
-                "address": "local",
-                "num_cpus": wanted or usable_cores(),
-                "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1",
-                "_temp_dir": f"{folder}/r",
-            }  # fmt: skip  (Ray makes it 0777)
+                "address": "local", "num_cpus": wanted or usable_cores(), "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/r",  # Ray makes it 0777
+            }  # fmt: skip
         ray = _connect(where)
         stack.callback(ray.shutdown)
         there = ray.cluster_resources()
@@ -173,8 +171,7 @@ def open_ray(
             num_cpus=0 if gpus_per_worker else 1, num_gpus=gpus_per_worker, max_restarts=RESTARTS, max_task_retries=-1,
             runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", **variables}},
         )(_Worker)  # fmt: skip
-        actors = [actor.remote(load, str(Path.cwd())) for _ in range(wanted or max(1, int(room)))]
-        yield RayExecutor(ray, actors)
+        yield RayExecutor(ray, [actor.remote(load, str(Path.cwd())) for _ in range(wanted or max(1, int(room)))])
 
 
 def _connect(where: dict[str, Any]) -> Any:

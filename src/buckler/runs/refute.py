@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from buckler.certificate import Bracket, Refutation
+from buckler.certificate import Bracket, Certificate, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import Refuting, check_searched, to_refute
-from buckler.runs.executor import Job, Step, StepContext
+from buckler.runs.executor import SAVE_EVERY, Interrupted, Sink, Step
 from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import Opened
 from buckler.runs.results import Result, inputs_of
@@ -24,13 +24,10 @@ from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
 from buckler.session import Inputs, Session
-from buckler.types import Float32Array, FloatArray, IntArray
+from buckler.types import FloatArray
 
 BATCHES = 4
 """Batches that a step of the search fills, at most: inputs of a block."""
-
-SAVE_EVERY = 10.0
-"""Seconds of work that a kill can cost, beside the block in flight."""
 
 DRAWING = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
            "shard_inputs", "generator")  # fmt: skip
@@ -50,12 +47,17 @@ class Refuted(NamedTuple):
     same_model: bool | None
 
 
-class ToRefute(NamedTuple):
-    """A block: inputs with their classes and certified radii."""
+class _Wanted(NamedTuple):
+    label: int
+    radius: float
+    certificate: Certificate
+    position: int
 
-    ids: tuple[str, ...]
-    x: Float32Array
-    labels: IntArray
+
+class ToRefute(NamedTuple):
+    """A block: inputs with their classes, and the certified radii at which the search begins."""
+
+    inputs: Inputs
     start: FloatArray
 
 
@@ -72,12 +74,10 @@ class RefuteInputs:
         """Yield the step that attacks a block; each refutation is sent."""
         self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)
-        session = Session(engine)
 
-        def step(block: ToRefute, context: StepContext) -> None:
-            inputs = Inputs(block.x, block.ids, block.labels)
-            for made in session.refute(inputs, self.how, block.start, context.send_result):
-                context.tick(made.drawn)
+        def step(block: ToRefute, _: Path, sink: Sink) -> Iterator[int]:
+            for made in Session(engine).refute(block.inputs, self.how, block.start, sink):
+                yield made.drawn
 
         with engine.session():
             yield step
@@ -105,91 +105,104 @@ def refute(
     out: str | Path | None = None,
     *,
     limit: int | None = None,
-    progress: Watch | None = None,
+    progress: Watch = lambda *_: None,
 ) -> Refuted:
     """Return the bracket of every certificate of a result that is no abstention, or of the first ``limit``.
 
     **Guarantee.** Each refutation is false with probability at most ``how.alpha`` (theory T22), whatever the executor.
 
-    ``out`` is a Parquet file that keeps points and votes as they are made, also where the call ends by an interrupt or
-    an error; the same call goes on from it.
+    ``out`` is a Parquet file that keeps points and votes as they are made, also where the call ends by an error or by
+    an interrupt, which raises ``Interrupted`` with the number of inputs done; the same call goes on from it.
     """
     group = result.groups[0]
     claims = [(c, i) for i, c in enumerate(group) if not c.abstained]
     claims = claims if limit is None else claims[: check_whole("limit", limit, 1)]
     if not claims:
         raise InvalidInput(f"{str(result.path)!r} holds abstentions alone: there is nothing to refute")
-    wanted = {c.id: (*to_refute(c, how.noise), c, i) for c, i in claims}
+    wanted = {c.id: _Wanted(*to_refute(c, how.noise), c, i) for c, i in claims}
     if result.contents is None and result.contents_hash is not None:
         deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
     identity, probe = identify(run.spec, run.executor, run.dataset)
-    drawn_by = result.origins.get("classifier")
-    kept, file = _kept(out, run.spec, how, identity.answers, wanted)
-    left = [name for name in wanted if name not in kept]
-    attack = how.attack
-    looks = 1 if attack is None else attack.searches * attack.draws
+    drawn_by, truths = result.origins.get("classifier"), group.labels
+    kept = _Brackets(out, run.spec, how, identity.answers, wanted, None if truths is None else truths.tolist())
+    left = [name for name in wanted if name not in kept.found]
+    looks = 1 if how.attack is None else how.attack.searches * how.attack.draws
     size = max(1, BATCHES * run.spec.batch_size // looks)
     if run.executor.width > 1:
         size = min(size, max(1, -(-len(left) // (2 * run.executor.width))))
-    drawn, saved, lookup = 0, time.monotonic(), Lookup(run.dataset, result.path)
+    lookup = Lookup(run.dataset, result.path)
 
-    def fetch(number: int) -> ToRefute:
-        names = left[number * size : (number + 1) * size]
-        rows = [wanted[name] for name in names]
-        contents = None if result.contents is None else [result.contents[row[3]] for row in rows]
-        x = np.stack(list(lookup.inputs(names, contents)))
-        return ToRefute(tuple(names), x, np.array([row[0] for row in rows]), np.array([row[1] for row in rows]))
+    def blocks() -> Iterator[ToRefute]:
+        for first in range(0, len(left), size):
+            names = left[first : first + size]
+            rows = [wanted[name] for name in names]
+            contents = None if result.contents is None else [result.contents[row.position] for row in rows]
+            x = np.stack(list(lookup.inputs(names, contents)))
+            inputs = Inputs(x, tuple(names), np.array([row.label for row in rows]))
+            yield ToRefute(inputs, np.array([row.radius for row in rows]))
 
-    def tell(count: int) -> None:
-        nonlocal drawn
-        drawn += count
-        if progress is not None:
-            progress(len(kept), drawn)
-
-    def keep(_: int, made: Refutation) -> None:
-        nonlocal saved
-        _, radius, certificate, i = wanted[made.id]
-        truth = None if group.labels is None else int(group.labels[i])
-        kept[made.id] = Bracket(made, radius, certificate.alpha, truth)
-        if file is not None and time.monotonic() - saved > SAVE_EVERY:
-            write_refutations(file[0], in_order(), file[1])
-            saved = time.monotonic()
-
-    def in_order() -> list[Bracket]:
-        return [kept[name] for name in wanted if name in kept]
-
-    tell(0)
-    before = len(kept)
+    drawn, work = 0, RefuteInputs(run.spec, how, Expected(probe, identity))
+    progress(len(kept.found), drawn)
     try:
-        work = RefuteInputs(run.spec, how, Expected(probe, identity))
-        run.executor.run(Job(work.begin, range(-(-len(left) // size)), fetch, keep, tell))
+        for more in run.executor.run(work, blocks(), kept.take):
+            drawn += more
+            progress(len(kept.found), drawn)
+    except KeyboardInterrupt:
+        raise Interrupted(len(kept.found)) from None
     finally:
-        if file is not None and len(kept) > before:
-            write_refutations(file[0], in_order(), file[1])
-        tell(0)
+        kept.save()
+        progress(len(kept.found), drawn)
     known = drawn_by is not None and drawn_by.startswith("answers:")
-    return Refuted(in_order(), drawn_by == identity.answers if known else None)
+    return Refuted(kept.in_order(), drawn_by == identity.answers if known else None)
 
 
-def _kept(
-    out: str | Path | None, spec: RunSpec, how: Refuting, classifier: str, wanted: Mapping[str, Sequence[Any]]
-) -> tuple[dict[str, Bracket], tuple[Path, dict[str, Any]] | None]:
-    """Return what an earlier call refuted, and the file with its record; a file of something else is refused."""
-    if out is None:
-        return {}, None
-    plain = {key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING, "batch_size"}}
-    attack = None if how.attack is None else asdict(how.attack)
-    asked = {"spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,
-             "classifier": classifier}  # fmt: skip
-    path = Path(out)
-    if not path.exists():
-        return {}, (path, asked)
-    brackets, found = read_refutations(path)
-    changed = [key for key in asked if found.get(key) != asked[key]]
-    if changed:
-        raise InvalidInput(f"{str(path)!r} holds refutations of another call (another {', '.join(changed)})")
-    kept = {b.refutation.id: b for b in brackets}
-    for name, b in kept.items():
-        if name not in wanted or (b.refutation.label, b.certified) != tuple(wanted[name][:2]):
-            raise InvalidInput(f"{str(path)!r} holds the refutation of another certificate, {name!r}")
-    return kept, (path, asked)
+class _Brackets:
+    """Brackets of earlier calls and of this one, in memory, and in a file where there is one."""
+
+    def __init__(
+        self,
+        out: str | Path | None,
+        spec: RunSpec,
+        how: Refuting,
+        classifier: str,
+        wanted: Mapping[str, _Wanted],
+        labels: Sequence[int] | None,
+    ) -> None:
+        """Read what an earlier call refuted; a file of something else is refused."""
+        plain = {key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING, "batch_size"}}
+        attack = None if how.attack is None else asdict(how.attack)
+        self._asked = {
+            "spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,
+            "classifier": classifier,
+        }  # fmt: skip
+        self._path, self._wanted, self._labels = None if out is None else Path(out), wanted, labels
+        self._saved, self._changed = time.monotonic(), False
+        self.found: dict[str, Bracket] = {}
+        if self._path is not None and self._path.exists():
+            brackets, origin = read_refutations(self._path)
+            changed = [key for key in self._asked if origin.get(key) != self._asked[key]]
+            if changed:
+                what = ", ".join(changed)
+                raise InvalidInput(f"{str(self._path)!r} holds refutations of another call (another {what})")
+            self.found = {b.refutation.id: b for b in brackets}
+            for name, b in self.found.items():
+                if name not in wanted or (b.refutation.label, b.certified) != (wanted[name].label, wanted[name].radius):
+                    raise InvalidInput(f"{str(self._path)!r} holds the refutation of another certificate, {name!r}")
+
+    def take(self, made: Refutation) -> None:
+        """Keep a refutation, and write the file from time to time."""
+        row = self._wanted[made.id]
+        truth = None if self._labels is None else self._labels[row.position]
+        self.found[made.id], self._changed = Bracket(made, row.radius, row.certificate.alpha, truth), True
+        if time.monotonic() - self._saved > SAVE_EVERY:
+            self.save()
+
+    def save(self) -> None:
+        """Write the file, if there is one and anything changed."""
+        if self._path is not None and self._changed:
+            write_refutations(self._path, self.in_order(), self._asked)
+            self._saved, self._changed = time.monotonic(), False
+
+    def in_order(self) -> list[Bracket]:
+        """Return the brackets in the order of the certificates."""
+        return [self.found[name] for name in self._wanted if name in self.found]

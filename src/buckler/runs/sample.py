@@ -1,53 +1,60 @@
 """A specification, a classifier and inputs -> evidence in a folder.
 
-The inputs are cut into blocks (``runs.blocks``); a block is one shard of the store and the unit of work. What is drawn
-for an input is a function of the specification and the data, not of the block, so it can be drawn anywhere, again, and
-in any order.
+The inputs are cut into blocks; a block is one shard of the store and the unit of work, about ten seconds of it as
+measured while blocks are drawn. What is drawn for an input is a function of the specification and the data, not of the
+block, so it can be drawn anywhere, again, and in any order. An input that takes longer than that is drawn in pieces,
+and its votes so far are kept in the folder too, so that an interruption costs ten seconds at most.
 """
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.runs.executor import Executor, Job, Step, StepContext
-from buckler.runs.identity import Expected, identify
-from buckler.runs.resume import check_finished
+from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step, as_executor
+from buckler.runs.identity import NOT_REPEATABLE, DrawAgain, Expected, Identity, Lookup, check_votes, identify, is_same
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
 from buckler.runs.store.folder import Place
 from buckler.runs.store.sealed import temporary
-from buckler.runs.store.shard import ScoreWriter, Shard
+from buckler.runs.store.shard import Begun, ScoreWriter, Shard
 from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.engine import Engine, exhaust, score_map
+from buckler.sampling.engine import Engine, score_map
 from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
 
-SECONDS = 10.0
-"""The work of a block: what a kill or an interrupt can cost."""
+ScoreMap = Callable[[Any], Any]
+
+SECONDS = SAVE_EVERY
+"""The work of a block."""
+
+PIECE = SECONDS / 2
+"""The work of a piece of one input, after which its votes are kept."""
 
 GROWTH = 4
-"""Times that a block may be larger than the one that was measured: the first ones are too short to measure well."""
+"""Times that a block or a piece may be larger than the one that was measured: the first ones are too short to measure
+well."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Inputs one after another, from the one at position ``first``, and the name of the file for their scores."""
+    """Inputs one after another, from the one at position ``first``; ``before`` is what is there of a single one."""
 
     first: int
     ids: tuple[str, ...]
     labels: IntArray | None
     x: Float32Array
-    score_file: str = ""
+    before: Begun | None = None
 
     def groups(self, size: int) -> list["Block"]:
         """Return the block cut where the position of an input is a multiple of ``size``."""
@@ -59,27 +66,32 @@ class Block:
 
 
 class Blocks:
-    """Cuts blocks off the inputs that are missing, one after another as they are asked for, and loads them.
+    """Cuts blocks off the inputs that are missing, one after another as they are asked for.
 
-    A block is named by the position of its first input. Where the specification gives the size of a shard, that is the
-    size; otherwise it follows the time that the blocks before took, in whole groups of inputs that are drawn together.
+    Where the specification gives the size of a shard, that is the size; otherwise it follows the time that the blocks
+    before took, in whole groups of inputs that are drawn together.
     """
 
     def __init__(
-        self, spec: RunSpec, dataset: Dataset, missing: Sequence[tuple[int, int]], *, most: int | None
+        self,
+        spec: RunSpec,
+        dataset: Dataset,
+        missing: Sequence[tuple[int, int]],
+        begun: dict[int, Begun] | None = None,
+        most: int | None = None,
     ) -> None:
-        """Take the ranges of inputs to draw; at most ``most`` inputs are given out."""
-        self._spec, self._dataset, self._missing = spec, dataset, missing
+        """Take the ranges of inputs to draw, and what is there of them; at most ``most`` inputs are given out."""
+        self._spec, self._dataset, self._missing, self._begun = spec, dataset, missing, begun or {}
         self._left = len(dataset) if most is None else most
         self._size = spec.drawn_together
-        self._stops: dict[int, int] = {}
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Block]:
         group = self._spec.drawn_together
         for start, stop in self._missing:
             first = start
             while first < stop:
-                size = min(self._size, stop - first)
+                before = self._begun.get(first)
+                size = min(self._size if before is None else 1, stop - first)
                 if size > self._left:
                     size = self._left - self._left % group
                 if self._spec.shard_inputs:
@@ -87,8 +99,9 @@ class Blocks:
                 if not 0 < size <= self._left:
                     return
                 self._left -= size
-                self._stops[first] = first + size
-                yield first
+                data = self._dataset
+                labels = None if data.labels is None else data.labels[first : first + size]
+                yield Block(first, data.ids[first : first + size], labels, data.load(first, first + size), before)
                 first += size
 
     def took(self, inputs: int, seconds: float) -> None:
@@ -96,17 +109,6 @@ class Blocks:
         group = self._spec.drawn_together
         wanted = min(SECONDS * inputs / max(seconds, 1e-9), GROWTH * inputs, MOST_TOGETHER)
         self._size = max(group, int(wanted) // group * group)
-
-    def load(self, first: int) -> Block:
-        """Return a block with its inputs loaded."""
-        stop = self._stops[first]
-        place = Place(first, stop)
-        labels = None if self._dataset.labels is None else self._dataset.labels[first:stop]
-        name = temporary(place.path(Path(), "scores")).name
-        return Block(first, self._dataset.ids[first:stop], labels, self._dataset.load(first, stop), name)
-
-
-ScoreMap = Callable[[Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,14 +129,6 @@ class Summary:
         return self.inputs_done == self.inputs
 
 
-class Interrupted(KeyboardInterrupt):
-    """An interrupt, with what was done before it."""
-
-    def __init__(self, summary: Summary) -> None:
-        super().__init__()
-        self.summary = summary
-
-
 @dataclass(frozen=True, slots=True)
 class SamplingProgress:
     """Where a run stands: draws there and in all, and those made by this call."""
@@ -144,14 +138,40 @@ class SamplingProgress:
     drawn: int
 
 
+class _Keeper:
+    """Writes what is drawn to the folder, and counts it."""
+
+    def __init__(self, writer: Writer, blocks: Blocks, each: int, rows: int) -> None:
+        self._writer, self._blocks, self._each, self.rows = writer, blocks, each, rows
+        self._kept: dict[int, int] = {}
+        self.there = writer.inputs_done * each + sum(begun.done for begun in writer.begun.values())
+        self._before = {first: begun.done for first, begun in writer.begun.items()}
+
+    @property
+    def kept(self) -> int:
+        """The draws of this call that the folder holds."""
+        return sum(self._kept.values())
+
+    def take(self, made: Begun | tuple[int, Shard]) -> None:
+        """Keep a block, or what there is of an input."""
+        if isinstance(made, Begun):
+            self._kept[made.first] = made.done - self._before.get(made.first, 0)
+            self._writer.keep(made)
+            return
+        first, content = made
+        self.rows = min(self.rows, content.rows)
+        self._blocks.took(len(content.ids), content.seconds)
+        self._kept[first] = len(content.ids) * self._each - self._before.get(first, 0)
+        self._writer.append(first, content)
+
+
 def sample(
     spec: RunSpec,
     classifier: Classifier | Executor,
     dataset: Dataset,
     folder: str | Path,
     *,
-    progress: Callable[[SamplingProgress], None] | None = None,
-    finished: Callable[[int, Shard], None] | None = None,
+    progress: Callable[[SamplingProgress], None] = lambda _: None,
     max_seconds: float | None = None,
     max_samples: int | None = None,
     repair: bool = False,
@@ -161,74 +181,93 @@ def sample(
 
     ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
     ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it; an
-    interrupt raises ``Interrupted``, which says what is kept.
-    Blocks are written, and ``finished`` called with each, in a second thread while others are drawn.
+    interrupt raises ``Interrupted`` with the summary of what is kept.
 
     A run goes on with the model, the environment and the data that began it (``runs.identity``); one finished input is
     drawn again and must give the same votes. ``allow_other_model`` lets another model or environment go on, which the
     manifest and the seals record. ``repair`` sets damaged shards aside and draws them again.
     """
-    if max_seconds is not None:
-        max_seconds = check_positive("max_seconds", max_seconds)
+    started = time.monotonic()
+    deadline = inf if max_seconds is None else started + check_positive("max_seconds", max_seconds)
     if max_samples is not None:
         max_samples = check_whole("max_samples", max_samples, 1)
     if dataset.labels is not None and int(dataset.labels.max()) >= spec.num_classes:
         raise InvalidInput(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
-    executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
+    executor = as_executor(classifier)
     identity, probe = identify(spec, executor, dataset)
-    each = spec.n + spec.n0
-    started = time.monotonic()
-    drawn = kept = 0
-    rows = spec.batch_size
-    with (
-        open_writer(
-            folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
-        ) as writer,
-        ThreadPoolExecutor(1) as background,
-    ):
+    each, drawn = spec.n + spec.n0, 0
+    with open_writer(
+        folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
+    ) as writer:
         check_finished(writer, executor, dataset, identity)
-        there = writer.inputs_done
         most = None if max_samples is None else max_samples // each
-        blocks = Blocks(writer.spec, dataset, writer.missing(), most=most)
-        last: Future[None] | None = None
-
-        def tick(count: int) -> None:
-            nonlocal drawn
-            drawn += count
-            if progress is not None:
-                progress(SamplingProgress(min(there * each + drawn, len(dataset) * each), len(dataset) * each, drawn))
-
-        def done(first: int, content: Shard) -> None:
-            nonlocal last, rows, kept
-            rows = min(rows, content.rows)
-            blocks.took(len(content.ids), content.seconds)
-            if last is not None:
-                last.result()
-            last = background.submit(_write, writer, first, content, finished)
-            kept += len(content.ids) * each
+        blocks = Blocks(writer.spec, dataset, writer.missing(), writer.begun, most)
+        keeper = _Keeper(writer, blocks, each, spec.batch_size)
+        work = DrawBlocks(writer.spec, Expected(probe, identity, allow_other_model))
 
         def summary() -> Summary:
-            if last is not None:
-                last.result()
-            spent = time.monotonic() - started
-            there, lost = writer.inputs_done, max(drawn - kept, 0)
-            return Summary(there, len(dataset), len(writer.done), drawn, lost, spent, rows)
+            spent, lost = time.monotonic() - started, max(drawn - keeper.kept, 0)
+            return Summary(writer.inputs_done, len(dataset), len(writer.done), drawn, lost, spent, keeper.rows)
 
-        work = DrawBlocks(writer.spec, Expected(probe, identity, allow_other_model))
         try:
-            deadline = None if max_seconds is None else started + max_seconds
-            executor.run(Job(work.begin, blocks, blocks.load, done, tick, writer.step_folder, deadline))
+            for more in executor.run(work, blocks, keeper.take, writer.step_folder, deadline):
+                drawn += more
+                total = len(dataset) * each
+                progress(SamplingProgress(min(keeper.there + drawn, total), total, drawn))
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
 
 
-def _write(writer: Writer, first: int, content: Shard, finished: Callable[[int, Shard], None] | None) -> None:
-    writer.append(first, content)
-    if finished is not None:
-        finished(first, content)
+def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identity: Identity) -> None:
+    """Refuse data or a model that the finished shards were not drawn from.
+
+    Values and labels of all finished inputs are compared. One finished input, drawn by a model with this identity, is
+    drawn again in the batches of its first time.
+    """
+    spec, lookup = writer.spec, Lookup(dataset, writer.root)
+    least, chosen = inf, None
+    for place in writer.done:
+        drawn = writer.read(place)
+        for _ in lookup.inputs(drawn.ids, drawn.input_hashes):
+            pass
+        labels = None if dataset.labels is None else dataset.labels[lookup.places(drawn.ids)].tolist()
+        if labels != (None if drawn.labels is None else drawn.labels.tolist()):
+            raise InvalidInput(f"data has other labels than {str(writer.root)!r}; use another folder")
+        for part in writer.parts(place):
+            if part["rows"] != spec.batch_size or not is_same(part["drawn_by"], identity.as_dict()):
+                continue
+            rows = slice(part["first"] - place.first, part["first"] - place.first + part["count"])
+            top = drawn.counts[rows, -1].max(axis=1)
+            if top.min() < least:
+                least, at = float(top.min()), rows.start + int(top.argmin())
+                selected = None if drawn.selection is None else drawn.selection[at]
+                chosen = place.first + at, selected, drawn.counts[at, -1]
+    if chosen is None or identity.answers == NOT_REPEATABLE:
+        return
+    position, selection, counts = chosen
+    first = position // spec.drawn_together * spec.drawn_together
+    ids = dataset.ids[first : first + spec.drawn_together]
+    x, spans = dataset.load(first, first + len(ids)), _spans(spec)
+    now = dict[Stream, IntArray]()
+    for (stream, _, _), votes in zip(
+        spans, executor.call(DrawAgain(spec, ids, x, position - first, spans).votes), strict=True
+    ):
+        now[stream] = now.get(stream, np.zeros_like(votes)) + votes
+    before: dict[Stream, Any] = {"estimation": counts, "selection": selection}
+    for stream, votes in now.items():
+        check_votes(writer.root, dataset.ids[position], votes, before[stream], *([0.0] if spec.device == "cpu" else []))
+
+
+def _spans(spec: RunSpec) -> tuple[tuple[Stream, int, int], ...]:
+    """Return the draws of an input that share batches: of the selection, those whose scores are kept, and the rest."""
+    kept = spec.kept_draws
+    spans: list[tuple[Stream, int, int]] = [
+        ("selection", 0, spec.n0), ("estimation", 0, kept), ("estimation", kept, spec.n),
+    ]  # fmt: skip
+    return tuple(span for span in spans if span[1] < span[2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,48 +283,106 @@ class DrawBlocks:
         record = self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)
         with engine.session():
-
-            def step(block: Block, context: StepContext) -> None:
-                context.send_result(replace(draw_block(engine, self.spec, block, context), drawn_by=record))
-
-            yield step
+            yield partial(draw_block, engine, self.spec, record)
 
 
-def draw_block(engine: Engine, spec: RunSpec, block: Block, context: StepContext) -> Shard:
-    """Return a block's votes, its scores already in a file of the context's folder; groups of inputs share batches."""
-    started, before = time.monotonic(), engine.replayed()
+def draw_block(
+    engine: Engine, spec: RunSpec, record: dict[str, Any], block: Block, folder: Path, sink: Sink
+) -> Iterator[int]:
+    """Yield the draws of a block, write its scores to ``folder``, and hand over its position and its votes.
+
+    Groups of inputs share batches. Without scores a group is finished before the next one begins.
+    """
+    started, at_first = time.monotonic(), np.array(engine.replayed())
     make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
-    groups = block.groups(spec.drawn_together)
+    groups, inputs = block.groups(spec.drawn_together), len(block.ids)
     columns = None if make is None else np.concatenate([_columns(engine, spec, group, make) for group in groups])
-    scores = None if make is None else ScoreWriter(context.folder / block.score_file, block.ids, spec)
-
-    def draw(stream: Stream, n: int, kept: int, checkpoints: Sequence[int]) -> IntArray:
-        if scores is not None:
-            scores.begin(stream)
-        sink = None if scores is None else scores.add
-        votes = np.zeros((len(block.ids), len(checkpoints), spec.num_classes), dtype=np.int64)
-        for group in groups:
-            rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
-            chosen = columns[rows] if columns is not None and OTHERS in columns else None
-            keep = None if make is None else KeptScores(make, chosen)
-            for start, stop, what in ((0, kept, keep), (kept, n, None)):
-                if start < stop:
-                    requests = [Request(i, start, stop) for i in range(len(group.ids))]
-                    steps = engine.steps(
-                        group.x, group.ids, stream, requests, checkpoints=checkpoints, keep=what, sink=sink
-                    )
-                    votes[rows] += exhaust(steps, context.tick).counts
-        return votes.cumsum(axis=1)
-
-    selection = draw("selection", spec.n0, 0 if scores is None else spec.n0, (spec.n0,))[:, 0] if spec.n0 else None
-    counts = draw("estimation", spec.n, spec.kept_draws, spec.checkpoints)
-    if scores is not None:
+    votes = np.zeros((inputs, 1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
+    if make is None:
+        begun = _InPieces(engine, spec, record, block, votes, sink) if inputs == 1 else None
+        try:
+            for group in groups:
+                rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
+                for span in _spans(spec):
+                    for part in [span] if begun is None else begun.pieces(span):
+                        yield from _draw(engine, spec, group, part, votes[rows])
+        finally:
+            if begun is not None:
+                begun.hand_over()
+    else:
+        scores = ScoreWriter(folder / _score_file(block), block.ids, spec)
+        for span in _spans(spec):
+            if span[1] == 0:
+                scores.begin(span[0])
+            for group in groups:
+                rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
+                chosen = columns[rows] if columns is not None and OTHERS in columns else None
+                keep = KeptScores(make, chosen) if span[0] == "selection" or span[2] <= spec.kept_draws else None
+                yield from _draw(engine, spec, group, span, votes[rows], keep=keep, sink=scores.add)
         scores.close()
-    hashes = tuple(content_id(row) for row in block.x)
-    seconds = time.monotonic() - started
-    compared, differed = (now - then for now, then in zip(engine.replayed(), before, strict=True))
-    made = Shard(block.ids, block.labels, hashes, selection, counts, columns, engine.rows, seconds)
-    return replace(made, replayed=(compared, differed))
+    counts, hashes = votes[:, 1:].cumsum(axis=1), tuple(content_id(row) for row in block.x)
+    compared, differed = (np.array(engine.replayed()) - at_first).tolist()
+    if block.before is not None:
+        compared, differed = compared + block.before.replayed[0], differed + block.before.replayed[1]
+    made = Shard(
+        block.ids, block.labels, hashes, votes[:, 0] if spec.n0 else None, counts, columns, engine.rows,
+        time.monotonic() - started, record, (compared, differed),
+    )  # fmt: skip
+    sink((block.first, made))
+
+
+def _draw(
+    engine: Engine, spec: RunSpec, group: Block, span: tuple[Stream, int, int], votes: IntArray, **options: Any
+) -> Iterator[int]:
+    """Yield the draws of a span of a group, and add its votes: row 0 is the selection, others end at checkpoints."""
+    stream, start, stop = span
+    points, rows = ((spec.n0,), slice(0, 1)) if stream == "selection" else (spec.checkpoints, slice(1, None))
+    requests = [Request(i, start, stop) for i in range(len(group.ids))]
+    tally = yield from engine.steps(group.x, group.ids, stream, requests, checkpoints=points, **options)
+    votes[:, rows] += tally.counts
+
+
+class _InPieces:
+    """Cuts the draws of one input into pieces of whole batches, and hands over its votes after each few seconds."""
+
+    def __init__(
+        self, engine: Engine, spec: RunSpec, record: dict[str, Any], block: Block, votes: IntArray, sink: Sink
+    ) -> None:
+        self._engine, self._spec, self._record, self._sink = engine, spec, record, sink
+        self._first, self._votes, self._before = block.first, votes, block.before
+        self._skip = self._done = self._saved = 0 if block.before is None else block.before.done
+        self._at_first, self._batches = np.array(engine.replayed()), 1
+        if block.before is not None:
+            votes[0] += block.before.votes
+
+    def pieces(self, span: tuple[Stream, int, int]) -> Iterator[tuple[Stream, int, int]]:
+        """Yield what is left of a span, piece after piece; whoever asks for the next one has drawn the last."""
+        stream, low, high = span
+        skipped = min(self._skip, high - low)
+        self._skip -= skipped
+        low += skipped
+        while low < high:
+            stop, began = min(low + self._batches * self._spec.batch_size, high), time.monotonic()
+            yield stream, low, stop
+            self._done += stop - low
+            low, took = stop, time.monotonic() - began
+            self._batches = max(1, int(min(GROWTH, PIECE / max(took, 1e-9)) * self._batches))
+            if took >= PIECE / GROWTH:
+                self.hand_over()
+
+    def hand_over(self) -> None:
+        """Hand over the votes so far, unless they are all or none."""
+        if self._saved < self._done < self._spec.n + self._spec.n0:
+            replayed = np.array(self._engine.replayed()) - self._at_first
+            replayed += (0, 0) if self._before is None else self._before.replayed
+            votes = self._votes[0].copy()
+            made = Begun(self._first, self._done, votes, self._engine.rows, self._record, tuple(replayed.tolist()))
+            self._sink(made)
+            self._saved = self._done
+
+
+def _score_file(block: Block) -> str:
+    return temporary(Place(block.first, block.first + len(block.ids)).path(Path(), "scores")).name
 
 
 def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:

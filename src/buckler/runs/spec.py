@@ -147,7 +147,9 @@ class RunSpec:
             if given != value:
                 raise InvalidInput(f"{name} must be {value} for {noise.describe()}; got {show(given)}")
 
-    def engine(self, classifier: Classifier, threads: int | None = None) -> Engine:
+    def engine(
+        self, classifier: Classifier, threads: int | None = None, generator: GeneratorKind | None = None
+    ) -> Engine:
         """Return the engine that draws for a classifier; ``threads`` make noise, by default one for each processor."""
         return Engine(
             classifier,
@@ -155,7 +157,7 @@ class RunSpec:
             num_classes=self.num_classes,
             seed=self.seed,
             batch_size=self.batch_size,
-            generator=self.generator,
+            generator=generator or self.generator,
             workers=threads,
         )
 

@@ -12,6 +12,7 @@ inputs finish. The draws of an input are handed over in stream order and in the 
 scheduling: its decision is a function of that input alone (for a classifier whose rows do not depend on one another).
 """
 
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -58,8 +59,11 @@ BATCH_SIZE = 512
 MOST_VALUES = 2**28
 """Values of one input at most. What drawing takes from alpha is computed for no more (T24)."""
 
-GROUP = 16
-"""Batches between two waits for the device."""
+GROUP, LONGEST_GROUP = 16, 1.0
+"""Batches, and seconds, between two waits for the device."""
+
+ROUND = 4
+"""Batches of a round of ``draw_until_decided``, unless one request is larger."""
 
 Sink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
@@ -187,16 +191,16 @@ class Engine:
         edges = np.asarray(checkpoints, dtype=np.int64)
         m, segments = self.num_classes, len(edges)
         self._backend.load(inputs, addresses, len(inputs) * segments * m, keep)
-        pending = done = 0
+        pending, done, since = 0, 0, time.monotonic()
         for batch in batches(pieces(requests), self._batch_size):
             slots = (row_inputs(batch) * segments + np.searchsorted(edges, row_draws(batch), side="right")) * m
             self._step(batch, slots, ids)
             done += size(batch)
             pending += 1
-            if pending == GROUP:
+            if pending == GROUP or time.monotonic() - since > LONGEST_GROUP:
                 self._settle(ids, sink)
                 yield done
-                pending = done = 0
+                pending, done, since = 0, 0, time.monotonic()
         self._settle(ids, sink)
         if done:
             yield done
@@ -376,12 +380,13 @@ NONE: IntArray = np.zeros(0, dtype=np.int64)
 def filling(wanted: IntArray, rows: int) -> BoolArray:
     """Return which requests to draw now so that batches are full: in order, those that fit into whole batches.
 
-    A batch that is not full costs a device as much as a full one. The first request is always among them.
+    A batch that is not full costs a device as much as a full one. The first request is always among them; otherwise
+    ``ROUND`` batches are filled at most, so that inputs are finished in order and little is lost by an interruption.
 
     >>> filling(np.array([3, 4, 6, 2]), rows=10)
     array([ True,  True, False,  True])
     """
-    room = int(wanted.sum()) // rows * rows or rows
+    room = min(int(wanted.sum()) // rows, ROUND) * rows or rows
     now = np.zeros(wanted.shape, dtype=np.bool_)
     for i, count in enumerate(wanted.tolist()):
         if count <= room or i == 0:

@@ -4,6 +4,7 @@
     shards/000000-000119.parquet      votes of the inputs 0 to 119
     shards/000000-000119.scores.parquet
     shards/000000-000119.json         the seal: checksums of the files above and who drew them, written last
+    begun-000120.json                 votes of an input that is under way, where one takes long
     damaged/                          files that ``repair`` found damaged
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard
@@ -14,20 +15,17 @@ Damage is a file that is missing, is a link, or can be read and has another chec
 I/O error, missing permission) is an error, never damage: it may be whole.
 """
 
-import os
-import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError, show
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError
 from buckler.files import checksum, sync_folder
 from buckler.runs.identity import is_record, records_in
 from buckler.runs.spec import RunSpec, from_dict, hash_of
@@ -38,6 +36,19 @@ SHARDS = "shards"
 DAMAGED = "damaged"
 PARTS = {"counts": ".parquet", "scores": ".scores.parquet"}
 _NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
+
+
+_BEGUN = re.compile(r"begun-\d{6,12}\.json", re.ASCII)
+
+
+def begun_name(first: int) -> str:
+    """Return the name of the file with the votes of the input at this position, which is under way."""
+    return f"begun-{first:06d}.json"
+
+
+def begun_names(root: Path) -> list[str]:
+    """Return the names of such files that are there."""
+    return sorted(path.name for path in root.glob("begun-*.json") if _BEGUN.fullmatch(path.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +221,6 @@ def clear_leftovers(root: Path) -> None:
 
 
 LOCK = ".lock"
-HOLDER = ".lock-holder"
-LONGEST_NOTE = 200
 
 
 @contextmanager
@@ -221,35 +230,14 @@ def locked(root: Path) -> Iterator[None]:
     Child processes do not keep it: the lock's file is closed in them.
     """
     lock = FileLock(root / LOCK, thread_local=False)
-    with writing(f"write to {str(root)!r}{_holder(root)}"):
+    with writing(f"write to {str(root)!r}"):
         try:
             lock.acquire(timeout=0)
         except Timeout:
             raise StoreError(
-                f"another process is writing to {str(root)!r}{_holder(root)}; wait for it, or use another folder"
+                f"another process is writing to {str(root)!r}; wait for it, or use another folder"
             ) from None
-    note = root / HOLDER
     try:
-        # A second writer is refused without the note too, but not told by whom.
-        with suppress(OSError):
-            note.unlink(missing_ok=True)
-            with note.open("x", encoding="utf-8") as file:
-                now = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-                file.write(f"process {os.getpid()} on {platform.node()} since {now}")
         yield
     finally:
-        with suppress(OSError):
-            note.unlink(missing_ok=True)
         lock.release()
-
-
-def _holder(root: Path) -> str:
-    """Return the note in parentheses, empty if there is none."""
-    try:
-        if (root / HOLDER).is_symlink() or not (root / HOLDER).is_file():
-            return ""
-        with (root / HOLDER).open("rb") as file:
-            text = file.read(LONGEST_NOTE).decode("ascii", "replace")
-    except OSError:
-        return ""
-    return f" ({show(text, LONGEST_NOTE)[1:-1]})" if text else ""

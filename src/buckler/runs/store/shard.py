@@ -7,13 +7,14 @@ and the classes of the columns of scores. The bytes of its file depend on its co
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from buckler.errors import DamagedEvidence, show
+from buckler.runs.identity import is_record
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.parquet import open_table
 from buckler.runs.store.sealed import writing
@@ -43,6 +44,49 @@ class Shard:
     seconds: float = 0.0
     drawn_by: Mapping[str, Any] = field(default_factory=dict)
     replayed: tuple[int, int] = (0, 0)
+
+
+class Begun(NamedTuple):
+    """Votes of the first ``done`` draws of an input that is under way, those of the selection first.
+
+    Row 0 of ``votes`` is the selection; the others end at the checkpoints. The rest is as in ``Shard``.
+    """
+
+    first: int
+    done: int
+    votes: IntArray
+    rows: int
+    drawn_by: Mapping[str, Any]
+    replayed: tuple[int, int]
+
+
+DAMAGE = (ValueError, TypeError, KeyError, IndexError)
+
+
+def encode_begun(begun: Begun) -> dict[str, Any]:
+    """Return the fields of a JSON file, with the votes that are not 0 alone."""
+    places = np.argwhere(begun.votes)
+    votes = [[*place, int(begun.votes[tuple(place)])] for place in places.tolist()]
+    return {**begun._asdict(), "votes": votes, "drawn_by": dict(begun.drawn_by), "replayed": list(begun.replayed)}
+
+
+def decode_begun(values: Mapping[str, Any], spec: RunSpec) -> Begun:
+    """Return what ``encode_begun`` wrote; an error of the kinds in ``DAMAGE`` is raised for anything else."""
+    first, done, rows = (values[name] for name in ("first", "done", "rows"))
+    replayed, listed = values["replayed"], values["votes"]
+    if not isinstance(listed, list) or not isinstance(replayed, list) or not is_record(values.get("drawn_by")):
+        raise ValueError("it does not hold votes")
+    numbers = [first, done, rows, *replayed, *(number for row in listed for number in row)]
+    if not all(type(number) is int and number >= 0 for number in numbers) or len(replayed) != 2:
+        raise ValueError("it holds something else than whole numbers")
+    votes = np.zeros((1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
+    for point, k, count in listed:
+        votes[point, k] = count
+    ends = np.minimum(spec.checkpoints, max(done - spec.n0, 0))
+    sizes = [min(done, spec.n0), *np.diff(ends, prepend=0).tolist()]
+    if votes.sum(axis=1).tolist() != sizes or sum(sizes) != done:
+        raise ValueError("it holds votes that do not add up to their number of draws")
+    return Begun(first, done, votes, rows, values["drawn_by"], (replayed[0], replayed[1]))
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:

@@ -16,22 +16,39 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from buckler.errors import BucklerWarning, DamagedEvidence, StoreError
-from buckler.runs.identity import Identity, admit
+from buckler.runs.identity import Identity, admit, is_same
 from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import read_shard
-from buckler.runs.store.folder import HOLDER, LOCK, Place, locked
+from buckler.runs.store.folder import LOCK, Place, locked
 from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
-from buckler.runs.store.shard import ScoreFile, ScoreWriter, Shard, decode, encode
+from buckler.runs.store.shard import (
+    DAMAGE,
+    Begun,
+    ScoreFile,
+    ScoreWriter,
+    Shard,
+    decode,
+    decode_begun,
+    encode,
+    encode_begun,
+)
 from buckler.types import IntArray
 
 
 class Writer:
     """Appends shards to a folder that it holds alone; made by ``open_writer``."""
 
-    def __init__(self, root: Path, spec: RunSpec, manifest: Mapping[str, Any], done: Sequence[Place]) -> None:
-        """Take the manifest, and the shards that are there and whole, in order."""
-        self.root, self.spec, self.done = root, spec, list(done)
+    def __init__(
+        self,
+        root: Path,
+        spec: RunSpec,
+        manifest: Mapping[str, Any],
+        done: Sequence[Place],
+        begun: Mapping[int, Begun] | None = None,
+    ) -> None:
+        """Take the manifest, the shards that are there and whole, in order, and the inputs that were begun."""
+        self.root, self.spec, self.done, self.begun = root, spec, list(done), dict(begun or {})
         self._manifest = dict(manifest)
 
     @property
@@ -59,6 +76,12 @@ class Writer:
         parts: list[dict[str, Any]] = folder.read_seal(self.root, place, self._manifest["owner"])["parts"]
         return parts
 
+    def keep(self, begun: Begun) -> None:
+        """Write the votes of an input that is under way, in place of those before."""
+        self.begun[begun.first] = begun
+        values = {"owner": self._manifest["owner"], **encode_begun(begun)}
+        write_sealed(self.root / folder.begun_name(begun.first), values)
+
     def append(self, first: int, content: Shard) -> Place:
         """Write a shard and seal it; a model that is new to the run is added to the manifest before."""
         known: list[dict[str, Any]] = self._manifest["drawn_by"]
@@ -85,6 +108,9 @@ class Writer:
         seal = {"first": place.first, "count": place.count, "owner": self._manifest["owner"], "files": files,
                 "parts": list(parts)}  # fmt: skip
         write_sealed(place.path(self.root, "seal"), seal)
+        for begun in [begun for begun in self.begun if place.first <= begun < place.stop]:
+            (self.root / folder.begun_name(begun)).unlink(missing_ok=True)
+            del self.begun[begun]
         self.done = sorted([*self.done, place], key=lambda place: place.first)
         return place
 
@@ -114,12 +140,16 @@ def open_writer(
         path = root / folder.MANIFEST
         moved = list[str]()
         manifest: dict[str, Any] | None = None
+        holds_draws = bool(folder.sealed_names(root) or folder.begun_names(root))
         try:
             if path.exists():
                 manifest, found = folder.read_manifest(root)
-                if spec.shard_inputs is None:
-                    spec = replace(spec, shard_inputs=found.shard_inputs)  # what was begun with shards of a size
-                _compare(root, found.as_dict(), spec.as_dict())
+                if not holds_draws:
+                    manifest = None  # nothing rests on it: any setting may change
+                else:
+                    if spec.shard_inputs is None:
+                        spec = replace(spec, shard_inputs=found.shard_inputs)  # what was begun with shards of a size
+                    _compare(root, found.as_dict(), spec.as_dict())
         except DamagedEvidence:
             if not repair:
                 raise
@@ -136,17 +166,40 @@ def open_writer(
         done = check_shards(root, inputs, manifest["owner"], moved if repair else None)
         folder.clear_leftovers(root)
         if not begun:
-            moved += folder.set_aside(root, [path])
+            moved += folder.set_aside(root, [path]) if holds_draws else []
             write_sealed(path, manifest)
+        under_way = _read_begun(root, spec, manifest["owner"], identity, moved if repair else None)
         if moved:
             listed = ", ".join(moved)
             warnings.warn(f"damaged files were set aside in {str(root)!r}: {listed}", BucklerWarning, stacklevel=3)
-        yield Writer(root, spec, manifest, done)
+        yield Writer(root, spec, manifest, done, under_way)
+
+
+def _read_begun(
+    root: Path, spec: RunSpec, owner: Mapping[str, str], identity: Identity, moved: list[str] | None
+) -> dict[int, Begun]:
+    """Return the inputs that this model began, by position; a damaged file is set aside where ``moved`` is a list."""
+    found: dict[int, Begun] = {}
+    for name in folder.begun_names(root):
+        try:
+            values = read_sealed(root / name)
+            begun = decode_begun(values, spec)
+            if values.get("owner") != owner or name != folder.begun_name(begun.first):
+                raise ValueError("it belongs to another run or input")
+        except (DamagedEvidence, *DAMAGE) as problem:
+            if moved is None:
+                why = problem if isinstance(problem, DamagedEvidence) else f"{str(root / name)!r} is damaged: {problem}"
+                raise DamagedEvidence(f"{why}; repair sets what is damaged aside and draws it again") from None
+            moved += folder.set_aside(root, [root / name])
+            continue
+        if is_same(begun.drawn_by, identity.as_dict()):
+            found[begun.first] = begun
+    return found
 
 
 def _foreign(root: Path) -> str | None:
     """Return the name of something in a folder that is not part of a run, None if there is nothing."""
-    own = {folder.MANIFEST, folder.SHARDS, folder.DAMAGED, LOCK, HOLDER}
+    own = {folder.MANIFEST, folder.SHARDS, folder.DAMAGED, LOCK, *folder.begun_names(root)}
     names = sorted(path.name for path in root.iterdir())
     return next((name for name in names if name not in own and not name.startswith(TEMPORARY)), None)
 
@@ -155,7 +208,10 @@ def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> 
     """Refuse another specification; names of models and data are left out, what they stand for is compared."""
     there, now = ({k: v for k, v in spec.items() if k not in NAMES} for spec in (found, asked))
     if there != now:
-        raise StoreError(f"{str(root)!r} holds a run of another specification: {difference(there, now)}")
+        raise StoreError(
+            f"{str(root)!r} holds draws with other settings: {difference(there, now)}; give the settings of the folder "
+            "to go on with it, or another folder"
+        )
 
 
 def _drawn_by(root: Path, owner: Mapping[str, str]) -> list[dict[str, Any]]:
