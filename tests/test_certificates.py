@@ -42,7 +42,7 @@ def test_frames_hold_what_the_files_hold() -> None:
 @pytest.mark.parametrize("frame", ["pandas", "polars"])
 def test_a_frame_that_is_not_installed_is_named(frame: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, frame, None)
-    made = drawn(POINTS[:2], 10)
+    made = drawn(POINTS[:2], 20)
     with pytest.raises(ImportError, match=rf"{frame} is needed here; in a clone of buckler: pip install '.\[frames\]'"):
         getattr(made, f"to_{frame}")()
 

@@ -45,6 +45,7 @@ def random_counts(rng: np.random.Generator) -> tuple[IntArray, IntArray, float, 
     return rng.multinomial(n0, p), rng.multinomial(n, p), sigma, alpha
 
 
+@pytest.mark.filterwarnings("ignore:n = ")
 def test_a_thousand_random_counts_against_the_public_formula() -> None:
     """The radius is that of their formula for all draws at nine tenths of alpha, but for rounding, never larger.
 

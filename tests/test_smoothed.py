@@ -1,6 +1,7 @@
 """``Smoothed``: from any callable and inputs with a batch axis to predictions and certificates."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -303,14 +304,14 @@ def image_model(batch: AnyArray) -> AnyArray:
 def test_an_axis_too_many_or_too_few_is_named() -> None:
     images = np.ones((5, 1, 2, 2))
     with pytest.raises(buckler.InvalidInput, match=r"\(5, 1, 2, 2\) for a batch|shape \(5, 1, 2, 2\), for a batch"):
-        smoothed(image_model).certify(images[None], n=10)
+        smoothed(image_model).certify(images[None], n=20)
     for call in (smoothed(image_model).certify, smoothed(image_model).predict):
         with pytest.raises(buckler.InvalidInput, match=r"got \(1, 2, 2\), which the model takes for one input"):
-            call(images[0], n=10)
+            call(images[0], n=20)
     with pytest.raises(buckler.InvalidInput, match=r"pass x\[None\]"):
         smoothed(image_model).certify_until(images[0], radii=[0.1])
     with pytest.raises(buckler.BucklerError, match="expected 4D"):
-        smoothed(image_model).certify(np.ones((1, 1, 3, 3)), n=10)
+        smoothed(image_model).certify(np.ones((1, 1, 3, 3)), n=20)
 
 
 def test_a_seed_of_none_is_drawn_and_recorded() -> None:
@@ -363,7 +364,7 @@ def test_a_model_may_stand_where_a_factory_is_expected(
     ready = Smoothed(f"ready_{kind}:ready", sigma=0.5)
     monkeypatch.delitem(sys.modules, f"ready_{kind}")
     assert ready.classifier.num_classes == 3
-    assert ready.certify([[0.5, 0.5]], n=10)[0].n == 10
+    assert ready.certify([[0.5, 0.5]], n=20)[0].n == 20
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -397,3 +398,70 @@ def test_a_bar_is_shown_in_a_notebook_and_taken_away(monkeypatch: pytest.MonkeyP
     assert pages[0] == "certifying"
     assert "<progress value='41' max='41'>" in pages[-2]
     assert pages[-1] == ""
+
+
+@pytest.mark.parametrize(("low", "high"), [(-2.1, 2.6), (0.0, 255.0)])
+def test_images_in_other_units_are_told_once(low: float, high: float) -> None:
+    images = np.linspace(low, high, 2 * 3 * 4 * 4, dtype=np.float32).reshape(2, 3, 4, 4)
+    model = Smoothed(lambda batch: batch.reshape(len(batch), -1)[:, :2], sigma=0.5, num_classes=2)
+    with pytest.warns(buckler.BucklerWarning, match=rf"x has values from {low:g} to {high:g}: sigma and radii are in"):
+        model.certify(images, n=20)
+    model.predict(images, n=20)
+    declared = Smoothed(model.classifier, sigma=0.5, value_range=(low, high))
+    declared.certify(images, n=20)
+    Smoothed(model.classifier, sigma=0.5).certify((images - low) / (high - low), n=20)
+
+
+def test_labels_that_are_no_classes_are_refused() -> None:
+    model = Smoothed(lambda batch: batch, sigma=0.5, num_classes=3)
+    made = model.certify(np.eye(3), n=100)
+    with pytest.raises(buckler.InvalidInput, match=r"classes \[0, 1, 2\]; got 3; these begin at 1: subtract 1"):
+        made.accuracy([1, 2, 3])
+    with pytest.raises(buckler.InvalidInput, match=r"got -1$"):
+        made.accuracy([-1, 0, 1])
+    with pytest.raises(buckler.InvalidInput, match="got 3"):
+        buckler.certify_votes([[90, 10, 0]] * 3, sigma=0.5).accuracy([1, 2, 3])
+
+
+def test_an_alpha_that_is_a_confidence_is_refused() -> None:
+    calls: list[Callable[[float], object]] = [
+        lambda alpha: smoothed().certify([[0.3]], n=100, alpha=alpha),
+        lambda alpha: smoothed().predict([[0.3]], n=100, alpha=alpha),
+        lambda alpha: smoothed().certify_until([[0.3]], radii=[0.1], alpha=alpha),
+        lambda alpha: buckler.certify_votes([[90, 10]], sigma=0.5, alpha=alpha),
+    ]
+    for call in calls:
+        with pytest.raises(
+            buckler.InvalidInput, match=r"alpha must be at most 0.5, .* got 0.999, did you mean 0.001\?"
+        ):
+            call(0.999)
+
+
+@pytest.mark.parametrize(("scores", "labels"), [(None, None), (None, [1]), (buckler.Softmax(), None)])
+def test_the_fewest_draws_that_certify_anything_are_named(scores: Any, labels: Any) -> None:
+    model = Smoothed(lambda batch: 1e3 * np.eye(2)[[1] * len(batch)], sigma=0.5, num_classes=2, scores=scores)
+    with pytest.warns(buckler.BucklerWarning, match="n = 5 draws cannot certify anything at alpha = 0.001") as told:
+        assert model.certify([[0.0]], n=5, labels=labels)[0].abstained
+    fewest = int(str(told[0].message).rpartition(" ")[2])
+    if scores is None:  # of scores fewer cannot, and this many may
+        assert not model.certify([[0.0]], n=fewest, labels=labels)[0].abstained
+    with pytest.warns(buckler.BucklerWarning, match=f"n must be at least {fewest}"):
+        assert model.certify([[0.0]], n=fewest - 1, labels=labels)[0].abstained
+
+
+def test_texts_as_classes_go_in_and_out() -> None:
+    pytest.importorskip("sklearn")
+    from sklearn.naive_bayes import GaussianNB
+
+    model = Smoothed(GaussianNB().fit([[0.0], [0.2], [2.0], [2.2]], ["cat", "cat", "dog", "dog"]), sigma=0.25)
+    x = [[0.0], [2.1], [1.1]]
+    made = model.certify(x, n=300)
+    assert made.predicted.tolist() == ["cat", "dog", None]
+    assert model.predict(x, n=300).tolist() == ["cat", "dog", None]
+    assert model.certify(x[:2], n=300, labels=["cat", "dog"]).accuracy(["cat", "dog"]).tolist() == [1.0]
+    assert made.accuracy(["cat", "cat", "dog"]).tolist() == [1 / 3]
+    with pytest.raises(
+        buckler.InvalidInput, match=r"labels must be among the model's classes \['cat', 'dog'\]; got 'bird'"
+    ):
+        made.accuracy(["cat", "bird", "dog"])
+    assert made.to_pandas()["predicted"].isna().tolist() == [False, False, True]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from buckler.certify.settings import Sparsemax as Sparsemax
     from buckler.certify.votes import certify_votes as certify_votes
     from buckler.errors import BucklerError as BucklerError
+    from buckler.errors import BucklerWarning as BucklerWarning
     from buckler.errors import InvalidInput as InvalidInput
     from buckler.errors import UnsoundMethod as UnsoundMethod
     from buckler.evaluate.attacks import DecoupledAttack as DecoupledAttack
@@ -35,6 +36,7 @@ __version__ = "0.2.0"
 _ROOMS = ("compat", "noise")
 _HOME = {
     "BucklerError": "errors",
+    "BucklerWarning": "errors",
     "Certificate": "certificate",
     "Certificates": "certificates",
     "DecoupledAttack": "evaluate.attacks",

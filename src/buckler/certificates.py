@@ -181,11 +181,12 @@ class Certificates(Sequence[Certificate]):
         if labels is None:
             return certified_share(self, grid, delta=delta)
         if self.classes is not None:
-            known = set(self.classes)
-            strange = [label for label in np.asarray(labels).ravel().tolist() if label not in known]
-            if strange:
+            given, known = np.asarray(labels).ravel().tolist(), set(self.classes)
+            if strange := [label for label in given if label not in known]:
+                shifted = "; these begin at 1: subtract 1" if set(given) <= {k + 1 for k in range(len(known))} else ""
                 raise InvalidInput(
-                    f"labels must be among the model's classes {show(self.classes)}; got {show(strange[0])}"
+                    f"labels must be among the model's classes {show(list(self.classes))}; "
+                    f"got {show(strange[0])}{shifted}"
                 )
         return certified_accuracy(self, labels, grid, delta=delta)
 

@@ -110,6 +110,20 @@ def check_alpha(alpha: object, name: str = "alpha") -> float:
     return number
 
 
+def check_risk(alpha: object, name: str = "alpha") -> float:
+    """Return the error probability that a caller of a door allows, at least 1e-200 and at most 1/2.
+
+    More than that is a confidence, given by mistake.
+    """
+    number = check_alpha(alpha, name)
+    if number > 0.5:
+        raise InvalidInput(
+            f"{name} must be at most 0.5, since it is the probability of an error; got {number:g}, did you mean "
+            f"{1 - number:.3g}?"
+        )
+    return number
+
+
 def check_positive(name: str, value: object) -> float:
     """Return a finite number above zero."""
     if type(value) is float and 0.0 < value < inf:

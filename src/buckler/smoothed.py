@@ -1,5 +1,6 @@
 """A smoothed classifier in memory: a model and noise -> predictions, certificates and refutations of inputs."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,11 +12,12 @@ import numpy as np
 from buckler.certificate import ABSTAINED, Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify.budget import after_drawing
+from buckler.certify.forecast import warn_of_few_draws
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.sequential import Decided
 from buckler.certify.sequential_scores import SEQUENCE
 from buckler.certify.settings import Scoring, make_settings
-from buckler.errors import ClassifierError, InvalidInput, check_alpha, check_positive, check_whole, show
+from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole, show
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.sampling.classifiers import as_classifier, to_indices, to_label
@@ -24,7 +26,7 @@ from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import content_id, seed_of
 from buckler.session import Inputs, Session, run
-from buckler.types import AnyArray, ArrayLike, FloatArray, IntArray, Label, MarginKind, Noise
+from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -79,6 +81,7 @@ class Smoothed:
         self.value_range = None if value_range is None else check_value_range(value_range)
         make = resolve_model if isinstance(model, str) else as_classifier
         self.classifier = make(model, num_classes=num_classes)
+        self._told_of_range = False
         self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
 
     def __repr__(self) -> str:
@@ -111,7 +114,7 @@ class Smoothed:
         if self.scores is not None:
             raise InvalidInput("predict counts votes; leave out scores in Smoothed(...)")
         self._check_drawn()
-        level = after_drawing(alpha, self.noise)
+        level = after_drawing(check_risk(alpha), self.noise)
         draws = None if max_n is not None else _draws("n", 1000 if n is None else n)
         most = None if max_n is None else _draws("max_n", max_n)
         inputs, session = self._open(x, None, ids, seed, batch_size)
@@ -162,8 +165,11 @@ class Smoothed:
             draws = self.noise.total
         else:
             draws = _draws("n", 1000 if n is None else n)
+        chosen = self._selection_draws(n0, labels)
+        if (classes := self.classifier.num_classes) is not None:
+            warn_of_few_draws(draws, settings, classes, winner=labels is None and chosen == 0)
         made: list[Certificate] = []
-        steps = session.certify(inputs, settings, draws, self._selection_draws(n0, labels), made.append)
+        steps = session.certify(inputs, settings, draws, chosen, made.append)
         self._run("certifying", steps, session, inputs, progress, made)
         return self._labelled(made, inputs)
 
@@ -224,7 +230,7 @@ class Smoothed:
         ladder = Ladder(
             check_radii(radii) if precision is None else radii_for(self.noise, precision, margin),  # type: ignore[arg-type]
             self.noise,
-            alpha=check_alpha(alpha),
+            alpha=check_risk(alpha),
             max_n=draws,
             margin=margin or default_margin(self.noise),
             precision=precision,
@@ -277,7 +283,7 @@ class Smoothed:
             inputs = Inputs(inputs.x, inputs.ids, claims)
         refuting = Refuting(
             self.noise,
-            check_alpha(alpha),
+            check_risk(alpha),
             _draws("max_n", JUDGED if max_n is None else max_n),
             REACH * self.noise.unit if max_radius is None else max_radius,
             self.value_range,
@@ -316,6 +322,8 @@ class Smoothed:
         self, x: ArrayLike, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None, rows: int | None
     ) -> tuple[Inputs, Session]:
         points = as_floats("x", x, self.value_range, self.noise)
+        if self.value_range is None and not self._told_of_range:
+            self._told_of_range = warn_of_range(points, self.noise)
         if points.ndim < 2 or points.size == 0:
             raise InvalidInput(
                 f"x must have shape [inputs, ...] with at least one value each; got {points.shape} (one is x[None])"
@@ -358,6 +366,24 @@ class Smoothed:
 
     def _label(self, index: int) -> Label:
         return to_label(self.classifier, index)
+
+
+CHANNELS = {1, 3, 4}
+"""Sizes of the first or the last axis by which an input of three axes is taken for an image."""
+
+
+def warn_of_range(x: Float32Array, noise: Noise) -> bool:
+    """Warn if images have values outside of [0, 1], as after a normalisation or with 0 to 255; return whether so."""
+    low, high = float(x.min(initial=0.0)), float(x.max(initial=0.0))
+    outside = x.ndim == 4 and bool(CHANNELS & {x.shape[1], x.shape[3]}) and not (low >= 0.0 and high <= 1.0)
+    if outside and noise.norm != "l0":
+        warnings.warn(
+            f"x has values from {low:.4g} to {high:.4g}: sigma and radii are in these units; put the normalisation "
+            "inside of the model (buckler.Normalized), or pass value_range",
+            BucklerWarning,
+            stacklevel=4,
+        )
+    return outside
 
 
 def _draws(name: str, n: int) -> int:

@@ -121,6 +121,7 @@ def upper_half(top: int, n: int) -> Fraction:
 
 
 @pytest.mark.parametrize("n", [10, 57, 100, 1001])
+@pytest.mark.filterwarnings("ignore:n = ")
 def test_a_label_with_half_of_the_votes(n: int) -> None:
     """Clopper-Pearson certifies where ``P(Binomial(n, 1/2) >= top)`` is at most alpha, and nowhere else.
 
@@ -128,7 +129,7 @@ def test_a_label_with_half_of_the_votes(n: int) -> None:
     """
     for top in {n // 2 + 1, (3 * n) // 4, n - 1}:
         tail = upper_half(top, n)
-        if not 1e-12 < tail < 0.9:
+        if not 1e-12 < tail < 0.49:
             continue
         at = float(tail)
         at = at if Fraction(at) <= tail else float(np.nextafter(at, 0.0))

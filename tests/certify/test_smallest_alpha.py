@@ -41,6 +41,7 @@ DOORS: list[Any] = [
 
 
 @pytest.mark.parametrize("door", DOORS)
+@pytest.mark.filterwarnings("ignore:n = ")
 def test_alpha_below_the_smallest_is_refused(door: Any) -> None:
     for alpha in (0.0, 1e-250, BELOW):
         with pytest.raises(buckler.InvalidInput, match=REFUSED):

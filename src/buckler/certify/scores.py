@@ -9,7 +9,7 @@ must give each of them ``budget.split(alpha, how_many)``, or choose on a selecti
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from math import log
 from typing import cast, get_args
@@ -162,13 +162,18 @@ def certify_scores(
     >>> certify_scores([rows], sigma=0.5, labels=[0]).radii.round(4)
     array([0.5769])
     """
+    from buckler.certify.forecast import warn_of_few_draws
+
     if isinstance(scores, Scores) and scoring is not None:
         raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
     how = _scoring_of(scores) if isinstance(scores, Scores) else Softmax() if scoring is None else scoring
     if seed is not None:
         check_whole("seed", seed, 0, LARGEST_SEED)
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin, scores=how, seed=seed)
-    return scores_to_certificates(scores, settings, labels=labels, selection=selection, ids=ids)
+    made = scores_to_certificates(scores, settings, labels=labels, selection=selection, ids=ids)
+    classes = scores.num_classes if isinstance(scores, Scores) else np.shape(scores)[2]
+    warn_of_few_draws(int(made.n.max()), settings, classes, winner=labels is None and selection is None)
+    return replace(made, classes=range(classes))
 
 
 def _scoring_of(scores: Scores) -> Scoring | None:

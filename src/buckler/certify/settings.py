@@ -15,7 +15,7 @@ from buckler.certificate import ABSTAINED, Certificate, Claim
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.methods import Method, Reads, find, sound_method
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_label, check_positive
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_label, check_positive, check_risk
 from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise, ScoreDtype, SimplexMap
 
@@ -112,7 +112,7 @@ def make_settings(
 
     given = as_noise(sigma, noise)
     reads: Reads = "votes" if scores is None else "scores"
-    level = check_alpha(alpha)
+    level = check_alpha(alpha) if given.total is not None else check_risk(alpha)
     if given.total is not None:
         if method not in {None, DEFAULT_METHODS["votes"]} or scores is not None:
             raise InvalidInput(f"method and scores must be left out for {given.describe()}, whose votes are exact")

@@ -16,6 +16,7 @@ The two margins between the certified class A and another class j, of which that
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import get_args
 
 import numpy as np
@@ -100,8 +101,13 @@ def certify_votes(
     >>> certify_votes([[100, 0, 0]], sigma=0.25, labels=[0], method="top_class").radii.round(4)
     array([0.3751])
     """
+    from buckler.certify.forecast import warn_of_few_draws
+
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin)
-    return votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids)
+    made = votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids)
+    classes = np.shape(counts)[1]
+    warn_of_few_draws(int(made.n.max()), settings, classes, winner=labels is None and selection is None)
+    return replace(made, classes=range(classes))
 
 
 def votes_to_certificates(
