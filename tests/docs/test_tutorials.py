@@ -137,7 +137,7 @@ def test_every_tutorial_is_known() -> None:
         "counts",
         "denoised",
         "own_bound",
-        "own_law",
+        "own_noise",
         "pytorch",
         "tables_and_text",
         "cluster",
