@@ -82,6 +82,7 @@ BASE = {
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
     "audit": "audit top_class --n 8 --m 3 --points 4",
     "import": "import log.tsv --sigma 0.5",
+    "board": "board entries --method top_class",
     "models": f"models --folder {ROOT / 'models'}",
     "accuracy": "accuracy known --radii 0.05,0.1",
     "conformal": "conformal known new --radius 0.1 --n 20",
@@ -129,6 +130,14 @@ WRONG = (
 DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
 
 TABLE: dict[str, dict[str, Row]] = {
+    "board": {
+        "--out": Row("--out elsewhere", "files", refused=("--out c.parquet",)),
+        "--check": Row("--check", "files"),
+        "--alpha": Row("--alpha 1e-100", given="--json", refused=("--alpha 0",)),
+        "--method": Row("--method bonferroni", "files", refused=("--method published", "--method pairwise/star")),
+        "--json": JSON,
+        "--quiet": QUIET,
+    },
     "": {
         "--version": Row("--version"),
     },
@@ -501,6 +510,9 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (home / f"{name}.safetensors").write_text(
             name
         )  # known by its checksum; the call that would read it is not made
+    card = 'model = "m"\ndata = "d"\nnoise = "gaussian:sigma=0.25"\nsource = "s"\nlicence = "MIT"\n'
+    (home / "entries" / "one").mkdir(parents=True)
+    (home / "entries" / "one" / "card.toml").write_text(f'{card}evidence = "../../known"\nclaims = [[0.01, 0.0]]\n')
     rng = np.random.default_rng(0)
     x = rng.random((6, 1, 8, 8)).astype(np.float32)
     np.save(home / "floats.npy", x)

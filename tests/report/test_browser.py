@@ -9,9 +9,16 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from buckler.cli.app import run
+from buckler.runs.sample import sample
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.datasets import from_arrays
 from tests.report.example import ATTACK, FORMULA, INPUTS, METHODS, example, page
+from tests.report.test_board import write_card
+from tests.runs.victim import linear, spec
 
 pytestmark = pytest.mark.browser
 
@@ -87,7 +94,7 @@ class Visit:
         return str(self.page.locator("#accuracy-chart svg").inner_html())
 
 
-def visit(browser: "Browser", file: Path, **options: Any) -> Visit:
+def visit(browser: "Browser", file: Path, *, table: str = "", **options: Any) -> Visit:
     context = browser.new_context(viewport={"width": 1280, "height": 900}, **options)
     context.set_default_timeout(10_000)
     opened: Page = context.new_page()
@@ -96,6 +103,10 @@ def visit(browser: "Browser", file: Path, **options: Any) -> Visit:
     opened.on("pageerror", lambda error: made.complaints.append(str(error)))
     opened.on("request", lambda request: made.requests.append(request.url))
     opened.goto(file.as_uri())
+    if table:
+        opened.wait_for_selector(f"{table} tbody tr")
+        opened.wait_for_selector("#chart-0 svg")
+        return made
     opened.wait_for_selector("#accuracy-chart svg")
     opened.wait_for_selector("#histogram-chart svg")
     opened.wait_for_selector("#rows tbody tr")
@@ -362,3 +373,47 @@ def test_readable_in_light_and_dark_wide_and_narrow(
     assert picture.stat().st_size > 10_000
     assert made.complaints == []
     made.page.context.close()
+
+
+def test_the_board_filters_and_draws(browser: "Browser", tmp_path: Path) -> None:
+    """Rows and curves follow the filters and the boxes; the page asks for nothing, and its links lead to files."""
+    x = np.random.default_rng(0).random((60, 1, 8, 8)).astype(np.float32)
+    settings = spec(scores="none", runner_ups=None, limit=None, n=60, n0=20, data="x")
+    data = from_arrays(x, linear(x).argmax(axis=1))
+    sample(settings, as_classifier(linear, num_classes=10), data, tmp_path / "evidence")
+    script = "<script>window.broken=1</script>"
+    write_card(tmp_path / "board" / "held", model=script, data="a", evidence="../../evidence", claims=[[0.01, 0.1]])
+    write_card(tmp_path / "board" / "false", data="b", evidence="../../evidence", claims=[[0.01, 1.0]])
+    write_card(tmp_path / "board" / "words", data="b", claims=[[0.01, 0.9]])
+    assert run(["board", str(tmp_path / "board"), "-o", str(tmp_path / "site"), "--method", "top_class"]) == 0
+    made = visit(browser, tmp_path / "site" / "index.html", table=".entries")
+    page = made.page
+    curves = "#chart-0 .mark-line path[d]"
+
+    def shown() -> tuple[list[str], int]:
+        page.wait_for_timeout(200)
+        long = "(lines) => lines.filter((line) => line.getAttribute('d').length > 9).length"
+        drawn = page.locator(curves).evaluate_all(long)
+        return page.locator(".entries tbody tr:visible a[href^='./']").all_inner_texts(), drawn
+
+    assert shown() == (["false", "held", "words"], 2)
+    page.select_option("#data", "b")
+    assert shown() == (["false", "words"], 1)
+    page.select_option("#verdict", "does not hold")
+    assert shown() == (["false"], 1)
+    page.get_by_label("curve of false").uncheck()
+    assert shown() == (["false"], 0)
+    page.select_option("#data", "")
+    page.select_option("#verdict", "")
+    page.fill("#search", "window.broken")
+    assert shown() == (["held"], 1)
+    assert page.locator("#matches").inner_text() == "1 of 3 entries"
+    page.get_by_role("link", name="held").click()
+    page.wait_for_selector("#accuracy-chart svg")
+    assert "holds" in page.locator("#claims").inner_text()
+    page.get_by_role("link", name="All entries").click()
+    page.wait_for_selector("#chart-0 svg")
+    assert made.complaints == []
+    assert page.evaluate("window.broken") is None
+    assert all(url.startswith(("data:", "blob:", tmp_path.as_uri())) for url in made.requests)
+    page.context.close()

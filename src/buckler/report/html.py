@@ -180,6 +180,7 @@ class Content(NamedTuple):
     promise: str
     class_names: Sequence[str] | None
     bracket: BracketCurve | None = None
+    card: Mapping[str, Any] | None = None
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
@@ -336,8 +337,11 @@ def report_page(
     promise: str,
     class_names: Sequence[str] | None = None,
     bracket: BracketCurve | None = None,
+    card: Mapping[str, Any] | None = None,
 ) -> str:
     """Return the page; ``promise`` is what every certificate on it says. Curves share one grid of radii from 0.
+
+    ``card`` is what an entry of the board says of itself: ``facts``, ``source``, and rows of ``claims``.
 
     Curves and histograms are over all inputs; the table holds the first ``LARGEST_TABLE`` of each run. Where the page
     would be too large, pictures are left out first, then rows of the table; the page says so.
@@ -347,7 +351,7 @@ def report_page(
     radii = series[0].curve.thresholds
     if radii.size < 2 or any(not np.array_equal(one.curve.thresholds, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
-    content = Content(runs, series, title, promise, class_names, bracket)
+    content = Content(runs, series, title, promise, class_names, bracket, card)
     rows = min(LARGEST_TABLE, max(len(run.ids) for run in runs))
     pictured = any(run.pictures for run in runs)
     for size, pictures in [(rows, True)] * pictured + [(rows // part, False) for part in CUTS]:
@@ -370,33 +374,49 @@ def script_json(value: object) -> str:
     return text
 
 
-def _render(content: Content, rows: int, pictures: bool) -> str:
-    """Return the page with this many rows of each run, with or without pictures."""
+def render(name: str, script: str | None = None, **values: Any) -> str:
+    """Return a page of ``templates/``, our style and script inside, under a policy that lets nothing else in.
+
+    Values are escaped by Jinja; ``payload`` and ``packed`` are put in as they are, and must be the text of
+    ``script_json`` and of ``pack``.
+    """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from markupsafe import Markup
     except ImportError:
         raise MissingExtra("jinja2", "report") from None
+    templates = files("buckler.report") / "templates"
+    inside = {"style": (templates / "page.css").read_text(encoding="utf-8")}
+    if script is not None:
+        inside |= {"runtime": runtime(), "script": (templates / script).read_text(encoding="utf-8")}
+    hashes = {f"{part}_hash": _hash(text) for part, text in inside.items()}
+    inside |= {part: values.pop(part) for part in ("payload", "packed") if part in values}
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+        loader=PackageLoader("buckler.report"),
+    )  # fmt: skip
+    ours = {part: Markup(text) for part, text in inside.items()}  # noqa: S704
+    page = environment.get_template(name).render(version=__version__, **hashes, **ours, **values)
+    # Bytes of a path that are no text become question marks.
+    return page.encode("utf-8", "replace").decode("utf-8")
+
+
+def _render(content: Content, rows: int, pictures: bool) -> str:
+    """Return the page with this many rows of each run, with or without pictures."""
     runs, series = content.runs, content.series
-    code, curve = runtime(), series[0].curve
+    curve = series[0].curve
     sheet = contact_sheet([tile for run in runs for tile in run.pictures]) if pictures else None
     look = looks([one.run for one in series])
     labelled = all(run.labels is not None for run in runs)
     value = "certified accuracy" if labelled else "certified share"
     step = max(1, (len(curve.thresholds) - 1) // (POINTS_IN_WORDS - 1))
     payload = payload_of(content, sheet, value)
-    templates = files("buckler.report") / "templates"
-    script = (templates / "page.js").read_text(encoding="utf-8")
-    style = (templates / "page.css").read_text(encoding="utf-8")
-    environment = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        loader=PackageLoader("buckler.report"),
-    )  # fmt: skip
-    # Markup is for our own files alone, for JSON that script_json has made inert, and for base64.
-    page = environment.get_template("page.html").render(
+    return render(
+        "page.html",
+        "page.js",
         title=content.title,
         promise=content.promise,
-        version=__version__,
+        card=content.card,
         runs=runs,
         kinds=kinds(series),
         series=[_summary(one, shape, step) for one, shape in zip(series, look, strict=True)],
@@ -411,17 +431,9 @@ def _render(content: Content, rows: int, pictures: bool) -> str:
         rows_left_out=rows < max(len(run.ids) for run in runs),
         pictures_left_out=not pictures and any(run.pictures for run in runs),
         pictures=sheet is not None,
-        style=Markup(style),  # noqa: S704
-        style_hash=_hash(style),
-        runtime=Markup(code),  # noqa: S704
-        runtime_hash=_hash(code),
-        script=Markup(script),  # noqa: S704
-        script_hash=_hash(script),
-        payload=Markup(script_json(payload)),  # noqa: S704
-        packed=Markup(pack(rows_of(content, rows))),  # noqa: S704
+        payload=script_json(payload),
+        packed=pack(rows_of(content, rows)),
     )
-    # Bytes of a path that are no text become question marks.
-    return page.encode("utf-8", "replace").decode("utf-8")
 
 
 def _summary(one: Series, shape: Look, step: int) -> dict[str, Any]:
