@@ -17,14 +17,14 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import Decided
 from buckler.certify.sequential_scores import SEQUENCE
 from buckler.certify.settings import Scoring, make_settings
-from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole, show
+from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
-from buckler.sampling.classifiers import as_classifier, to_indices, to_label
+from buckler.sampling.classifiers import as_classifier, to_indices, to_label, warn_of_bare_transformer
 from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
-from buckler.sampling.streams import content_id, seed_of
+from buckler.sampling.streams import content_id, input_ids, seed_of
 from buckler.session import Inputs, Session, run
 from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
 
@@ -79,6 +79,7 @@ class Smoothed:
             raise InvalidInput(f"scores must be left out for {self.noise.describe()}, which certifies votes")
         self.scores = scores
         self.value_range = None if value_range is None else check_value_range(value_range)
+        warn_of_bare_transformer(model)
         make = resolve_model if isinstance(model, str) else as_classifier
         self.classifier = make(model, num_classes=num_classes)
         self._told_of_range = False
@@ -332,7 +333,7 @@ class Smoothed:
             self.classifier, noise=self.noise, seed=seed_of(seed), batch_size=BATCH_SIZE if rows is None else rows
         )
         classes = None if labels is None else to_indices(self.classifier, labels, len(points), "labels")
-        return Inputs(points, make_ids(ids, points), classes), Session(engine)
+        return Inputs(points, input_ids(ids, points), classes), Session(engine)
 
     def _run(
         self,
@@ -388,24 +389,6 @@ def warn_of_range(x: Float32Array, noise: Noise) -> bool:
 
 def _draws(name: str, n: int) -> int:
     return check_whole(name, n, 1, MAX_DRAWS)
-
-
-def make_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
-    """Return the ids, all different, since noise follows them; without ids they are hashes of the inputs' values.
-
-    An input that comes again has an id, and noise, of its own.
-    """
-    if ids is not None:
-        if len(ids) != len(x) or len(set(ids)) != len(x) or not all(isinstance(name, str) for name in ids):
-            raise InvalidInput(f"ids must be {len(x)} different texts, one for each input; got {show(list(ids))}")
-        return ids
-    seen: dict[str, int] = {}
-    names = []
-    for point in x:
-        name = content_id(point)
-        seen[name] = seen.get(name, 0) + 1
-        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return names
 
 
 @contextmanager

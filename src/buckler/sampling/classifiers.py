@@ -9,6 +9,8 @@ Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-
 user's labels into columns and ``to_label`` a column into the user's label. Call both at the doors only.
 """
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from buckler.errors import (
+    BucklerWarning,
     ClassifierError,
     InvalidInput,
     MissingExtra,
@@ -29,7 +32,7 @@ from buckler.errors import (
 )
 from buckler.sampling.preprocess import on_host
 from buckler.sampling.weights import fitted_hash, weight_files
-from buckler.types import AnyArray, IntArray, Label
+from buckler.types import AnyArray, Float32Array, IntArray, Label
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -81,11 +84,28 @@ class CallableClassifier(OnHost):
 
     def __call__(self, batch: AnyArray, /) -> Any:
         """Return the logits; a tensor becomes a NumPy array."""
-        try:
-            return on_host(self._call(batch))
-        except (AttributeError, TypeError) as problem:
-            said = f"{problem} (it is given a NumPy array; a torch module can be given as it is)"
-            raise TypeError(said) from problem
+        return on_host(one_output(self._call(batch)))
+
+
+def one_output(found: Any) -> Any:
+    """Return what a model returned, which must be one array of logits; TypeError for a tuple or dict of several."""
+    items: list[tuple[Any, Any]] = []
+    if isinstance(found, Mapping):
+        items = list(found.items())
+    elif isinstance(found, (list, tuple)) and any(getattr(item, "ndim", 0) > 1 for item in found):
+        items = list(enumerate(found))
+    if not items:
+        return found
+    shapes = ", ".join(f"[{key!r}] of shape {tuple(getattr(item, 'shape', ()))}" for key, item in items[:MOST_NAMED])
+    raise ClassifierError(
+        f"must return one array of logits; got a {type(found).__name__} of {len(items)}: {shapes}: give a model that "
+        f"returns the one with the logits, lambda batch: model(batch)[{items[0][0]!r}] for the first (of a torch "
+        "module, a module whose forward does that)"
+    )
+
+
+MOST_NAMED = 5
+"""Items of a tuple or dict that an error lists."""
 
 
 class EstimatorClassifier(OnHost):
@@ -201,6 +221,57 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
     if not callable(model):
         raise InvalidInput(f"model must be a callable batch -> logits; got {show(model)}")
     return _NormalizedCallable(model, centre, scale)
+
+
+def failure_hint(classifier: Classifier, x: Float32Array, problem: Exception) -> str:
+    """Return, in parentheses, what may be wrong with an input on which a classifier failed, or an empty text.
+
+    Callables are tried with a torch tensor, and images with their channels in the other place.
+    """
+    if isinstance(classifier, CallableClassifier) and isinstance(problem, (AttributeError, TypeError)):
+        torch: Any = sys.modules.get("torch")
+        if torch is not None and _runs(classifier, torch.from_numpy(x[None])):
+            return (
+                " (a callable is given a NumPy array, and this one takes torch tensors: give the torch.nn.Module "
+                "itself, or lambda batch: model(torch.from_numpy(batch)))"
+            )
+        return " (a callable is given a NumPy array; a torch.nn.Module can be given as it is)"
+    if x.ndim == 3:
+        for source, to, takes in ((-1, 1, "first"), (1, -1, "last")):
+            turned = np.ascontiguousarray(np.moveaxis(x[None], source, to))
+            if turned.shape != x[None].shape and x[None].shape[source] in CHANNELS and _runs(classifier, turned):
+                return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
+    return ""
+
+
+CHANNELS = (1, 3, 4)
+"""Numbers of channels that images have."""
+
+
+def _runs(classifier: Classifier, batch: Any) -> bool:
+    try:
+        if classifier.backend == "torch":
+            import torch
+
+            logits = classifier(torch.from_numpy(batch).to(classifier.device))
+        else:
+            logits = np.asarray(classifier(batch))
+    except Exception:  # whatever the user's code raises
+        return False
+    return len(logits.shape) == 2 and logits.shape[0] == len(batch)
+
+
+def warn_of_bare_transformer(model: Any) -> None:
+    """Warn if this is an image classifier of transformers without its image processor."""
+    kind = type(model)
+    if kind.__module__.startswith("transformers.") and kind.__name__.endswith("ForImageClassification"):
+        warnings.warn(
+            f"{kind.__name__} is smoothed as it is, without its image processor, which resizes and normalises images: "
+            "give 'hf:FOLDER', a folder with both, as the model, or put the normalisation inside, "
+            "buckler.Normalized(model, processor.image_mean, processor.image_std)",
+            BucklerWarning,
+            stacklevel=3,
+        )
 
 
 def as_classifier(

@@ -68,9 +68,10 @@ class Backend(Protocol):
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
     """Raise ClassifierError unless there are ``num_classes`` logits for each row of the batch."""
     if len(shape) != 2 or shape[0] != rows:
-        raise ClassifierError(f"must return one row of logits for each of {rows} rows; got shape {tuple(shape)}")
+        hint = ": for one score a row, return np.stack([-score, score], axis=1)" if shape == (rows,) else ""
+        raise ClassifierError(f"must return one row of logits for each of {rows} rows; got shape {tuple(shape)}{hint}")
     if shape[1] != num_classes:
-        raise ClassifierError(f"must return {num_classes} classes; got {shape[1]}")
+        raise ClassifierError(f"must return {num_classes} classes; got {shape[1]}: pass num_classes={shape[1]}")
 
 
 class HostBackend:
@@ -79,12 +80,14 @@ class HostBackend:
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
     rows = 1
 
-    def __init__(self, classifier: Classifier, *, noise: Noise, num_classes: int, workers: int | None = None) -> None:
+    def __init__(
+        self, classifier: Classifier, *, noise: Noise, num_classes: int, workers: int | None = None, replay: bool = True
+    ) -> None:
         self._classifier = classifier
         self._m = num_classes
         self._one_shape = noise.idealised is None
         self._copies = NoisyCopies(noise, workers)
-        self._replay = Replay(self._run, _reversed, _bits) if self._one_shape else None
+        self._replay = Replay(self._run, _reversed, _bits if self._one_shape else None) if replay else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Set the inputs and clear the tally."""
@@ -101,9 +104,10 @@ class HostBackend:
         noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
         self._copies.write(noisy[:rows], part, self._x, self._addresses)
         # The classifier may overwrite its batch, and the rows may be run again.
-        values = self._run(noisy if self._replay is None else noisy.copy())
-        if self._replay is not None:
-            self._replay.look(noisy, values)
+        replay = self._replay if self._replay is not None and self._replay.wanted else None
+        values = self._run(noisy if replay is None else noisy.copy())
+        if replay is not None:
+            replay.look(noisy, values)
         return values[:rows]
 
     def _run(self, noisy: Float32Array) -> AnyArray:
@@ -234,26 +238,48 @@ EVERY = 128
 KEPT = 64
 """Largest number of rows of an earlier batch in a replay."""
 
+FEW = 8
+"""Rows of the first batch that are run again, alone, under noise that is computed with rounding."""
+
+ROUNDING = 0.05
+"""Difference of logits, as a share of their range, that rounding can cause in low precision; a warning rests on it."""
+
 
 class Replay:
-    """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch."""
+    """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch.
 
-    def __init__(self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], bits: Callable[[Any], Any]) -> None:
+    With ``bits``, logits must be equal to the last bit, and one batch in ``EVERY`` is run again in reverse order, with
+    rows of an earlier batch in the place of some: rows have other places and other neighbours. Without, ``FEW`` rows of
+    the first batch are run again alone, and may differ by ``ROUNDING``. Equal logits are evidence and no proof.
+    """
+
+    def __init__(
+        self, run: Callable[[Any], Any], reverse: Callable[[Any], Any], bits: Callable[[Any], Any] | None
+    ) -> None:
         """Take functions: ``run(batch)`` -> logits, ``reverse(rows)``, and ``bits(numbers)`` -> integers."""
         self._run, self._reverse, self._bits = run, reverse, bits
         self._batches, self._differed, self._compared = 0, 0, 0
         self._kept: tuple[Any, Any] | None = None
         self._last: tuple[Any, Any] | None = None
 
+    @property
+    def wanted(self) -> bool:
+        """Whether the next batch must be left as it was, since rows of it may be run again."""
+        return self._bits is not None or self._batches == 0
+
     def look(self, batch: Any, logits: Any) -> None:
-        """Record a batch and its logits; run the second batch again, and then every ``EVERY``-th."""
-        self._last = batch, logits
-        if self._batches % EVERY == 1:
-            self._again()
-        if self._batches % EVERY == 0:
-            rows = max(1, min(KEPT, len(batch) // 2))
-            # Copies, so that the batch can be freed.
-            self._kept = self._reverse(batch[:rows]), self._reverse(logits[:rows])
+        """Record a batch and its logits, and run rows again where it is time."""
+        if self._bits is None:
+            rows = max(1, min(FEW, len(batch) // 2))
+            self._compare(self._reverse(batch[:rows]), self._reverse(logits[:rows]))
+        else:
+            self._last = batch, logits
+            if self._batches % EVERY == 1:
+                self._again()
+            if self._batches % EVERY == 0:
+                rows = max(1, min(KEPT, len(batch) // 2))
+                # Copies, so that the batch can be freed.
+                self._kept = self._reverse(batch[:rows]), self._reverse(logits[:rows])
         self._batches += 1
 
     def _again(self) -> None:
@@ -262,7 +288,14 @@ class Replay:
         if self._kept is not None and self._kept[0].shape[1:] == batch.shape[1:]:
             rows = len(self._kept[0])
             batch[:rows], logits[:rows] = self._kept
-        differs = (self._bits(self._run(batch)) != self._bits(logits)).any(1)
+        self._compare(batch, logits)
+
+    def _compare(self, batch: Any, logits: Any) -> None:
+        again = self._run(batch)
+        if self._bits is None:
+            differs = (abs(again - logits) > ROUNDING * (logits.max() - logits.min())).any(1)
+        else:
+            differs = (self._bits(again) != self._bits(logits)).any(1)
         # On a device the sum is computed asynchronously; reading it waits.
         self._differed = self._differed + differs.sum()
         self._compared += len(batch)

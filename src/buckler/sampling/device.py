@@ -66,6 +66,7 @@ class TorchBackend:
         num_classes: int,
         generator: GeneratorKind,
         workers: int | None = None,
+        replay: bool = True,
     ) -> None:
         self._device = torch.device(classifier.device)
         if generator == "cuda" and self._device.type != "cuda":
@@ -81,7 +82,9 @@ class TorchBackend:
         if self._on_device is not None:
             spread = cast(NormalNoise, noise).spread
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
-        self._replay = Replay(self._run, _reversed, _bits) if noise.idealised is None else None
+        self._exact = noise.idealised is None
+        replay = replay and (self._exact or not self._one_shape)  # another shape would be compiled anew
+        self._replay = Replay(self._run, _reversed, _bits if self._exact else None) if replay else None
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
@@ -109,14 +112,15 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        values = self._run(noisy if self._replay is None else noisy.clone())  # the module may overwrite its batch
-        if self._replay is not None:
+        replay = self._replay if self._replay is not None and self._replay.wanted else None
+        values = self._run(noisy if replay is None else noisy.clone())  # the module may overwrite its batch
+        if replay is not None:
             values = values.clone()  # the module may reuse its output
-            self._replay.look(noisy, values)
+            replay.look(noisy, values)
         return values[:rows]
 
     def _run(self, noisy: torch.Tensor) -> torch.Tensor:
-        with nullcontext() if self._replay is None else repeatable():
+        with repeatable() if self._exact else nullcontext():
             values: torch.Tensor = self._classifier(noisy)
         check_shape(tuple(values.shape), len(noisy), self._m)
         return values

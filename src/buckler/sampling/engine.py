@@ -17,7 +17,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast, get_args
@@ -35,7 +35,7 @@ from buckler.errors import (
     show,
 )
 from buckler.noise import as_noise
-from buckler.sampling.classifiers import Classifier
+from buckler.sampling.classifiers import Classifier, failure_hint
 from buckler.sampling.cpu import Backend, HostBackend, KeptScores
 from buckler.sampling.preprocess import to_float32
 from buckler.sampling.streams import (
@@ -45,6 +45,7 @@ from buckler.sampling.streams import (
     Stream,
     batches,
     check_address,
+    input_name,
     pieces,
     row_draws,
     row_inputs,
@@ -64,6 +65,17 @@ GROUP, LONGEST_GROUP = 16, 1.0
 
 ROUND = 4
 """Batches of a round of ``draw_until_decided``, unless one request is larger."""
+
+SUM_TO_ONE = 1e-3
+"""Distance from 1 below which a row's sum is taken to be that of probabilities. Heuristic: a warning rests on it."""
+
+OTHER_LOGITS = (
+    "the model gave some inputs other logits when it was run on them again in another batch. If its answer to a row "
+    "depends on the other rows (batch statistics, random numbers shared by a batch), its certificates do not hold. If "
+    "it draws fresh random numbers for each row, they hold for the average over these (see 'A model that is random' in "
+    "docs/guarantees.md)"
+)
+"""Warning about a model that is not one function of its input, under noise that is computed with rounding."""
 
 Sink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
@@ -119,13 +131,18 @@ class Engine:
         self._workers = None if workers is None else check_whole("workers", workers, 1)
         self.classifier = classifier
         self._backend, self._warned = self._open_backend(), False
+        self._inputs: Float32Array = np.zeros((0, 0), dtype=np.float32)
         self._backend.rows = self.rows
 
     def _open_backend(self) -> Backend:
+        # Under noise that is computed with rounding, rows are compared once for a classifier and not in each call.
+        replay = self.noise.idealised is None or not getattr(self.classifier, "compared", False)
         if self.classifier.backend == "numpy":
             if self.generator != "philox":
                 raise InvalidInput(f"generator must be 'philox' for a classifier on the host; got {self.generator!r}")
-            return HostBackend(self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers)
+            return HostBackend(
+                self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers, replay=replay
+            )
         from buckler.sampling.device import TorchBackend
 
         return TorchBackend(
@@ -134,21 +151,29 @@ class Engine:
             num_classes=self.num_classes,
             generator=self.generator,
             workers=self._workers,
+            replay=replay,
         )
 
     @contextmanager
     def session(self) -> Iterator[None]:
         """Prepare the classifier for drawing, and restore it at the end.
 
-        Under a noise that is computed without rounding, warn once if rows gave other logits when they were run again.
+        Warn once if rows gave other logits when they were run again: under a noise that is computed without rounding,
+        other bits; under any other, logits that differ by more than rounding does.
         """
         with self.classifier.session():
             yield
             compared, differed = self._backend.replayed()
+        if compared:
+            with suppress(AttributeError):  # a classifier of the user's own may have no room for it
+                self.classifier.compared = True  # type: ignore[attr-defined]
         if differed and not self._warned:
             self._warned = True
-            what = f"certificates under {self.noise.describe()} hold for an idealisation of it alone"
-            warnings.warn(f"{self._not_one_function(compared, differed)}; {what}", BucklerWarning, stacklevel=3)
+            said = OTHER_LOGITS
+            if self.noise.idealised is None:
+                what = f"certificates under {self.noise.describe()} hold for an idealisation of it alone"
+                said = f"{self._not_one_function(compared, differed)}; {what}"
+            warnings.warn(said, BucklerWarning, stacklevel=3)
 
     @staticmethod
     def _not_one_function(compared: int, differed: int) -> str:
@@ -162,7 +187,7 @@ class Engine:
 
         Counted under noise that is true to the last bit, and (0, 0) otherwise. Call inside ``session()``.
         """
-        return self._backend.replayed()
+        return self._backend.replayed() if self.noise.idealised is None else (0, 0)
 
     def steps(
         self,
@@ -186,10 +211,11 @@ class Engine:
             try:
                 self.noise.check_input(one)
             except InvalidInput as problem:
-                raise InvalidInput(f"input {name!r}: {problem}") from None
+                raise InvalidInput(f"{input_name(name)}: {problem}") from None
         addresses = [check_address(self.seed, name, stream) for name in ids]
         edges = np.asarray(checkpoints, dtype=np.int64)
         m, segments = self.num_classes, len(edges)
+        self._inputs = inputs
         self._backend.load(inputs, addresses, len(inputs) * segments * m, keep)
         pending, done, since = 0, 0, time.monotonic()
         for batch in batches(pieces(requests), self._batch_size):
@@ -282,9 +308,8 @@ class Engine:
         bad, rows = self._backend.settle()
         if bad.any():
             worst = int(np.argmax(bad > 0))
-            raise ClassifierError(
-                f"the classifier returned a NaN or infinite logit for input {ids[worst]!r} ({int(bad[worst])} draws)"
-            )
+            what = f"{input_name(ids[worst])} ({int(bad[worst])} draws)"
+            raise ClassifierError(f"the classifier returned a NaN or infinite logit for {what}")
         if sink is not None:
             for part in rows:
                 sink(part)
@@ -295,9 +320,12 @@ class Engine:
             try:
                 self._backend.logits(tuple(piece for piece in part if piece.input == position))
             except Exception as alone:
-                return ClassifierError(f"the classifier failed on input {ids[position]!r}: {show_problem(alone)}")
-        names = ", ".join(dict.fromkeys(ids[piece.input] for piece in part))
-        return ClassifierError(f"the classifier failed on a batch of inputs {show(names)}: {show_problem(problem)}")
+                hint = failure_hint(self.classifier, self._inputs[position], alone)
+                return ClassifierError(
+                    f"the classifier failed on {input_name(ids[position])}: {show_problem(alone)}{hint}"
+                )
+        names = ", ".join(dict.fromkeys(input_name(ids[piece.input]) for piece in part))
+        return ClassifierError(f"the classifier failed on a batch of {show(names)}: {show_problem(problem)}")
 
 
 def exhaust(steps: Generator[int, None, Result], tick: Callable[[int], None] = lambda _: None) -> Result:
@@ -334,7 +362,28 @@ def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
     check_choice("map", name, get_args(SimplexMap))
     if temperature is not None:
         check_positive("temperature", temperature)
-    return partial(to_simplex, map=name, temperature=temperature)
+    make = partial(to_simplex, map=name, temperature=temperature)
+    return _Softmax(make) if name == "softmax" else make
+
+
+class _Softmax:
+    """A softmax of logits that warns once if they are probabilities already."""
+
+    def __init__(self, make: ScoreMap) -> None:
+        self._make, self._looked = make, False
+
+    def __call__(self, logits: Any) -> Any:
+        """Return the scores."""
+        if not self._looked:
+            self._looked = True
+            if bool((logits >= 0).all()) and bool((abs(logits.sum(1) - 1.0) < SUM_TO_ONE).all()):
+                warnings.warn(
+                    "the model's outputs look like probabilities (every row sums to 1), and Softmax takes them for "
+                    "logits: give the model without its last softmax, or smooth its votes",
+                    BucklerWarning,
+                    stacklevel=2,
+                )
+        return self._make(logits)
 
 
 class Decider(Protocol):

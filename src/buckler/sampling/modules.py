@@ -15,7 +15,7 @@ from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from buckler.errors import InvalidInput, check_choice, show
-from buckler.sampling.classifiers import Dtype
+from buckler.sampling.classifiers import Dtype, one_output
 from buckler.sampling.fusion import AVAILABLE, evaluating, fold, fuse
 from buckler.types import AnyArray, Label
 
@@ -137,7 +137,7 @@ class TorchClassifier:
     def _logits(self, call: Any, batch: torch.Tensor) -> torch.Tensor:
         with torch.autocast(torch.device(self.device).type, self._dtype, enabled=self._autocast):
             out = call(self._laid_out(batch).to(self._input))
-        logits = getattr(out, "logits", out)
+        logits = one_output(getattr(out, "logits", out))
         if not isinstance(logits, torch.Tensor):
             raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")
         return logits.float()

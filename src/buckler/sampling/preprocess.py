@@ -4,6 +4,7 @@ Sigma and radii are in the units of the values that the model is given: 0.25 is 
 almost none for pixels up to 255. So the range of whole numbers must be declared; it is never guessed.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -62,14 +63,42 @@ def on_host(x: Any) -> Any:
     return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
 
 
-def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
-    """Return one input as float32: floats as they are, whole numbers only where their range is declared.
+def stacked(name: str, x: Any) -> Any:
+    """Return the inputs of a torch DataLoader, of another iterable of batches or of a torch Dataset as one array.
 
-    Without a range, whole numbers are steps of the grid of a ``noise`` that has one.
+    Of a batch that is a tuple, inputs and labels say, the first item is taken. Anything else is returned unchanged.
+    """
+    kinds = [(kind.__module__.split(".")[0], kind.__name__) for kind in type(x).__mro__]
+    single = ("torch", "Dataset") in kinds and ("torch", "IterableDataset") not in kinds
+    array_like = hasattr(x, "__array__") or hasattr(x, "detach") or isinstance(x, (list, tuple, str, bytes, Mapping))
+    if not single and (array_like or not hasattr(x, "__iter__")):
+        return x
+    parts = []
+    for batch in (x[i] for i in range(len(x))) if single else x:
+        if isinstance(batch, Mapping):
+            raise InvalidInput(
+                f"{name} must hold arrays or (inputs, labels); its batches are dicts with {show(list(batch))}: pass "
+                f"(batch[{next(iter(batch))!r}] for batch in {name})"
+            )
+        array = np.asarray(on_host(batch[0] if isinstance(batch, (list, tuple)) else batch))
+        parts.append(array[None] if single else array)
+    if not parts:
+        raise InvalidInput(f"{name} must hold at least one batch; got none")
+    if len({part.shape[1:] for part in parts}) > 1 or any(part.ndim == 0 for part in parts):
+        raise InvalidInput(f"{name} must hold batches of one shape; got {show(sorted({p.shape[1:] for p in parts}))}")
+    return np.concatenate(parts)
+
+
+def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
+    """Return inputs as float32: floats as they are, whole numbers only where their range is declared.
+
+    ``x`` is an array or an iterable of batches (``stacked``). Without a range, whole numbers are steps of the grid of a
+    ``noise`` that has one.
 
     With ``value_range``, bytes are spread over it (``from_bytes``), other numbers are taken as they are, and all must
     lie in it.
     """
+    x = stacked(name, x)
     try:
         array: AnyArray = np.asarray(on_host(x))
     except ValueError:

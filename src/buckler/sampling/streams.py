@@ -22,7 +22,7 @@ draws.
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
 from buckler.noise.words import Words
-from buckler.types import Float32Array, IntArray, WordArray
+from buckler.types import AnyArray, Float32Array, IntArray, WordArray
 
 NOISE_BLOCK = 128
 """Draws in a block. Another value would change all noise."""
@@ -89,6 +89,37 @@ def check_address(seed: object, input_id: object, stream: Stream) -> Address:
         raise InvalidInput(f"input_id must be a text of at least one character; got {show(input_id)}")
     check_choice("stream", stream, get_args(Stream))
     return Address(check_whole("seed", seed, 0, LARGEST_SEED), input_id, stream)
+
+
+class ContentId(str):
+    """An id that was made from an input's values; errors name the input by its ``position``."""
+
+    __slots__ = ("position",)
+    position: int
+
+
+def input_ids(ids: Sequence[str] | None, x: AnyArray) -> Sequence[str]:
+    """Return the ids, all different, since noise follows them; without ids they are hashes of the inputs' values.
+
+    An input that comes again has an id, and noise, of its own.
+    """
+    if ids is not None:
+        if len(ids) != len(x) or len(set(ids)) != len(x) or not all(isinstance(name, str) for name in ids):
+            raise InvalidInput(f"ids must be {len(x)} different texts, one for each input; got {show(list(ids))}")
+        return ids
+    seen: dict[str, int] = {}
+    names = []
+    for position, point in enumerate(x):
+        name = content_id(point)
+        seen[name] = seen.get(name, 0) + 1
+        names.append(ContentId(name if seen[name] == 1 else f"{name}-{seen[name]}"))
+        names[-1].position = position
+    return names
+
+
+def input_name(name: str) -> str:
+    """Return what an error calls the input: its position where the id was made from its values, else the id."""
+    return f"input {name.position}" if isinstance(name, ContentId) else f"input {name!r}"
 
 
 def content_id(x: npt.ArrayLike) -> str:
