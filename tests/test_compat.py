@@ -23,10 +23,13 @@ class Scripted:
         m = len(selection)
         self.votes = np.concatenate([np.repeat(np.arange(m), selection), np.repeat(np.arange(m), estimation)])
         self.m = m
+        self.answers: dict[bytes, int] = {}  # some rows are asked for again
 
     def __call__(self, batch: AnyArray) -> AnyArray:
-        now, self.votes = self.votes[: len(batch)], self.votes[len(batch) :]
-        return np.asarray(np.eye(self.m)[now])
+        new = [row.tobytes() for row in batch if row.tobytes() not in self.answers]
+        now, self.votes = self.votes[: len(new)], self.votes[len(new) :]
+        self.answers.update(zip(new, now.tolist(), strict=True))
+        return np.asarray(np.eye(self.m)[[self.answers[row.tobytes()] for row in batch]])
 
 
 def public_formula(selection: IntArray, counts: IntArray, sigma: float, alpha: float) -> tuple[int, float]:

@@ -17,7 +17,8 @@ from buckler.certificates import Certificates, as_labels
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.sampling.preprocess import as_floats
-from buckler.smoothed import Smoothed, make_ids
+from buckler.sampling.streams import input_ids
+from buckler.smoothed import Smoothed
 from buckler.types import AnyArray, ArrayLike, Label
 
 
@@ -143,7 +144,7 @@ class Routed:
 
     def _inputs(self, x: ArrayLike, ids: Sequence[str] | None) -> tuple[AnyArray, Sequence[str]]:
         points = as_floats("x", x, self.router.value_range, self.router.noise)
-        return points, make_ids(ids, points)
+        return points, input_ids(ids, points)
 
     def _composed(
         self,

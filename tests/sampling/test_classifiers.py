@@ -309,7 +309,7 @@ def test_a_callable_around_a_module_may_return_a_tensor_with_its_gradient() -> N
     module = network().eval()
     around = as_classifier(lambda batch: module(torch.as_tensor(batch)), num_classes=3)
     assert (draw_counts(around, X, **DRAW) == draw_counts(as_classifier(module), X, **DRAW)).all()
-    with pytest.raises(ClassifierError, match="given a NumPy array; a torch module can be given as it is"):
+    with pytest.raises(ClassifierError, match="is given a NumPy array, and this one takes torch tensors"):
         draw_counts(as_classifier(module.forward, num_classes=3), X, **DRAW)
 
 

@@ -13,6 +13,7 @@ from buckler.types import AnyArray
 torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from buckler.sampling.cpu import FEW  # noqa: E402
 
@@ -82,7 +83,7 @@ def test_errors_name_the_position_of_an_input() -> None:
         smoothed(picky).certify(x, n=200, ids=names)
 
 
-class Whole(torch.utils.data.Dataset[Any]):
+class Whole(Dataset):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return len(HELD)
 
@@ -96,7 +97,7 @@ def test_batches_are_data(kind: str) -> None:
         yield HELD[:50]
         yield HELD[50:]
 
-    given = {"loader": torch.utils.data.DataLoader(Whole(), batch_size=10), "generator": batches(), "dataset": Whole()}
+    given: dict[str, Any] = {"loader": DataLoader(Whole(), batch_size=10), "generator": batches(), "dataset": Whole()}
     assert smoothed(columns).certify(given[kind], n=20) == smoothed(columns).certify(HELD, n=20)
 
 

@@ -1,5 +1,6 @@
 """``buckler train``: files, exit codes, one clear line."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,17 @@ def test_weights_and_card_are_written(tmp_path: Path, app: typer.Typer) -> None:
     card = read_card(tmp_path / f"{stem}.json")
     assert card.sha256 == checksum(tmp_path / f"{stem}.safetensors")
     assert card.command.endswith("--no-flip --seed 0")
+
+
+@pytest.mark.slow
+def test_the_example_of_the_help_and_of_the_page_is_useful(tmp_path: Path, app: typer.Typer) -> None:
+    example = "train digits --sigma 0.25 --arch small_conv --epochs 20 --batch-size 64"
+    assert example in inspect.getdoc(app.registered_commands[0].callback)  # type: ignore[operator]
+    assert example in (Path(__file__).parents[2] / "docs" / "commands.md").read_text(encoding="utf-8")
+    assert CliRunner().invoke(app, [*example.split()[1:], "--device", "cpu", "--out", str(tmp_path)]).exit_code == 0
+    accuracy = read_card(tmp_path / "digits-small_conv-sigma0.25.json").accuracy
+    assert isinstance(accuracy, float)
+    assert accuracy > 0.93
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ out: the sentence of a certificate is made of them. ``draws`` says how ``samplin
 - ``DerandomizedSplitting(lam)``: splitting noise whose copies are enumerated, so that alpha is 0; l1.
 - ``Ablation(keep, pixels)``: hides all but a few pixels; l0.
 - ``BaseNoise``: base class for a noise of your own.
+- ``noise.sample(batch, generator)``: noisy copies for training, of torch tensors or NumPy arrays; every noise has it.
 - ``named(name, parameters)`` makes a noise from its name, ``parse(text)`` reads ``NAME:key=value``, ``text_of(noise)``
   writes it, and ``as_noise(sigma, noise)`` takes what a caller gave.
 

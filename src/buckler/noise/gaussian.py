@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
+from buckler.noise.words import Sampled
 from buckler.types import Draws, Float32Array, FloatArray, MarginKind
 
 ROUNDING = 1.0 - 4e-15
@@ -40,7 +41,7 @@ SMALLEST_NORMAL, LARGEST = float(np.finfo(np.float32).tiny), 1e30
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gaussian:
+class Gaussian(Sampled):
     """Normal noise of standard deviation ``sigma``, in the units of the input, independent in every coordinate.
 
     With a ``scale``, positive numbers whose shape broadcasts to that of an input, the deviation is ``sigma * scale``

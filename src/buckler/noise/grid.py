@@ -30,7 +30,7 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
-from buckler.noise.words import Words
+from buckler.noise.words import Sampled, Words
 from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
 
 WORD = 64
@@ -137,7 +137,7 @@ AT_A_TIME = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class GridGaussian:
+class GridGaussian(Sampled):
     """Gaussian noise of standard deviation ``sigma`` rounded to multiples of ``step``, for inputs on that grid.
 
     **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as computed, if it is one

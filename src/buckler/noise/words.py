@@ -5,18 +5,29 @@ where the word equals the threshold's upper half, which has probability 2^-64, s
 left of total variation is below ``K 2^-128`` for a number that is compared with K thresholds (T24, T26, T30).
 
 ``BaseNoise`` is the base class of noises that are drawn from words and certify by the probability margin and total
-variation (T25); ``float_below`` and ``float_above`` round their radii and margins.
+variation (T25), ``Sampled`` that of every noise; ``float_below`` and ``float_above`` round their radii and margins.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from fractions import Fraction
 from math import inf, nextafter
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 
-from buckler.types import AnyArray, BoolArray, Draws, Float32Array, IntArray, MarginKind, Noise, WordArray
+from buckler.types import (
+    AnyArray,
+    BoolArray,
+    Draws,
+    Float32Array,
+    IntArray,
+    MarginKind,
+    Noise,
+    NormalNoise,
+    NumberedNoise,
+    WordArray,
+)
 
 
 def float_below(value: Fraction) -> float:
@@ -115,7 +126,59 @@ HALVINGS = 80
 """Bisection steps on [0, 1]: more than float64 can tell apart."""
 
 
-class BaseNoise:
+class Sampled:
+    """Base class of every noise: noisy copies for training, distributed as those that a certificate is made of."""
+
+    __slots__ = ()
+
+    def sample(self, batch: Any, generator: Any = None) -> Any:
+        """Return a noisy copy of each input of ``batch[inputs, ...]``: a torch tensor of a tensor, else a NumPy array.
+
+        ``generator`` is a ``torch.Generator`` on the tensor's device, or for arrays a ``numpy.random.Generator``; None
+        is torch's own, or a fresh one. Values that the noise cannot be added to, off its grid, raise InvalidInput.
+
+        >>> from buckler.noise import Uniform
+        >>> Uniform(0.5).sample(np.array([[0.2, 0.4]]), np.random.default_rng(0)).round(2)
+        array([[0.34, 0.17]], dtype=float32)
+        """
+        noise = cast(Noise, self)
+        if not hasattr(batch, "detach"):
+            rng = generator or np.random.default_rng()
+            x = np.asarray(batch, dtype=np.float32)
+            if noise.draws == "gaussian":
+                copies = rng.standard_normal(x.shape, dtype=np.float32) * cast(NormalNoise, noise).spread + x
+                return np.asarray(copies, dtype=np.float32)
+            return _copies(noise, x, rng)
+        if noise.draws == "gaussian":
+            spread = batch.new_tensor(cast(NormalNoise, noise).spread)
+            return batch + spread * batch.new_empty(batch.shape).normal_(generator=generator)
+        seed = batch.new_empty(1).long().random_(generator=generator)
+        x = batch.detach().cpu().float().numpy()
+        return batch.new_tensor(_copies(noise, x, np.random.default_rng(int(seed))))
+
+
+def _copies(noise: Noise, x: Float32Array, rng: np.random.Generator) -> Float32Array:
+    """Return a copy of each input by a noise that is drawn from words, or whose copies are numbered."""
+
+    def words(one: AnyArray) -> Words:
+        count = cast(WordNoise, noise).words(one.shape)
+
+        def draw(rows: IntArray) -> WordArray:
+            return rng.integers(0, 2**64, size=(len(rows), count), dtype=np.uint64)
+
+        return Words(draw(np.arange(1)), draw)
+
+    out = np.empty_like(x)
+    for copy, one in zip(out, x, strict=True):
+        noise.check_input(one)
+        if noise.draws == "numbers":
+            copy[...] = cast(NumberedNoise, noise).numbered(one, rng.integers(cast(int, noise.total), size=1))[0]
+        else:
+            copy[...] = cast(WordNoise, noise).noisy(one, words(one))[0]
+    return out
+
+
+class BaseNoise(Sampled):
     """Base class of a noise that is drawn from random words and has one radius, from the probability margin.
 
     A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
