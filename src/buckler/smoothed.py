@@ -16,12 +16,12 @@ from buckler.certify.forecast import warn_of_few_draws
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.sequential import Decided
 from buckler.certify.sequential_scores import SEQUENCE
-from buckler.certify.settings import Scoring, make_settings
+from buckler.certify.settings import Scoring, Softmax, make_settings
 from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.sampling.classifiers import as_classifier, to_indices, to_label, warn_of_bare_transformer
-from buckler.sampling.engine import BATCH_SIZE, Engine
+from buckler.sampling.engine import BATCH_SIZE, Engine, score_map
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import content_id, input_ids, seed_of
@@ -30,6 +30,7 @@ from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArra
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
+    from buckler.sampling.gradients import SmoothedModule
 
 MAX_DRAWS = 1_000_000
 """Draws for each input at most: what the limits are proved for."""
@@ -294,6 +295,19 @@ class Smoothed:
         steps = session.refute(inputs, refuting, start, made.append)
         self._run("refuting", steps, session, inputs, progress, made)
         return made
+
+    def as_module(self, draws: int = 32) -> "SmoothedModule":
+        """Return a ``torch.nn.Module`` from a batch to the mean scores over ``draws`` fresh noisy copies of each input.
+
+        It has gradients, so tools for attacks and explanations take it; its output is an estimate and no certificate.
+        Where votes are smoothed, scores are the softmax of the logits. For torch modules under Gaussian noise.
+        """
+        from buckler.sampling.gradients import SmoothedModule
+
+        scores = self.scores or Softmax()
+        return SmoothedModule(
+            self.classifier, self.noise, score_map(scores.map, scores.temperature), check_whole("draws", draws, 1)
+        )
 
     def _claims(self, inputs: Inputs, certificates: Sequence[Certificate]) -> tuple[IntArray, FloatArray]:
         """Return the class of each certificate and the distance at which its search begins."""

@@ -1,7 +1,7 @@
-"""A torch module under noise, looked at with gradients: what attacks on the smoothed classifier climb by. Loads torch.
+"""A torch module under noise, with gradients: ``Gradients`` for attacks that refute, ``SmoothedModule`` for any other.
 
-The noise is addressed, in the stream ``attack``: all points of one input share it, and no other stream does. Nothing
-here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
+The noise of ``Gradients`` is addressed, in the stream ``attack``: all points of one input share it, and no other stream
+does. Nothing here is a guarantee; what an attack finds is judged on other draws (``evaluate.refutations``).
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -10,13 +10,16 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import nn
 
 from buckler.errors import InvalidInput, show
+from buckler.noise import Gaussian
+from buckler.sampling.classifiers import Classifier
 from buckler.sampling.device import CudaNoise
-from buckler.sampling.engine import Decider, Engine, draw_until_decided
+from buckler.sampling.engine import Decider, Engine, ScoreMap, draw_until_decided
 from buckler.sampling.modules import TorchClassifier
 from buckler.sampling.streams import NOISE_BLOCK, check_address, gaussian
-from buckler.types import Float32Array, IntArray
+from buckler.types import Float32Array, IntArray, Noise
 
 BLOCKS = 64
 """Blocks of noise that one look may take."""
@@ -110,3 +113,29 @@ class Gradients:
         out = torch.empty((draws, *shape), device=self.device)
         self._on_device.fill(out, address, 0)
         return out
+
+
+class SmoothedModule(nn.Module):
+    """The mean of a model's scores over noisy copies of each input, as a torch module with gradients.
+
+    Scores are those that are smoothed, or softmax of the logits where votes are smoothed, since votes have no gradient.
+    Every call draws fresh noise from torch's own generator. The output is an estimate and no certificate.
+    """
+
+    def __init__(self, classifier: Classifier, noise: Noise, scores: ScoreMap, draws: int) -> None:
+        """Hold a torch module under Gaussian noise; anything else raises InvalidInput."""
+        super().__init__()
+        if not isinstance(classifier, TorchClassifier):
+            raise InvalidInput(f"model must be a torch module here: nothing else has gradients; got {show(classifier)}")
+        if not isinstance(noise, Gaussian):
+            raise InvalidInput(f"noise must be Gaussian here: no other has gradients; got {noise.describe()}")
+        self.model, self.draws = classifier.module, draws
+        self._classifier, self._noise, self._scores = classifier, noise, scores
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the mean scores ``[inputs, m]``."""
+        noisy = self._noise.sample(x.repeat_interleave(self.draws, dim=0))
+        with self._classifier.session():
+            logits = self._classifier.with_gradients(noisy)
+        means: torch.Tensor = self._scores(logits).view(len(x), self.draws, -1).mean(dim=1)
+        return means
