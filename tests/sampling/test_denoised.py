@@ -109,7 +109,7 @@ def test_another_sigma_than_the_denoiser_is_told_is_refused() -> None:
     for noise in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
         with pytest.raises(InvalidInput, match=r"sigma must be 0\.25, which the denoiser is told; got Gaussian noise"):
             buckler.Smoothed(pair, num_classes=2, **noise).certify(x[None], n=10)
-    assert buckler.Smoothed(pair, sigma=0.25, num_classes=2).certify(x[None], n=10)[0].n == 10
+    assert buckler.Smoothed(pair, sigma=0.25, num_classes=2).certify(x[None], n=20)[0].n == 20
 
 
 class Knows(nn.Module):

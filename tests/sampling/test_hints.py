@@ -49,16 +49,16 @@ def channels_last(batch: AnyArray) -> AnyArray:
         (
             lambda batch: (columns(batch), batch),
             HELD,
-            r"a tuple of 2: \[0\] of shape \(10, 5\), \[1\] of shape \(10, 6\)",
+            r"a tuple of 2: \[0\] of shape \(20, 5\), \[1\] of shape \(20, 6\)",
         ),
-        (lambda batch: {"logits": columns(batch)}, HELD, r"a dict of 1: \['logits'\] of shape \(10, 5\)"),
+        (lambda batch: {"logits": columns(batch)}, HELD, r"a dict of 1: \['logits'\] of shape \(20, 5\)"),
         (lambda batch: batch[:, 0], HELD, r"np\.stack\(\[-score, score\]"),
         (lambda batch: batch, HELD, "must return 5 classes; got 6: pass num_classes=6"),
     ],
 )
 def test_a_failure_on_the_first_batch_says_what_to_change(model: Any, x: AnyArray, said: str) -> None:
     with pytest.raises(buckler.BucklerError, match=rf"failed on input 0: .*{said}"):
-        smoothed(model).certify(x[:1], n=10)
+        smoothed(model).certify(x[:1], n=20)
 
 
 def test_of_a_module_with_several_outputs_one_must_be_taken() -> None:
@@ -66,8 +66,8 @@ def test_of_a_module_with_several_outputs_one_must_be_taken() -> None:
         def forward(self, x: Any) -> Any:
             return x[:, :5], x
 
-    with pytest.raises(buckler.BucklerError, match=r"a tuple of 2: .* of shape \(10, 5\).*whose forward does that"):
-        smoothed(Two()).certify(HELD[:1], n=10)
+    with pytest.raises(buckler.BucklerError, match=r"a tuple of 2: .* of shape \(20, 5\).*whose forward does that"):
+        smoothed(Two()).certify(HELD[:1], n=20)
 
 
 def test_errors_name_the_position_of_an_input() -> None:
@@ -169,4 +169,4 @@ def test_a_transformers_model_without_its_processor_is_warned_of() -> None:
     model = transformers.ViTForImageClassification(config)
     with pytest.warns(BucklerWarning, match="hf:FOLDER.*buckler.Normalized"):
         smoothed(model)
-    smoothed(buckler.Normalized(model, 0.5, 0.5)).certify(IMAGES[:1], n=10)
+    smoothed(buckler.Normalized(model, 0.5, 0.5)).certify(IMAGES[:1], n=20)
