@@ -2,6 +2,8 @@
 
 import re
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 
 import buckler
 from buckler.certificates import Certificates
+from buckler.runs.store.tables import read_labelled
 from buckler.types import AnyArray
 
 POINTS = np.linspace(-1.0, 1.0, 41)[:, None]
@@ -57,7 +60,7 @@ def test_accuracy_counts_abstentions_and_wrong_classes() -> None:
     with pytest.raises(buckler.InvalidInput, match="labels must hold one class for each of 3"):
         made.accuracy([0, 1])
     with pytest.raises(buckler.InvalidInput, match="labels must be the true classes"):
-        made.accuracy(None)  # type: ignore[arg-type]
+        made.accuracy(None)
     with pytest.raises(buckler.InvalidInput, match="at least one certificate"):
         Certificates.of([]).curve()
 
@@ -97,3 +100,44 @@ def test_some_of_them_are_certificates_too() -> None:
         assert chosen.ids == ()
     with pytest.raises(IndexError):
         made[np.array([True])]
+
+
+def test_a_table_for_papers_and_pages() -> None:
+    table = three().table([0, 0, 1], [0.0, 0.5, 1.0])
+    assert str(table).splitlines()[2].split() == ["exact", "0.333", "0.666", "0.666", "0.000"]
+    assert "exact & 0.333 & 0.666 & 0.666 & 0.000" in table.to_latex()
+    assert "| exact | 0.333 | 0.666 | 0.666 | 0.000 |" in table.to_markdown()
+    assert "inputs certified to radius r" in str(three().table())
+
+
+def test_two_curves_share_axes() -> None:
+    figure = three().plot([0, 0, 1], label="first")
+    axes = figure.axes[0]
+    assert three()[:2].plot([0, 0], ax=axes, label="second") is figure
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
+    assert len({line.get_color() for line in axes.get_lines()}) == 2
+    assert three().curve([0, 0, 1], [0.0, 0.5]).radii.tolist() == [0.0, 0.5]
+
+
+def test_predicted_is_a_whole_number_in_pandas() -> None:
+    frame = three().to_pandas()
+    assert str(frame["predicted"].dtype) == "Int64"
+    assert frame["predicted"].tolist()[::2] == [0, 1]
+    assert frame["predicted"].isna().tolist() == [False, True, False]
+
+
+def test_saved_as_parquet_or_csv(tmp_path: Path) -> None:
+    made = replace(three(), labels=np.array([0, 0, 1]))
+    made.save(tmp_path / "c.parquet")
+    again, labels = read_labelled(tmp_path / "c.parquet")
+    assert again == made
+    assert labels is not None
+    assert labels.tolist() == [0, 0, 1]
+    made.save(str(tmp_path / "c.csv"))
+    head, first, second, _ = (tmp_path / "c.csv").read_text().splitlines()
+    assert head.startswith('"id","predicted","radius"')
+    assert head.endswith('"label"')
+    assert first.startswith(f'"input 0",0,{float(made.radii[0])!r}')
+    assert second.startswith('"input 1",,0')
+    with pytest.raises(buckler.InvalidInput, match=r"ends in \.parquet or \.csv; got '.*c\.tsv'"):
+        made.save(tmp_path / "c.tsv")

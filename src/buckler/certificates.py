@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from html import escape
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
@@ -19,12 +20,16 @@ from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, 
 if TYPE_CHECKING:
     from buckler.certify.sequential import Decided
     from buckler.evaluate.curves import Curve
+    from buckler.report.tables import TextTable
 
 SHOWN = 10
 """Rows that a notebook shows."""
 
 STEPS = 200
 """Radii of a curve where none were asked for."""
+
+SHOWN_STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
+"""Radii of a table where none were asked for, in units of sigma."""
 
 SETTINGS = tuple(
     field.name
@@ -171,40 +176,88 @@ class Certificates(Sequence[Certificate]):
             return np.array([label is None for label in self.predicted], dtype=np.bool_)
         return np.asarray(self.predicted == ABSTAINED)
 
-    def curve(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, delta: float = 1e-3) -> "Curve":
-        """Return certified accuracy against radius with its band, or without labels the share certified (T19)."""
+    def curve(
+        self,
+        labels: ArrayLike | None = None,
+        radii: ArrayLike | None = None,
+        *,
+        delta: float = 1e-3,
+        label: str | None = None,
+    ) -> "Curve":
+        """Return certified accuracy against radius with its band, or without labels the share certified (T19).
+
+        ``labels`` are the true classes, by default the field ``labels``. ``label`` is the name of the curve, by default
+        that of the method.
+        """
         from buckler.evaluate.curves import certified_accuracy, certified_share
 
         if not self:
             raise InvalidInput("certificates must hold at least one certificate; got none")
         grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), STEPS) if radii is None else radii
-        if labels is None:
-            return certified_share(self, grid, delta=delta)
+        truth = self.labels if labels is None else labels
+        if truth is None:
+            return certified_share(self, grid, delta=delta, name=label)
         if self.classes is not None:
-            given, known = np.asarray(labels).ravel().tolist(), set(self.classes)
-            if strange := [label for label in given if label not in known]:
+            given, known = np.asarray(truth).ravel().tolist(), set(self.classes)
+            if strange := [one for one in given if one not in known]:
                 shifted = "; these begin at 1: subtract 1" if set(given) <= {k + 1 for k in range(len(known))} else ""
                 raise InvalidInput(
                     f"labels must be among the model's classes {show(list(self.classes))}; "
                     f"got {show(strange[0])}{shifted}"
                 )
-        return certified_accuracy(self, labels, grid, delta=delta)
+        return certified_accuracy(self, truth, grid, delta=delta, name=label)
 
-    def accuracy(self, labels: ArrayLike, radii: ArrayLike = 0.0) -> FloatArray:
+    def accuracy(self, labels: ArrayLike | None = None, radii: ArrayLike = 0.0) -> FloatArray:
         """Return the share of inputs that are predicted right and certified to at least each radius.
 
         Abstentions count as wrong. ``curve`` has the limit below which the truth is not, too.
         """
-        if labels is None:
+        if labels is None and self.labels is None:
             raise InvalidInput("labels must be the true classes; without them, curve() has the share certified")
         return self.curve(labels, radii).accuracy
 
-    def plot(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None, *, title: str = "") -> Any:
-        """Return a matplotlib figure of ``curve``; a notebook shows it, ``savefig`` writes it."""
+    def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> "TextTable":
+        """Return a table of certified accuracy, or without labels of the share certified; numbers are rounded down.
+
+        ``print`` shows it; ``to_latex()`` and ``to_markdown()`` are for papers and pages. Without ``radii`` these are
+        multiples of sigma, as the commands show them.
+
+        >>> from buckler import certify_votes
+        >>> print(certify_votes([[99, 1], [1, 99]], sigma=0.5, labels=[0, 1]).table([0, 0], [0.0, 0.5, 1.0]))
+        method  abstained    r=0  r=0.5    r=1
+        ------  ---------  -----  -----  -----
+        exact       0.000  0.500  0.500  0.000
+        share of 2 inputs predicted right and certified to radius r
+        """
+        from buckler.report.tables import accuracy_table
+
+        labelled = labels is not None or self.labels is not None
+        grid = self.kinds[0].noise.unit * np.array(SHOWN_STEPS) if radii is None and self.kinds else radii
+        return accuracy_table([self.curve(labels, grid)], labelled=labelled)
+
+    def plot(
+        self,
+        labels: ArrayLike | None = None,
+        radii: ArrayLike | None = None,
+        *,
+        ax: Any = None,
+        label: str | None = None,
+        title: str = "",
+    ) -> Any:
+        """Return a matplotlib figure of ``curve``; a notebook shows it, ``savefig`` writes it.
+
+        With ``ax``, axes of matplotlib, the curve is added to those there, under the name ``label``.
+        """
         from buckler.report.plots import accuracy_figure
 
-        what = "share certified" if labels is None else "certified accuracy"
-        return accuracy_figure([self.curve(labels, radii)], title, ylabel=what)
+        what = "share certified" if labels is None and self.labels is None else "certified accuracy"
+        return accuracy_figure([self.curve(labels, radii, label=label)], title, ylabel=what, ax=ax)
+
+    def save(self, path: str | Path) -> None:
+        """Write a table, a row a certificate, to a file that ends in .parquet or .csv; commands read the Parquet."""
+        from buckler.runs.store.tables import write_certificates
+
+        write_certificates(Path(path), self, labels=self.labels)
 
     def to_arrow(self) -> Any:
         """Return a ``pyarrow.Table``, a row a certificate: the columns of the files that commands write, and seeds."""
@@ -216,7 +269,10 @@ class Certificates(Sequence[Certificate]):
         """Return the same as a ``pandas.DataFrame``; an abstention has no ``predicted``."""
         if find_spec("pandas") is None:
             raise MissingExtra("pandas", "frames")
-        return self.to_arrow().to_pandas()
+        frame = self.to_arrow().to_pandas()
+        if frame["predicted"].dtype.kind in "if":  # pandas makes floats of whole numbers where some are missing
+            frame["predicted"] = frame["predicted"].astype("Int64")
+        return frame
 
     def to_polars(self) -> Any:
         """Return the same as a ``polars.DataFrame``."""

@@ -118,7 +118,7 @@ def test_what_does_not_apply_is_named(options: list[str], named: str, capsys: py
 @pytest.mark.parametrize(
     "option",
     [
-        ["--radii", "0.5"], ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
+        ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
         ["--n0", "7"], ["--spec", "nofile.toml"], ["--workers", "9"], ["--data", "digits"], ["--seed", "1"],
         ["--device", "cpu"], ["--executor", "ray"], ["--address", "auto"], ["--every", "2"], ["--batch-size", "2"],
     ],

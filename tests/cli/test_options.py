@@ -223,6 +223,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--quiet": QUIET,
     },
     "certify": {
+        "--radii": Row("--radii 0.05,0.1", refused=("--radii a",)),
         "--alpha": Row("--alpha 0.05"),
         "--method": Row("--method bonferroni", refused=("--method best", "=certify bare --method pairwise/star")),
         "--margin": Row("--margin probability", refused=("--margin wide",)),
@@ -238,7 +239,7 @@ TABLE: dict[str, dict[str, Row]] = {
                 f"{LOGITS} --map sparsemax --temperature 2",
             ),
         ),
-        "--out": Row("--out made.parquet", "files"),
+        "--out": Row("--out made.parquet", "files", refused=("--out made.tsv",)),
         "--tsv": Row("--tsv made.tsv", "files", refused=("=certify bare --tsv made.tsv",)),
         "--json": JSON,
         "--quiet": QUIET,
@@ -270,7 +271,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
         "--num-classes": Row("--num-classes 11", "err"),
         "--batch-size": Row("--batch-size 7", "call:decide"),
-        "--out": Row("--out made.parquet", "files"),
+        "--out": Row("--out made.parquet", "files", refused=("--out made.csv",)),
         "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
         "--allow-other-model": Row(
             "--allow-other-model", "call:decide", given="--out made.parquet", refused=("--allow-other-model",)

@@ -9,7 +9,6 @@ import pytest
 from buckler.paper.library import open_library
 from buckler.paper.printed import FIGURES, TABLES
 from buckler.paper.reproduced import Reproduced, reproduce_table, text_table
-from buckler.report.tables import to_markdown
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
@@ -18,7 +17,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 def rows(table: Reproduced) -> list[str]:
     """Return the lines of a table as they stand on the page, without its header."""
-    return [line for line in to_markdown(text_table(table)).splitlines()[2:] if line.startswith("|")]
+    return [line for line in text_table(table).to_markdown().splitlines()[2:] if line.startswith("|")]
 
 
 @pytest.mark.parametrize("name", TABLES)

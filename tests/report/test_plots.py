@@ -8,7 +8,7 @@ import pytest
 
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.plots import LINE_STYLES, PALETTE, _looks, accuracy_panels, accuracy_plot
+from buckler.report.plots import LINE_STYLES, PALETTE, _looks, accuracy_plot
 
 RADII = np.linspace(0.0, 1.0, 50)
 CURVES = [
@@ -23,7 +23,7 @@ def test_formats_and_the_same_bytes_again(kind: str, tmp_path: Path) -> None:
     drawn = []
     for name in ("first", "second"):
         path = tmp_path / name / f"figure.{kind}"
-        accuracy_panels([("n 100", CURVES), ("n 1000", CURVES[1:])], path, "title")
+        accuracy_plot(CURVES, path, "title")
         drawn.append(path.read_bytes())
     assert drawn[0].startswith(START[kind])
     assert drawn[0] == drawn[1]
@@ -49,5 +49,3 @@ def test_a_name_looks_the_same_everywhere_and_like_no_other() -> None:
 def test_other_files_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="png, pdf, svg"):
         accuracy_plot(CURVES, tmp_path / name, "title")
-    with pytest.raises(InvalidInput, match="at least one curve"):
-        accuracy_panels([], tmp_path / "figure.png", "title")

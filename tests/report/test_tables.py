@@ -9,7 +9,7 @@ import pytest
 from buckler.certificate import rounded_down
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.tables import TextTable, accuracy_table, gain, to_csv, to_latex, to_markdown, to_text
+from buckler.report.tables import TextTable, accuracy_table, gain
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 
@@ -26,8 +26,8 @@ def test_gains_of_a_printed_table() -> None:
     gains = tuple(map(gain, before, after))
     assert gains == ("+0.78%", "+0.27%", "+0.83%", "+1.21%", "+5.50%", "∞", "∞", "∞", "∞")
     table = TextTable(("row", *map(str, MARGINS.tolist())), (("gain", *gains),))
-    assert r"+5.50\% & $\infty$ & $\infty$ &" in to_latex(table)
-    assert "+5.50%,∞,∞,∞,∞\n" in to_csv(table)
+    assert r"+5.50\% & $\infty$ & $\infty$ &" in table.to_latex()
+    assert "+5.50%,∞,∞,∞,∞\n" in table.to_csv()
 
 
 @pytest.mark.parametrize("value", [0.78, 0.1 + 0.2, 1 / 3, 0.9999999, 0.0, 1.0, -0.0004, 1e307])
@@ -46,12 +46,12 @@ NASTY = TextTable(("a|b", "x_1 & 50%"), (("=cmd()", "+1.00%"), ("-x\\^~{}", "<b>
 
 
 def test_markdown() -> None:
-    text = to_markdown(TextTable(("m", "r=0"), (("a|b", "0.5"),), "caption"))
+    text = TextTable(("m", "r=0"), (("a|b", "0.5"),), "caption").to_markdown()
     assert text == "| m | r=0 |\n| --- | ---: |\n| a\\|b | 0.5 |\n\ncaption\n"
 
 
 def test_latex_is_escaped_booktabs() -> None:
-    text = to_latex(NASTY)
+    text = NASTY.to_latex()
     assert "\\begin{tabular}{lr}\n\\toprule\n" in text
     assert "a|b & x\\_1 \\& 50\\% \\\\" in text
     assert "-x\\textbackslash{}\\textasciicircum{}\\textasciitilde{}\\{\\}" in text
@@ -60,13 +60,13 @@ def test_latex_is_escaped_booktabs() -> None:
 
 
 def test_csv_holds_the_table_and_no_formula() -> None:
-    rows = list(csv.reader(io.StringIO(to_csv(NASTY))))
+    rows = list(csv.reader(io.StringIO(NASTY.to_csv())))
     assert rows == [["a|b", "x_1 & 50%"], ["'=cmd()", "+1.00%"], ["'-x\\^~{}", "<b>[bold]"]]
 
 
 def test_text_loses_no_digit_and_stays_one_line_a_row() -> None:
     wide = TextTable(("name", *(f"column {i}" for i in range(20))), (("[bold]x\nx", *["0.123456"] * 20),), "below")
-    lines = to_text(wide, "above").splitlines()
+    lines = wide.to_text("above").splitlines()
     assert [lines[0], lines[-1]] == ["above", "below"]
     assert lines[3].count("0.123456") == 20
     assert lines[3].startswith("[bold]x x  ")

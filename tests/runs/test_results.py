@@ -31,7 +31,6 @@ import sys
 from pathlib import Path
 from buckler.report.pages import build_page
 from buckler.report.sweeps import draw_axes, sweep_table
-from buckler.report.tables import to_markdown
 from buckler.runs.sweep import Grid
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sweep import sweep_runs
@@ -39,7 +38,7 @@ run = sys.argv[1]
 page = build_page([read_result(Path(run), CertifyOptions(methods=("top_class", "bonferroni")))])
 assert "<html" in page and "bonferroni" in page
 cells = sweep_runs([run], Grid(method=("top_class", "bonferroni"), n=(50, 100)), Path("sweep.parquet"))
-print(to_markdown(sweep_table(cells, baseline="bonferroni")))
+print(sweep_table(cells, baseline="bonferroni").to_markdown())
 assert [path.name for path in draw_axes(cells, Path())] == ["accuracy_by_n.png", "accuracy_by_method.png"]
 assert not [name for name in sys.modules if name.startswith("buckler.cli")]
 """

@@ -19,7 +19,7 @@ from buckler.evaluate.collapsed import PairBound, audit_collapsed
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.progress import bar
-from buckler.report.tables import TextTable, to_text
+from buckler.report.tables import TextTable
 from buckler.runs.plugins import method_named, noise_named
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -194,4 +194,4 @@ def _show(name: str, found: Audit, studied: list[Power]) -> None:
     )
     header = ("truth", "target", "optimum", *names)
     caption = "power: probability that the limit exceeds the target; the best test of that level has the optimum, 1/2"
-    say(to_text(TextTable(header, rows, caption)))
+    say(TextTable(header, rows, caption).to_text())

@@ -1,6 +1,8 @@
 """``buckler certify``: certify the inputs of a run from its votes or scores."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -13,15 +15,13 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
-from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
-from buckler.report.tables import accuracy_table, to_text
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
 from buckler.runs.logs import write_log
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.tables import write_certificates
+from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.types import MarginKind, Noise, SimplexMap
 
 
@@ -41,7 +41,10 @@ def certify_command(
     certified_class: options.ClassOption = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    out: Annotated[Path | None, option("Write the certificates to this Parquet file.", group=options.OUTPUT)] = None,
+    radii: Annotated[str | None, option("Radii of the table: 0.25,0.5 or FIRST:LAST.", group=options.OUTPUT)] = None,
+    out: Annotated[
+        Path | None, option("Write the certificates to this .parquet or .csv file.", group=options.OUTPUT)
+    ] = None,
     tsv: options.Tsv = None,
     as_json: Annotated[bool, options.as_json_option("Print the certificates as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
@@ -60,6 +63,9 @@ def certify_command(
       buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
     """
     options.check_outputs(out=out, tsv=tsv)
+    if out is not None:
+        check_ending(out, name="--out")
+    shown = options.radii_from(radii)
     evidence = open_evidence(run)
     with bar(f"certifying {evidence.inputs:,} inputs", quiet=quiet or as_json):
         certificates, labels = certify_evidence(
@@ -95,7 +101,7 @@ def certify_command(
         for certificate in certificates:
             say(json.dumps(as_line(certificate)))
     elif not quiet:
-        _show(certificates, labels, evidence.spec)
+        _show(replace(certificates, labels=labels), evidence.spec, shown)
 
 
 def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
@@ -116,12 +122,12 @@ def noise_text(spec: RunSpec) -> str:
     return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
 
 
-def _show(certificates: Certificates, labels: Any, spec: RunSpec) -> None:
+def _show(certificates: Certificates, spec: RunSpec, radii: Sequence[float]) -> None:
     first, abstained = certificates.first, certificates.abstained.sum()
-    if labels is not None:
-        radii = [0.0, *(first.noise.unit * step for step in (0.5, 1.0, 1.5, 2.0, 3.0))]
-        title = f"Certified accuracy, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g}"
-        say(to_text(accuracy_table([certified_accuracy(certificates, labels, radii)]), title))
+    if radii or certificates.labels is not None:
+        what = "Share certified" if certificates.labels is None else "Certified accuracy"
+        title = f"{what}, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g}"
+        say(certificates.table(radii=radii or None).to_text(title))
     median = rounded_down(float(np.median(certificates.radii)))
     say(
         f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "

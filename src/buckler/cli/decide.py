@@ -1,13 +1,14 @@
 """``buckler decide``: draw from a model until radii are certified or given up."""
 
 import json
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn, cast
 
 import numpy as np
 
-from buckler.certificate import Certificate, rounded_down
+from buckler.certificate import rounded_down
+from buckler.certificates import Certificates
 from buckler.cli import options
 from buckler.cli.certify import as_line, check_tsv, noise_text
 from buckler.cli.options import option
@@ -19,6 +20,7 @@ from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_t
 from buckler.runs.executor import Interrupted
 from buckler.runs.logs import write_log
 from buckler.runs.open_run import Where, open_run, settings_from
+from buckler.runs.store.tables import check_ending
 
 
 def decide_command(
@@ -87,6 +89,8 @@ def decide_command(
     rule = certified_class or ("selection" if merged.get("n0") else "winner")
     target = Target(asked, alpha, cast(ClassRule, rule), margin_for(merged, margin), precision)
     options.check_outputs(out=out, tsv=tsv)
+    if out is not None:
+        check_ending(out, (".parquet",), "--out")
     options.check_given(merged, "model", "data")
     settings = settings_to_decide(merged, target)
     if allow_other_model and out is None:
@@ -110,16 +114,21 @@ def decide_command(
                 )
         except KeyboardInterrupt as interrupt:
             _stopped("interrupted", interrupt.done if isinstance(interrupt, Interrupted) else 0, out)
-    certificates = [made.certificate for made in decisions]
-    decided = sum(made.decision != "undecided" for made in decisions)
-    if tsv is not None and run.dataset.labels is not None and certificates:
+    certificates = Certificates.of(made.certificate for made in decisions)
+    if run.dataset.labels is not None:
         true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
-        write_log(tsv, certificates, [true[certificate.id] for certificate in certificates])
+        certificates = replace(certificates, labels=np.array([true[name] for name in certificates.ids]))
+    decided = sum(made.decision != "undecided" for made in decisions)
+    if tsv is not None and certificates.labels is not None and certificates:
+        write_log(tsv, certificates, certificates.labels)
     if as_json:
         for made in decisions:
             say(json.dumps({**as_line(made.certificate), "decision": made.decision}))
     elif not quiet and certificates:
-        draws = np.array([certificate.n for certificate in certificates])
+        draws = certificates.n
+        if certificates.labels is not None:
+            title = f"Certified accuracy, {noise_text(run.spec)}, alpha {alpha:g}"
+            say(certificates.table(radii=asked or None).to_text(title))
         say(
             f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
             f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
@@ -128,9 +137,9 @@ def decide_command(
         _stopped("time is up", decided, out)
 
 
-def _reached(certificates: Sequence[Certificate], target: Target) -> str:
+def _reached(certificates: Certificates, target: Target) -> str:
     """Return how many inputs are certified to each radius that was asked, or how far half of them are."""
-    reach = np.array([certificate.radius for certificate in certificates])
+    reach = certificates.radii
     if target.precision is not None:
         return f"median certified radius {rounded_down(float(np.median(reach)))}"
     counts = [f"{(reach >= radius).sum()} certified to radius {rounded_down(radius)}" for radius in target.radii]

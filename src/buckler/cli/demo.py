@@ -15,7 +15,7 @@ from buckler.errors import check_alpha, check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import accuracy_table, to_text
+from buckler.report.tables import accuracy_table
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
@@ -92,11 +92,11 @@ def demo_command(
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     if as_json:
         for curve in curves:
-            accuracy = {f"{r:g}": a for r, a in zip(curve.thresholds.tolist(), curve.accuracy.tolist(), strict=True)}
+            accuracy = {f"{r:g}": a for r, a in zip(curve.radii.tolist(), curve.accuracy.tolist(), strict=True)}
             say(json.dumps({"method": curve.name, "abstained": curve.abstained, "accuracy": accuracy}))
     if as_json or quiet:
         return
-    say(to_text(accuracy_table(curves), title))
+    say(accuracy_table(curves).to_text(title))
     say(f"One of them: {certificates[0]}")
     say(f"Written: {out}/curves.png, {out}/certificates.parquet and the run, {out}/evidence")
     say(f"Certify the run in another way: buckler certify {out}/evidence --alpha 0.01")

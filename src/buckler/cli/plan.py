@@ -11,7 +11,7 @@ from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import check_whole
 from buckler.noise import noise_from_spec
-from buckler.report.tables import TextTable, to_text
+from buckler.report.tables import TextTable
 from buckler.runs.plan import pilot_top, plan
 
 RADIUS, SIGMA = 0.5, 0.5
@@ -73,7 +73,7 @@ def plan_command(
         ("disk space", _size(made.evidence_bytes), "certificates alone"),
     )
     title = f"{inputs:,} inputs, {classes:,} classes, n {n:,}, n0 {n0:,}, {rate:,.0f} draws a second and device"
-    say(to_text(TextTable(("", "every draw", f"until {what} decided"), rows), title))
+    say(TextTable(("", "every draw", f"until {what} decided"), rows).to_text(title))
     shares = ", ".join(f"{share:.0%}" for share in made.anytime_shares_certified)
     under = f"at sigma {smoothing.unit:g}" if noise is None else f"under {smoothing.describe()}"
     say(

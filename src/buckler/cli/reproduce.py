@@ -15,7 +15,6 @@ from buckler.paper.page import PAPER_PARTS, reproduce_paper
 from buckler.paper.peers import log_files
 from buckler.paper.reproduced import text_table
 from buckler.progress import bar
-from buckler.report.tables import to_markdown
 from buckler.runs.certify import CertifiedClass
 
 CLASSES: dict[str, tuple[CertifiedClass, ...]]
@@ -57,6 +56,6 @@ def reproduce_command(
         for name in library.unfinished:
             say(f"buckler: {name} is not finished and was left out", error=True)
         for table in made.tables if part.startswith("table") else ():
-            say(to_markdown(text_table(table)))
+            say(text_table(table).to_markdown())
         for path in made.written:
             say(f"Written: {path}")

@@ -110,7 +110,7 @@ def sweep_command(
         for record in sweep_records(cells, shown, baseline=against):
             say(json.dumps(record))
     elif not quiet:
-        say(tables.to_text(text))
+        say(text.to_text())
         for path in (out, table, *drawn):
             if path is not None:
                 say(f"Written: {path}")

@@ -29,13 +29,13 @@ from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curve:
-    """Certified accuracy at each threshold of the radius (or margin): observed, and its simultaneous lower limit.
+    """Certified accuracy at each of some radii: observed, and its simultaneous lower limit.
 
-    ``norm`` is that of the radii; None where thresholds are margins.
+    ``norm`` is that of the radii; None where they are margins.
     """
 
     name: str
-    thresholds: FloatArray
+    radii: FloatArray
     accuracy: FloatArray
     low: FloatArray
     inputs: int

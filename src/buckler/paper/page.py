@@ -31,7 +31,7 @@ from buckler.paper.reproduced import (
 )
 from buckler.paper.signomial import published_quantile
 from buckler.report.plots import margin_grid
-from buckler.report.tables import TABLE_FORMATS, to_markdown
+from buckler.report.tables import TABLE_FORMATS
 from buckler.runs.certify import CertifiedClass
 
 PAPER_PARTS = (*TABLES, "figures", "all")
@@ -120,7 +120,7 @@ def reproduction_page(
         loader=PackageLoader("buckler.paper"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     template = environment.get_template("reproduction.md")
-    shown = {table.name: to_markdown(text_table(table)) for table in tables}
+    shown = {table.name: text_table(table).to_markdown() for table in tables}
     text = template.render(tables=shown, figures=figures, facts=facts, folder=folder, command=command)
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
@@ -151,7 +151,7 @@ def page_facts(library: Library, made: Sequence[Reproduced], peers: Sequence[Rep
         "agreement": _agreement(own),
         "differences": [row for table, printed in own for row in _differences(table, printed)],
         "gains": [row for table in made if table not in repeated.values() for row in _gains(table)],
-        "peers": {"table": summary and to_markdown(summary), "others": others,
+        "peers": {"table": summary and summary.to_markdown(), "others": others,
                   "cohen": any(table.name.startswith("cohen2019") for table in peers)},
         "other_network": any(spec.model in OTHER_NETWORKS for spec in specs.values()),
     }  # fmt: skip

@@ -3,7 +3,7 @@
 - ``tables``: ``TextTable``, any table, for ``to_text``, ``to_markdown``, ``to_latex`` and ``to_csv``;
   ``accuracy_table(curves)`` has one row a method.
 - ``plots``: figures as files: ``accuracy_plot(curves, path)``, certified accuracy against radius with bands;
-  ``accuracy_panels``, several of them; ``margin_grid``, both margins as the paper arranges its figures.
+  ``margin_grid``, both margins as the paper arranges its figures.
 - ``sweeps``: the cells of a sweep (``runs.sweep``) as a table and as figures.
 - ``pages``: ``build_page(results)``, the page about results of runs (``runs.results.read_result``).
 - ``board``: ``check_board(folder)`` and ``write_board``: entries of strangers, certified again, as a site.

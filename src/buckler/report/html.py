@@ -204,7 +204,7 @@ def payload_of(content: Content, sheet: Sheet | None, value: str) -> dict[str, A
         start, points = (None, None) if sheet is None else (seen, seen + len(run.tiles or ()))
         runs.append({"name": run.name, "tiles": start if run.tiles else None, "points": points})
         seen += len(run.pictures)
-    radii, edges = series[0].curve.thresholds, series[0].histogram.edges
+    radii, edges = series[0].curve.radii, series[0].histogram.edges
     axis = radius_axis([one.curve for one in series])
     decimals = max(0, *(-int(Decimal(repr(float(r))).normalize().as_tuple().exponent) for r in radii))
     made: dict[str, Any] = {
@@ -348,8 +348,8 @@ def report_page(
     """
     if not runs or not series:
         raise InvalidInput("a report needs at least one run with certificates; got none")
-    radii = series[0].curve.thresholds
-    if radii.size < 2 or any(not np.array_equal(one.curve.thresholds, radii) for one in series):
+    radii = series[0].curve.radii
+    if radii.size < 2 or any(not np.array_equal(one.curve.radii, radii) for one in series):
         raise InvalidInput("curves must share one grid of at least two radii")
     content = Content(runs, series, title, promise, class_names, bracket, card)
     rows = min(LARGEST_TABLE, max(len(run.ids) for run in runs))
@@ -409,7 +409,7 @@ def _render(content: Content, rows: int, pictures: bool) -> str:
     look = looks([one.run for one in series])
     labelled = all(run.labels is not None for run in runs)
     value = "certified accuracy" if labelled else "certified share"
-    step = max(1, (len(curve.thresholds) - 1) // (POINTS_IN_WORDS - 1))
+    step = max(1, (len(curve.radii) - 1) // (POINTS_IN_WORDS - 1))
     payload = payload_of(content, sheet, value)
     return render(
         "page.html",

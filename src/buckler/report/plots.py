@@ -23,7 +23,6 @@ STYLE: Any = {
 }  # fmt: skip
 """Text stays text in PDF and SVG, so that it can be searched, read aloud and edited."""
 
-Panel = tuple[str, Sequence[Curve]]
 Column = tuple[str, Sequence[Curve], Sequence[Curve]]
 
 
@@ -35,7 +34,7 @@ def check_figure(path: Path) -> str:
     return kind
 
 
-def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
+def accuracy_plot(curves: Sequence[Curve], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
     """Draw certified accuracy against radius, one curve a method, to a PNG, PDF or SVG file.
 
     The shaded band reaches down to the accuracy that holds with probability ``1 - delta`` at all radii at once.
@@ -43,7 +42,7 @@ def accuracy_plot(curves: Sequence[Curve], path: Path, title: str) -> None:
     with _figure([path], 1) as (_, grid):
         axes = grid[0]
         _draw(axes[0], curves, _looks(curves))
-        axes[0].set(xlabel=radius_axis(curves), ylabel="certified accuracy", title=title)
+        axes[0].set(xlabel=radius_axis(curves), ylabel=ylabel, title=title)
         axes[0].legend(title=_band(curves))
 
 
@@ -60,8 +59,19 @@ def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") 
         axes.legend()
 
 
-def accuracy_figure(curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy") -> Any:
-    """Return the same as a matplotlib figure, which a notebook shows by itself."""
+def accuracy_figure(
+    curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy", ax: Any = None
+) -> Any:
+    """Return the same as a matplotlib figure, which a notebook shows by itself.
+
+    With ``ax`` the curves are added to these axes, in the looks that follow the ones there.
+    """
+    if ax is not None:
+        taken = len(ax.get_lines())
+        _draw(ax, curves, {curve.name: _look(taken + i) for i, curve in enumerate(curves)})
+        ax.set(xlabel=radius_axis(curves), ylabel=ylabel, **({"title": title} if title else {}))
+        ax.legend(title=_band(curves))
+        return ax.figure
     with _figure([], 1) as (figure, grid):
         _draw(grid[0][0], curves, _looks(curves))
         grid[0][0].set(xlabel=radius_axis(curves), ylabel=ylabel, title=title)
@@ -74,22 +84,6 @@ def _png(figure: Any) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format="png")
     return buffer.getvalue()
-
-
-def accuracy_panels(panels: Sequence[Panel], path: Path, title: str, *, ylabel: str = "certified accuracy") -> None:
-    """Draw panels side by side, one a value of some setting; a curve's name has the same look in each of them."""
-    if not panels or not all(curves for _, curves in panels):
-        raise InvalidInput("panels must each hold at least one curve")
-    everything = [curve for _, curves in panels for curve in curves]
-    looks = _looks(everything)
-    with _figure([path], len(panels)) as (figure, grid):
-        axes = grid[0]
-        for place, (name, curves) in zip(axes, panels, strict=True):
-            _draw(place, curves, looks)
-            place.set(xlabel=radius_axis(everything), title=name)
-        axes[0].set_ylabel(ylabel)
-        axes[-1].legend(title=_band(everything))
-        figure.suptitle(title, fontsize=10)
 
 
 def radius_axis(curves: Sequence[Curve]) -> str:
@@ -114,7 +108,7 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
             for place, curves, which in zip(axes[:, k], pair, ("first", "second"), strict=True):
                 _draw(place, curves, looks)
                 place.set(xlabel=f"{which} margin")
-                place.set_xlim(0.0, float(max(curve.thresholds[-1] for curve in curves)))
+                place.set_xlim(0.0, float(max(curve.radii[-1] for curve in curves)))
             axes[0, k].set_title(name)
         for row in axes:
             row[0].set_ylabel("certified accuracy")
@@ -125,18 +119,20 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
 
 def _looks(curves: Sequence[Curve]) -> dict[str, tuple[str, str]]:
     names = dict.fromkeys(curve.name for curve in curves)
+    return {name: _look(i) for i, name in enumerate(names)}
+
+
+def _look(place: int) -> tuple[str, str]:
     # Seven colours against four dashes: neighbours differ in both, and no look comes back within 28 curves.
-    return {name: (PALETTE[i % len(PALETTE)], LINE_STYLES[i % len(LINE_STYLES)]) for i, name in enumerate(names)}
+    return PALETTE[place % len(PALETTE)], LINE_STYLES[place % len(LINE_STYLES)]
 
 
 def _draw(axes: Any, curves: Sequence[Curve], looks: dict[str, tuple[str, str]]) -> None:
     for curve in curves:
         colour, dash = looks[curve.name]
         # Steps, each at the accuracy of its right end: a slope between two radii would show more than is certified.
-        axes.plot(curve.thresholds, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
-        axes.fill_between(
-            curve.thresholds, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0
-        )
+        axes.plot(curve.radii, curve.accuracy, dash, color=colour, label=curve.name, drawstyle="steps-pre")
+        axes.fill_between(curve.radii, curve.low, curve.accuracy, step="pre", color=colour, alpha=0.15, linewidth=0)
     axes.set(ylim=(0.0, 1.02), xlim=(0.0, None))
 
 

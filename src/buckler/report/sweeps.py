@@ -4,6 +4,7 @@ A cell is the certificates of one run under one combination of settings.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from buckler.certificate import ENUMERATED_METHOD, rounded_down
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
-from buckler.report.plots import FIGURE_FORMATS, accuracy_panels
+from buckler.report.plots import FIGURE_FORMATS, accuracy_plot
 from buckler.report.tables import TextTable, gain
 from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
@@ -42,7 +43,7 @@ FINE = 400
 
 
 SHOWN_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
-"""Radii that are shown by default, in units of the smallest sigma."""
+"""Radii that are shown by default, in units of the largest sigma."""
 
 
 def sweep_table(
@@ -63,7 +64,7 @@ def sweep_table(
             base = curves[twins[i]]
             pairs = zip(base.accuracy.tolist(), curve.accuracy.tolist(), strict=True)
             rows.append((*names[:-1], f"  gain over {base.name}", "", *(gain(a, b) for a, b in pairs)))
-    header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].thresholds))
+    header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].radii))
     return TextTable(header, tuple(rows), _caption(cells, axes, what), names=len(axes))
 
 
@@ -82,7 +83,7 @@ def sweep_records(
             "inputs": curve.inputs,
             "abstained": curve.abstained,
         }
-        at = [f"{radius:g}" for radius in curve.thresholds.tolist()]
+        at = [f"{radius:g}" for radius in curve.radii.tolist()]
         record["accuracy"] = dict(zip(at, curve.accuracy.tolist(), strict=True))
         if i in twins:
             pairs = zip(curves[twins[i]].accuracy.tolist(), curve.accuracy.tolist(), strict=True)
@@ -92,7 +93,7 @@ def sweep_records(
 
 
 def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Draw a figure for each axis with several values, a panel a value and a curve a method; return the files.
+    """Draw a figure for each axis with several values, a curve a value and method; return the files.
 
     All other settings stay at the first of their values, which the title says.
     """
@@ -107,14 +108,15 @@ def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] =
         reached = max(float(cell.certificates.radii.max()) for cell in mine)
         top = 1.05 * (reached or mine[0].certificates.first.noise.unit)
         curves, what = _curves(mine, np.linspace(0.0, top, FINE))
-        panels: dict[str, list[Curve]] = {}
-        for cell, curve in zip(mine, curves, strict=True):
-            name = "" if axis == "method" else f"{axis} {_text(AXES[axis](cell))}"
-            panels.setdefault(name, []).append(curve)
+        if axis != "method":
+            values = [f"{axis} {_text(AXES[axis](cell))}" for cell in mine]
+            several = len({curve.name for curve in curves}) > 1
+            names = [f"{v}, {curve.name}" if several else v for v, curve in zip(values, curves, strict=True)]
+            curves = [replace(curve, name=name) for curve, name in zip(curves, names, strict=True)]
         title = ", ".join(f"{name} {_text(value)}" for name, value in _settings(cells, fixed, [axis, "method"]).items())
         for kind in formats:
             path = folder / f"accuracy_by_{axis}.{kind}"
-            accuracy_panels(list(panels.items()), path, title, ylabel=what)
+            accuracy_plot(curves, path, title, ylabel=what)
             written.append(path)
     return written
 
@@ -136,7 +138,7 @@ def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequenc
     return (
         sorted(set(radii))
         if radii
-        else [min(cell.certificates.first.noise.unit for cell in cells) * step for step in SHOWN_STEPS]
+        else [max(cell.certificates.first.noise.unit for cell in cells) * step for step in SHOWN_STEPS]
     )
 
 

@@ -33,6 +33,62 @@ class TextTable:
             if len(row) != len(self.header):
                 raise InvalidInput(f"rows must have {len(self.header)} cells, as the header; got {len(row)}")
 
+    def to_text(self, title: str = "") -> str:
+        """Return the table as aligned text for a terminal, names to the left, numbers to the right, the caption below.
+
+        >>> print(TextTable(("method", "r=0.5"), (("exact", "0.91"), ("top_class", "0.9")), "of 100 inputs"))
+        method     r=0.5
+        ---------  -----
+        exact       0.91
+        top_class    0.9
+        of 100 inputs
+        """
+        lines = [tuple(cell.replace("\n", " ") for cell in line) for line in (self.header, *self.rows)]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.header))]
+        lines.insert(1, tuple("-" * width for width in widths))
+
+        def aligned(cells: Sequence[str]) -> str:
+            pairs = enumerate(zip(cells, widths, strict=True))
+            return "  ".join(c.ljust(w) if i < self.names else c.rjust(w) for i, (c, w) in pairs).rstrip()
+
+        return "\n".join([*([title] if title else []), *map(aligned, lines), *([self.caption] if self.caption else [])])
+
+    def to_markdown(self) -> str:
+        """Return the table in Markdown, the caption below."""
+
+        def line(cells: Sequence[str]) -> str:
+            return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
+
+        rule = ["---" if i < self.names else "---:" for i in range(len(self.header))]
+        body = line(self.header) + line(rule) + "".join(map(line, self.rows))
+        return body + (f"\n{self.caption}\n" if self.caption else "")
+
+    def to_latex(self) -> str:
+        """Return the table in LaTeX, for the package booktabs."""
+
+        def line(cells: Sequence[str]) -> str:
+            return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in cells) + r" \\" + "\n"
+
+        columns = "l" * self.names + "r" * (len(self.header) - self.names)
+        caption = f"\\caption{{{''.join(_LATEX.get(c, c) for c in self.caption)}}}\n" if self.caption else ""
+        body = "\\toprule\n" + line(self.header) + "\\midrule\n" + "".join(map(line, self.rows)) + "\\bottomrule\n"
+        inner = f"\\begin{{tabular}}{{{columns}}}\n{body}\\end{{tabular}}\n"
+        return f"\\begin{{table}}\n\\centering\n{caption}{inner}\\end{{table}}\n"
+
+    def to_csv(self) -> str:
+        """Return the table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe in front."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(map(_inert, self.header))
+        writer.writerows([*map(_inert, row)] for row in self.rows)
+        return text.getvalue()
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()
+
 
 def gain(baseline: float, value: float) -> str:
     """Return by how many percent ``value`` exceeds ``baseline``, relative to it; a dash if both are 0.
@@ -45,70 +101,17 @@ def gain(baseline: float, value: float) -> str:
     return f"{100.0 * (value - baseline) / baseline:+.2f}%"
 
 
-def accuracy_table(curves: Sequence[Curve]) -> TextTable:
-    """Return certified accuracy against radius, one row a method; accuracies are rounded down."""
-    radii = curves[0].thresholds
-    if any(not np.array_equal(curve.thresholds, radii) for curve in curves):
+def accuracy_table(curves: Sequence[Curve], *, labelled: bool = True) -> TextTable:
+    """Return certified accuracy against radius, one row a method, or the share certified; rounded down."""
+    radii = curves[0].radii
+    if any(not np.array_equal(curve.radii, radii) for curve in curves):
         raise InvalidInput("curves must share their radii")
     header = ("method", "abstained", *(f"r={radius:g}" for radius in radii))
     rows = [(c.name, f"{c.abstained:.3f}", *(rounded_down(float(a)) for a in c.accuracy)) for c in curves]
     norm = "" if curves[0].norm in {None, "l2"} else f" ({curves[0].norm})"
-    caption = f"share of {curves[0].inputs} inputs predicted right and certified to radius r{norm}"
+    right = "predicted right and " if labelled else ""
+    caption = f"share of {curves[0].inputs} inputs {right}certified to radius r{norm}"
     return TextTable(header, tuple(rows), caption)
-
-
-def to_text(table: TextTable, title: str = "") -> str:
-    """Return a table as aligned text for a terminal, names to the left and numbers to the right, the caption below.
-
-    >>> print(to_text(TextTable(("method", "r=0.5"), (("exact", "0.91"), ("top_class", "0.9")), "of 100 inputs")))
-    method     r=0.5
-    ---------  -----
-    exact       0.91
-    top_class    0.9
-    of 100 inputs
-    """
-    lines = [tuple(cell.replace("\n", " ") for cell in line) for line in (table.header, *table.rows)]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(table.header))]
-    lines.insert(1, tuple("-" * width for width in widths))
-
-    def aligned(cells: Sequence[str]) -> str:
-        pairs = enumerate(zip(cells, widths, strict=True))
-        return "  ".join(c.ljust(w) if i < table.names else c.rjust(w) for i, (c, w) in pairs).rstrip()
-
-    return "\n".join([*([title] if title else []), *map(aligned, lines), *([table.caption] if table.caption else [])])
-
-
-def to_markdown(table: TextTable) -> str:
-    """Return a table in Markdown, the caption below."""
-
-    def line(cells: Sequence[str]) -> str:
-        return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |\n"
-
-    rule = ["---" if i < table.names else "---:" for i in range(len(table.header))]
-    body = line(table.header) + line(rule) + "".join(map(line, table.rows))
-    return body + (f"\n{table.caption}\n" if table.caption else "")
-
-
-def to_latex(table: TextTable) -> str:
-    """Return a table in LaTeX, for the package booktabs."""
-
-    def line(cells: Sequence[str]) -> str:
-        return " & ".join("".join(_LATEX.get(c, c) for c in cell) for cell in cells) + r" \\" + "\n"
-
-    columns = "l" * table.names + "r" * (len(table.header) - table.names)
-    caption = f"\\caption{{{''.join(_LATEX.get(c, c) for c in table.caption)}}}\n" if table.caption else ""
-    body = "\\toprule\n" + line(table.header) + "\\midrule\n" + "".join(map(line, table.rows)) + "\\bottomrule\n"
-    inner = f"\\begin{{tabular}}{{{columns}}}\n{body}\\end{{tabular}}\n"
-    return f"\\begin{{table}}\n\\centering\n{caption}{inner}\\end{{table}}\n"
-
-
-def to_csv(table: TextTable) -> str:
-    """Return a table as CSV. A cell that a spreadsheet would run as a formula gets an apostrophe in front."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(map(_inert, table.header))
-    writer.writerows([*map(_inert, row)] for row in table.rows)
-    return text.getvalue()
 
 
 def _inert(cell: str) -> str:
@@ -124,7 +127,7 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-TABLE_FORMATS = {".md": to_markdown, ".tex": to_latex, ".csv": to_csv}
+TABLE_FORMATS = {".md": TextTable.to_markdown, ".tex": TextTable.to_latex, ".csv": TextTable.to_csv}
 """Ending of a file -> function that writes a table."""
 
 

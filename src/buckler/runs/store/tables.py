@@ -15,13 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.csv import write_csv
 
 from buckler.certificate import LEAST_UNIFORM, RANDOMISED, Bracket, Certificate, Claim, PairTest, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole_array, show
 from buckler.evaluate.pairs import votes_refute
-from buckler.files import parse_json
+from buckler.files import atomic_write, parse_json
 from buckler.noise import named
 from buckler.runs.identity import records_in
 from buckler.runs.store.parquet import read_table, read_table_origin, schema, write_table
@@ -58,6 +59,8 @@ def table_of(certificates: Sequence[Claim]) -> pa.Table:
     """Return the certificates as a table, a row each; those behind a router are refused: readers would miss it."""
     if any(c.router is not None for c in certificates):
         raise InvalidInput("certificates must not be behind a router to be written here: use to_pandas or to_polars")
+    if any(isinstance(c.predicted, str) for c in certificates):
+        raise InvalidInput("certificates of texts as classes must be written to a file that ends in .csv")
     return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
 
 
@@ -79,18 +82,29 @@ def write_certificates(
     labels: IntArray | None = None,
     beside: pa.Table | None = None,
 ) -> None:
-    """Write all certificates to ``path``, whole or not at all; ``origin`` says what they were made from.
+    """Write all certificates to ``path``, Parquet or CSV by its ending, whole or not at all.
 
-    ``labels`` are one more column of true classes. ``beside`` holds further columns, a row for each certificate, which
-    readers of certificates skip.
+    ``origin`` says what they were made from; CSV does not hold it. ``labels`` are one more column of true classes.
+    ``beside`` holds further columns, a row for each certificate, which readers of certificates skip.
     """
-    table = table_of(certificates)
+    check_ending(path)
+    table = frame_of(certificates) if path.suffix == ".csv" else table_of(certificates)
     if labels is not None:
         table = table.append_column(LABEL, pa.array(labels, pa.int64()))
     if beside is not None:
         for column in beside.schema:
             table = table.append_column(column, beside[column.name])
-    write_table(path, table, origin or {})
+    if path.suffix == ".csv":
+        with atomic_write(path) as temporary:
+            write_csv(table, temporary)
+    else:
+        write_table(path, table, origin or {})
+
+
+def check_ending(path: Path, endings: Sequence[str] = (".parquet", ".csv"), name: str = "path") -> None:
+    """Raise InvalidInput for a file of certificates whose name has another ending."""
+    if path.suffix not in endings:
+        raise InvalidInput(f"{name} must be a file that ends in {' or '.join(endings)}; got {str(path)!r}")
 
 
 def read_origin(path: Path) -> dict[str, Any]:
