@@ -223,9 +223,9 @@ def _groups(inputs: Inputs, most: int) -> Iterator[tuple[Inputs, int]]:
 def _as_steps(
     draws: Generator[int, None, Any], first: float, each: float = inf, last: float = inf
 ) -> Generator[Step, None, Any]:
-    """Yield draws as steps from input ``first`` to ``last``, one input more for ``each`` of them; return their result.
+    """Yield a step for each number of draws made, with the inputs done by then; return what ``draws`` returns.
 
-    ``each`` may be an estimate.
+    Inputs done begin at ``first``, grow by one for ``each`` draws (an estimate) and end at ``last``.
     """
     done = float(first)
     while True:

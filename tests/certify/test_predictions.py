@@ -126,7 +126,7 @@ def test_clear_cases_are_decided_soon_and_ties_never() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     test = PredictionTest(1, 2)
-    with pytest.raises(buckler.InvalidInput, match="counts must be the votes"):
+    with pytest.raises(buckler.InvalidInput, match="counts must have shape"):
         test.update([0], [[1, 2, 3]])
     with pytest.raises(buckler.InvalidInput, match="alpha"):
         predicted_class([[1, 2]], alpha=0.0)

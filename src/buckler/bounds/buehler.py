@@ -266,7 +266,7 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
     """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none.
 
-    **Guarantee.** The one place where a margin leaves is behind ``supremum_at_most``, whatever the search did.
+    **Guarantee.** ``supremum_at_most`` has proved every margin that is returned, however it was found.
     """
     n, drop, top = region.n, DROP * alpha, curve_top(kind)
     goal = alpha * (1.0 - AIM)

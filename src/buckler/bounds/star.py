@@ -268,9 +268,9 @@ def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: flo
 def most_blocks(index: IntArray, pace: int) -> int:
     """Return an upper bound of the number of blocks, runs of draws at one bet.
 
-    A block ends where its length is used up, where the slope changes, where cells are cut, or with the draws. Blocks
-    of full length are no more than if there were no others, since ``i + 1 + i // pace`` rises with i; and cells are
-    cut for the first time at draw ``n // OPENING`` or 1, later after twice as many.
+    A block ends at its full length, where the slope changes, where cells are cut, or at the last draw. A block that
+    ends early does not make more blocks of full length, since ``i + 1 + i // pace`` rises with i. Cells are cut first
+    at draw ``n // OPENING`` or 1, and then each time that the number of draws has doubled.
     """
     n = index.size
     blocks, i = 1, 0
@@ -446,8 +446,8 @@ def smallest_limit(
 def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
     """Return the betting limit of the mean with target-recalculating bets, which follow each candidate's own wealth.
 
-    **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down;
-    ``uniform`` means the same there.
+    **Guarantee.** As ``betting_lower``: ``P(limit > mean) <= alpha``, one-sided, n fixed beforehand, rounded down. With
+    ``uniform`` below 1, as there, the wealth after the last draw needs to reach ``uniform / alpha`` alone (T15a).
 
     Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
     2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth

@@ -317,7 +317,7 @@ def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: flo
 
 @inner
 def scan(kind: int, L: float, region: Region, alpha: float) -> tuple[float, float]:
-    """Return the best of a few parameters along the curve, finer towards its two ends, and the local spacing."""
+    """Return where the region is most probable among a few points of the curve, and their spacing there."""
     n, drop = region.n, DROP * alpha
     bottom = curve_bottom(kind)
     ts, steps, values = np.empty(SCANNED), np.empty(SCANNED), np.empty(SCANNED)

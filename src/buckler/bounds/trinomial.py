@@ -100,7 +100,7 @@ def curve_top(kind: int) -> float:
 
 @compiled
 def curve_bottom(kind: int) -> float:
-    """Return the infimum of the parameters."""
+    """Return the lower end of the parameters of the curve, which may be -inf."""
     return 0.0 if kind == PROBABILITY else -inf
 
 

@@ -13,7 +13,7 @@ from buckler.bounds.binomial import STAKES, clopper_pearson_lower, distinct, log
 from buckler.certificate import ABSTAINED
 from buckler.certify import budget
 from buckler.certify.ladder import LOG_ROUNDING
-from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array
+from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 FIRST_BATCH = 16
@@ -89,7 +89,10 @@ class PredictionTest:
         """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
         where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
         if votes.shape != (where.size, self._votes.shape[1]) or not np.isin(where, self.undecided).all():
-            raise InvalidInput("counts must be the votes of each class for inputs that are undecided; got others")
+            raise InvalidInput(
+                f"counts must have shape [{where.size}, {self._votes.shape[1]}], one row for each of the rows, "
+                f"which must be undecided; got shape {list(votes.shape)} for rows {show(where.tolist(), 60)}"
+            )
         before = self._votes[where]
         led = before.sum(axis=1) > 0
         order = np.argsort(-before, axis=1, kind="stable")[:, :2]

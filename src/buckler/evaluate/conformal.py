@@ -119,7 +119,10 @@ class RobustConformal:
         chosen, rest = order[:tuned], order[tuned:]
         draws, level = _draws(table, n), after_drawing(self.alpha, self.noise)
         if draws * (len(rest) + 1) > MOST_DRAWS:
-            raise InvalidInput(f"values must be of at most {MOST_DRAWS} draws in all; got {draws * len(rest)}")
+            raise InvalidInput(
+                f"values must hold at most {MOST_DRAWS} draws of all calibration inputs together; got "
+                f"{draws * len(rest)}, {draws} of each: give a smaller n"
+            )
         self.n, self.tau = draws, None
         taus: list[float | None] = [None]
         if table.ndim == 3:

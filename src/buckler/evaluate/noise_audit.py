@@ -40,7 +40,7 @@ class ListedNoise(WordNoise, Protocol):
         """Yield every copy of an input with its probability."""
 
     def points(self) -> Sequence[Any]:
-        """Return small inputs; every pair of the first and another is looked at, at most some thousand copies each."""
+        """Return small inputs, of some thousand copies at most; the audit compares the first with each other one."""
 
 
 @dataclass(frozen=True, slots=True)

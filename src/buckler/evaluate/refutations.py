@@ -66,7 +66,7 @@ class Attacked(Protocol):
         """
 
     def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
-        """Yield the draws made, and return the votes of ``n`` draws at points, in the stream ``attack``."""
+        """Yield numbers of draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
 
     def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""

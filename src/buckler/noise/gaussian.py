@@ -96,7 +96,7 @@ class Gaussian(Sampled):
 
     @property
     def unit(self) -> float:
-        """Sigma."""
+        """Sigma: tables and ladders of radii are scaled by it."""
         return self.sigma
 
     @property

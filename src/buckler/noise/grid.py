@@ -184,7 +184,7 @@ class GridGaussian(Sampled):
 
     @property
     def unit(self) -> float:
-        """Sigma."""
+        """Sigma: tables and ladders of radii are scaled by it."""
         return self.sigma
 
     @property

@@ -71,7 +71,7 @@ class RefuteInputs:
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that attacks a block; each refutation is sent."""
+        """Yield the function that attacks the inputs of a block and hands over each refutation as it is made."""
         self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)
 

@@ -48,7 +48,7 @@ well."""
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Block:
-    """Inputs one after another, from the one at position ``first``; ``before`` is what is there of a single one."""
+    """Consecutive inputs from position ``first`` on; ``before`` holds the draws so far of a block of one input."""
 
     first: int
     ids: tuple[str, ...]

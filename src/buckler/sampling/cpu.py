@@ -149,7 +149,7 @@ class HostBackend:
         return self._bad, rows
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes and the sums."""
+        """Return the votes of each place and class, and the sums of scores by input if they were asked for."""
         return self._votes, self._sums if self._keep is not None and self._keep.sums else None
 
     def release(self) -> None:

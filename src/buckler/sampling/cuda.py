@@ -121,7 +121,7 @@ class GridForm:
 
 
 class UniformForm:
-    """``Uniform.noisy``: adds whole steps and looks the sums up."""
+    """Uniform noise on a device: adds whole steps to each value and looks up the float32 of the sum."""
 
     def __init__(self, noise: Uniform, device: str) -> None:
         self._noise, self._device = noise, device
@@ -145,7 +145,7 @@ class UniformForm:
 
 
 class SplittingForm:
-    """``Splitting.noisy``: looks up the middle of the part of each value under its offset."""
+    """Splitting noise on a device: looks up the middle of the part of the range that holds a value."""
 
     def __init__(self, noise: Splitting, device: str) -> None:
         table = seen_table(noise.count)

@@ -123,10 +123,10 @@ _ADD_TO_FIRST = frozenset({operator.iadd, "add_"})
 
 
 def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Module | None:
-    """Return the module for eval mode with narrow convolutions in ``dtype``, or None where there is nothing to gain.
+    """Return the module with its convolutions of few channels in kernels of our own, in ``dtype``; for eval mode.
 
-    ``batch`` tells the shape of an input, and where the module is. Parts that did not change are shared with the module
-    given, which itself stays as it was.
+    None if it has no such convolution, or if the result differs from the module on noise. ``batch`` has the shape of an
+    input and lies on the module's device. The module given stays as it was; unchanged parts are shared with it.
     """
     layers: list[NarrowConvolution] = []
 

@@ -38,7 +38,7 @@ FEW = 100_000
 
 
 def likely_rows(path: Path, per_byte: int = 1) -> int:
-    """Return how many rows a file of this size can plausibly hold: even compressed, a row takes some bytes.
+    """Return the most rows that a table of this size is expected to have, since a compressed row takes some bytes.
 
     Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
     """

@@ -277,7 +277,7 @@ class Compacted:
 
 
 def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
-    """Merge neighbouring shards of a run, finished or not, after checking every file; return their numbers."""
+    """Check every file of a run, merge neighbouring shards, and return the numbers of shards before and after."""
     root = Path(root)
     folder.check_run(root)
     with locked(root):
