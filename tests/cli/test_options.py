@@ -454,6 +454,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 50", refused=("--n 7",)),
         "--list": Row("--list"),
         "--seed": Row("--seed 7", given="--json --delta 0.5", refused=("--seed -1",)),
+        "--plan": Row("--plan 0.2", base="accuracy known --radii 0.05", refused=("--plan 1", "--plan 0.2 --list")),
         "--json": Row("--json"),
     },
     "conformal": {

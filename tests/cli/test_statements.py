@@ -61,6 +61,16 @@ def test_accuracy_is_that_of_the_function(here: Path, capsys: pytest.CaptureFixt
         assert told(capsys, *line).strip() == str(found)
 
 
+def test_accuracy_forecasts_what_a_limit_takes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["accuracy", here / "known", "--radii", "0.01", "--n", "50", "--plan"]
+    made = json.loads(told(capsys, *line, "0.3", "--json"))
+    assert [row["n"] for row in made] == [20, 40, 80, 160, 320]
+    assert all(row["draws"] == row["n"] * row["inputs"] for row in made)
+    assert f"{made[0]['draws']:,}" in told(capsys, *line, "0.3")
+    assert "not expected to reach 0.999" in told(capsys, *line, "0.999")
+    assert "one radius" in mistake(capsys, "accuracy", here / "known", "--radii", "0.1,0.2", "--plan", "0.3")
+
+
 def test_a_run_that_is_not_finished_is_used_and_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["accuracy", str(here / "begun"), "--radii", "0.01", "--json"]) == 0
     shown = capsys.readouterr()

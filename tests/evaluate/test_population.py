@@ -1,12 +1,15 @@
 """Certified accuracy of a population: what it takes, what it returns, what the pilot is used for."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
 from buckler import InvalidInput, noise, population_accuracy
 from buckler.bounds.star import star_lower
-from buckler.evaluate.population import shuffled, threshold
+from buckler.evaluate import population
+from buckler.evaluate.population import DRAWS_TRIED, plan_population, shuffled, threshold
 from buckler.types import FloatArray, IntArray
 
 RNG = np.random.default_rng(5)
@@ -137,3 +140,28 @@ def test_what_is_wrong_is_named(change: dict[str, object], named: str) -> None:
     asked: dict[str, object] = {"counts": COUNTS, "labels": LABELS, "radii": 0.25, "sigma": 0.5} | change
     with pytest.raises(InvalidInput, match=named):
         population_accuracy(**asked)  # type: ignore[arg-type]
+
+
+def test_a_plan_reaches_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+
+    def drawn(inputs: int, n: int) -> IntArray:
+        p = np.where(rng.random(inputs) < 0.6, 1.0 - rng.beta(0.3, 6.0, inputs), rng.random(inputs))
+        votes = rng.binomial(n, p)
+        return np.stack([votes, n - votes], axis=1)
+
+    pilot = drawn(600, 100)
+    plan = plan_population(pilot, [0] * 600, 0.25, 0.5, sigma=0.5)
+    assert [effort.n for effort in plan] == list(DRAWS_TRIED)
+    monkeypatch.setattr(population, "DRAWS_TRIED", (20, 40))
+    assert all(a.inputs > b.inputs for a, b in pairwise(plan)), "more draws, fewer inputs"
+    effort = plan[1]
+    assert effort.draws == 40 * effort.inputs
+    none = [0] * effort.inputs
+    lows = [population_accuracy(drawn(effort.inputs, 40), none, [0.25], sigma=0.5).low[0] for _ in range(6)]
+    assert np.mean(lows) == pytest.approx(0.5, abs=0.08)
+    # Above the share that the classifier has, and beyond what any votes show, there is no plan.
+    assert plan_population(pilot, [0] * 600, 0.25, 0.9, sigma=0.5) == []
+    assert plan_population(pilot, [0] * 600, 100.0, 0.1, sigma=0.5) == []
+    with pytest.raises(InvalidInput, match="wanted must be"):
+        plan_population(pilot, [0] * 600, 0.25, 1.0, sigma=0.5)

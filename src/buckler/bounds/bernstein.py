@@ -62,7 +62,7 @@ SETTLED = 1e-5
 """An excess that is not worth another round."""
 
 FITTING, IMAGINED = 20, 100.0
-"""Steps of expectation maximisation, and how many imagined inputs, of p flat in arcsin(sqrt p), join the pilot's."""
+"""Steps of expectation maximisation, and how many imagined inputs join the pilot's."""
 
 
 def binomial_law(n: int, p: FloatArray) -> FloatArray:
@@ -83,15 +83,19 @@ def _points(n: int, spacing: float, *more: float) -> FloatArray:
     return np.unique(np.clip(np.append(grid, more), 0.0, 1.0))
 
 
-def fitted_law(counts: IntArray, n: int) -> FloatArray:
-    """Return probabilities of 0, ..., n: a smooth mixture of binomials fitted to counts of pilot inputs."""
+def fitted_law(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
+    """Return probabilities of 0, ..., n: a smooth mixture of binomials fitted to counts of pilot inputs.
+
+    With ``draws`` they are those of 0, ..., draws: of the counts that so many draws would give. ``imagined`` inputs, of
+    p flat in arcsin(sqrt p), join the pilot's.
+    """
     laws = binomial_law(n, _points(n, COARSE))
     weights = flat = np.full(len(laws), 1.0 / len(laws))
     seen = np.bincount(counts, minlength=n + 1)
     for _ in range(FITTING):
-        weights = weights * (laws @ (seen / np.maximum(weights @ laws, 1e-300))) + IMAGINED * flat
-        weights /= counts.size + IMAGINED
-    return np.asarray(weights @ laws)
+        weights = weights * (laws @ (seen / np.maximum(weights @ laws, 1e-300))) + imagined * flat
+        weights /= counts.size + imagined
+    return np.asarray(weights @ (laws if draws is None else binomial_law(draws, _points(n, COARSE))))
 
 
 def below_step(n: int, t: float, law: FloatArray, inputs: int, alpha: float) -> FloatArray:

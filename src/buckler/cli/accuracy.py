@@ -11,7 +11,8 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
-from buckler.evaluate.population import LARGEST_N, population_accuracy
+from buckler.evaluate.population import LARGEST_N, plan_population, population_accuracy
+from buckler.report.tables import TextTable
 from buckler.runs.results import true_votes
 from buckler.runs.store.evidence import open_evidence
 
@@ -25,6 +26,10 @@ def accuracy_command(
     ] = None,
     fixed_list: Annotated[bool, option("Limit the share of these inputs, not of a population.", name="--list")] = False,
     seed: Annotated[int, option("Seed that orders the inputs and splits off those that choose h.")] = 0,
+    plan: Annotated[
+        float | None,
+        option("Forecast instead how many inputs and draws a limit of this share takes, this run being the pilot."),
+    ] = None,
     as_json: Annotated[bool, options.as_json_option("Print the limits as JSON.")] = False,
 ) -> None:
     """Limit the certified accuracy of a population, from few draws.
@@ -37,6 +42,7 @@ def accuracy_command(
 
       buckler accuracy run/ --radii 0.25,0.5,0.75,1
       buckler accuracy run/ --radii 0.5 --n 200 --delta 0.01 --list
+      buckler accuracy pilot/ --radii 0.5 --plan 0.4
     """
     evidence = open_evidence(run)
     if n is not None:
@@ -48,11 +54,24 @@ def accuracy_command(
             f"checkpoint of at most {LARGEST_N} draws; {str(run)!r} lacks one of them"
         )
     asked = options.radii_from(radii)
+    labels = np.zeros(len(votes), dtype=np.int64)
+    if plan is not None:
+        if len(asked) != 1 or fixed_list:
+            raise InvalidInput("--plan is for one radius, and does not go with --list")
+        efforts = plan_population(votes, labels, asked[0], plan, noise=evidence.spec.noise, delta=delta)
+        if as_json:
+            say(json.dumps([{"n": made.n, "inputs": made.inputs, "draws": made.draws} for made in efforts]))
+            return
+        rows = tuple((f"{made.n}", f"{made.inputs:,}", f"{made.draws:,}") for made in efforts)
+        title = f"For a limit of {plan:g} at radius {asked[0]:g}, delta {delta:g}: a forecast from {len(votes)} inputs"
+        table = TextTable(("draws of each", "inputs", "draws in all"), rows).to_text(title)
+        say(table if rows else f"This classifier is not expected to reach {plan:g} at radius {asked[0]:g}.")
+        return
     found = population_accuracy(
-        votes, np.zeros(len(votes), dtype=np.int64), asked, noise=evidence.spec.noise, delta=delta, seed=seed,
+        votes, labels, asked, noise=evidence.spec.noise, delta=delta, seed=seed,
         fixed_list=fixed_list,
     )  # fmt: skip
     if not evidence.complete:
         say(f"buckler: the run is not finished: {found.inputs} of {evidence.inputs} inputs", error=True)
-    rows = {"radii": asked, "low": found.low.tolist(), "delta": delta, "n": found.n, "inputs": found.inputs}
-    say(json.dumps({**rows, "pilot": found.pilot, "list": fixed_list}) if as_json else found)
+    shown = {"radii": asked, "low": found.low.tolist(), "delta": delta, "n": found.n, "inputs": found.inputs}
+    say(json.dumps({**shown, "pilot": found.pilot, "list": fixed_list}) if as_json else found)

@@ -40,7 +40,7 @@ def plan_command(
 
     And what buckler decide would save: for the radii given as for that command, by default radius 0.5 (lam / 4 or one
     pixel under other noise). That forecast is as good as the probabilities it is built on, those of a typical data set
-    or of a pilot run.
+    or of a pilot run. How many inputs and draws a limit of the population's accuracy takes: buckler accuracy --plan.
 
     Examples:
 

@@ -6,10 +6,11 @@ and inputs, so a lower limit of the mean of h(K) over inputs is one of the certi
 """
 
 from dataclasses import dataclass
-from math import inf, log, nextafter, sqrt
+from math import ceil, inf, log, nextafter, sqrt
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from buckler.bounds import bernstein
 from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
@@ -38,6 +39,15 @@ PILOT = 0.02
 
 USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Radii of a report, in units of the noise: fixed before anything is drawn, since limits hold for such radii alone."""
+
+DRAWS_TRIED, INPUTS_TRIED = (20, 40, 80, 160, 320), (500, 5_000, 100_000)
+"""Draws of each input that a plan compares, and numbers of inputs that it makes h for."""
+
+FEW = 5.0
+"""Imagined inputs that join a plan's pilot: more would make the forecast cautious."""
+
+WIDTH = 1.08
+"""Distance of the limit from the mean over that of a normal limit, at some 500 inputs. A forecast needs no more."""
 
 SPLIT_KEY = 0x706F70756C617465
 """Key of the words that order the inputs, so that no other use of the seed shares them."""
@@ -139,6 +149,60 @@ def population_accuracy(
     # What is certified at a radius is certified at the smaller ones.
     low = np.array([low[grid >= r].max() for r in grid])
     return PopulationAccuracy(grid, low, delta, known, draws, votes.size, pilots, fixed_list, thresholds, made)
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """A number of inputs, with ``n`` draws of each, from which a limit is expected to reach what is wanted."""
+
+    n: int
+    inputs: int
+
+    @property
+    def draws(self) -> int:
+        """All draws together."""
+        return self.n * self.inputs
+
+
+def plan_population(
+    counts: ArrayLike,
+    labels: ArrayLike,
+    radius: float,
+    wanted: float,
+    *,
+    sigma: float | None = None,
+    noise: Noise | str | None = None,
+    delta: float = 1e-3,
+    n: int | None = None,
+) -> list[Effort]:
+    """Return how many inputs take the limit of ``population_accuracy`` at one radius to ``wanted``, for several n.
+
+    A forecast, no bound: the votes of a pilot run tell how the probabilities of the true class are distributed. Numbers
+    of draws with which no number of inputs would do are left out. The inputs of the run that is planned must be others
+    than the pilot's. Arguments are those of ``population_accuracy``.
+
+    >>> counts = np.tile([[100, 0], [97, 3], [60, 40]], (100, 1))
+    >>> [effort.n for effort in plan_population(counts, [0] * 300, 0.25, 0.6, sigma=0.25)]
+    [20, 40, 80, 160, 320]
+    """
+    votes, pilot_draws = _true_votes(counts, labels, n)
+    known = as_noise(sigma, noise)
+    t, level = threshold(known, check_real("radius", radius)), after_drawing(check_alpha(delta, "delta"), known)
+    if not 0.0 < check_real("wanted", wanted) < 1.0:
+        raise InvalidInput(f"wanted must be a share above 0 and below 1; got {wanted}")
+    found = []
+    for draws in DRAWS_TRIED if t < 1.0 else ():
+        law = fitted_law(votes, pilot_draws, draws, imagined=FEW)
+        for guess in INPUTS_TRIED:  # h is made for a number of inputs; more inputs make it steeper
+            h = below_step(draws, t, law, guess, level)
+            mean = float(law @ h)
+            width = WIDTH * max(0.0, -float(ndtri(level))) * sqrt(float(law @ h**2) - mean**2)
+            inputs = (width / (mean - wanted)) ** 2 if mean > wanted else inf
+            if inputs <= 3 * guess:
+                break
+        if inputs < inf:
+            found.append(Effort(draws, max(2, ceil(inputs / (1.0 - PILOT)))))
+    return found
 
 
 def threshold(noise: Noise, radius: float) -> float:
