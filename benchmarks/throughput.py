@@ -82,9 +82,6 @@ def main() -> None:
     parser.add_argument("--dtype", choices=["float32", "bfloat16", "float16"])
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction)
     parser.add_argument("--channels-last", action=argparse.BooleanOptionalAction)
-    parser.add_argument(
-        "--autocast", action=argparse.BooleanOptionalAction, help="or convert the weights; both if unset"
-    )
     parser.add_argument("--threads", type=int, help="CPU threads of torch")
     parser.add_argument("--repeat", type=int, default=3, help="the best of this many timings is shown, for both")
     options = parser.parse_args()
@@ -107,15 +104,9 @@ def main() -> None:
         for image in images:
             plain_loop(module, image, options.sigma, options.n, options.plain_batch, m)
 
-    def ours(autocast: bool) -> tuple[float, float, int]:
+    def ours() -> tuple[float, float, int]:
         classifier = as_classifier(
-            module,
-            num_classes=m,
-            device=options.device,
-            dtype=dtype,
-            channels_last=last,
-            compile=compiled,
-            autocast=autocast,
+            module, num_classes=m, device=options.device, dtype=dtype, channels_last=last, compile=compiled
         )
         engine = Engine(classifier, sigma=options.sigma, batch_size=rows, workers=options.threads)
 
@@ -127,8 +118,7 @@ def main() -> None:
             draw(max(1, -(-rows // options.images)))
             return first, min(timed(draw, options.device) for _ in range(options.repeat)), engine.rows
 
-    ways = [True, False] if options.autocast is None and dtype != "float32" else [options.autocast is not False]
-    mine = {way: ours(way) for way in ways}
+    first, seconds, used = ours()
     plain_loop(module, images[0], options.sigma, min(options.n, 2 * options.plain_batch), options.plain_batch, m)
     theirs = min(timed(plain, options.device) for _ in range(options.repeat))
 
@@ -140,12 +130,9 @@ def main() -> None:
         print(f"{label:<72}{seconds:>10.3f}{total / seconds:>14,.0f}{theirs / seconds:>8.2f}")
 
     row(f"plain loop (float32, batch {options.plain_batch})", theirs)
-    for way, (_, seconds, used) in mine.items():
-        kind = dtype if dtype == "float32" else f"{dtype} {'autocast' if way else 'weights'}"
-        settings = ", ".join([kind, *(["channels last"] if last else []), *(["compiled"] if compiled else [])])
-        row(f"engine ({settings}, batch {used})", seconds)
-    firsts = ", ".join(f"{first:.1f} s" for first, _, _ in mine.values())
-    print(f"first batch, compiling and loading included: {firsts} (not counted above)")
+    settings = ", ".join([dtype, *(["channels last"] if last else []), *(["compiled"] if compiled else [])])
+    row(f"engine ({settings}, batch {used})", seconds)
+    print(f"first batch, compiling and loading included: {first:.1f} s (not counted above)")
 
 
 if __name__ == "__main__":

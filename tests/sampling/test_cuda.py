@@ -108,13 +108,13 @@ def test_lower_precision_compiled_and_channels_last() -> None:
 
 @needs_cuda
 def test_narrow_layers_agree_with_torch_and_with_themselves() -> None:
-    from buckler.sampling.fusion import NarrowConvolution
+    from buckler.sampling.fusion import FusedConvolution
 
     torch.manual_seed(0)
     for inputs, outputs, stride in ((16, 16, 1), (16, 32, 2), (32, 32, 1)):
         conv = nn.Conv2d(inputs, outputs, 3, stride, 1).cuda()
         x = torch.randn(65, inputs, 13, 13, device="cuda").to(memory_format=torch.channels_last)
-        layer = NarrowConvolution(conv, relu=True)
+        layer = FusedConvolution(conv, relu=True)
         layer.lower(torch.float16)
         with torch.no_grad():  # as the engine does
             rest = torch.randn_like(conv(x))
@@ -140,7 +140,7 @@ def test_a_fused_network_votes_as_the_plain_one() -> None:
         reference = plain(x)
     with fused.session(), again.session():
         close, twice = fused(x), again(x)
-    assert "NarrowConvolution" in str(fused._call)  # type: ignore[attr-defined]
+    assert "FusedConvolution" in str(fused._call)  # type: ignore[attr-defined]
     assert float((close - reference).abs().mean()) < 0.02 * float(reference.std())
     assert torch.equal(close, twice)
 

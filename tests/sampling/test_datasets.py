@@ -147,8 +147,10 @@ def test_broken_and_enormous_images_are_named(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(datasets, "MAX_PIXELS", 100)
     with pytest.raises(InvalidInput, match=r"a/good\.png.*at most 100 pixels"):
         open_dataset(tmp_path).load(1, 2)
-    with pytest.raises(InvalidInput, match="none"):
-        open_dataset(tmp_path / "a")
+    assert open_dataset(tmp_path / "a").labels is None  # images without classes
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InvalidInput, match=r"must hold images .* got none"):
+        open_dataset(tmp_path / "empty")
 
 
 def test_shared_ids_and_wrong_labels_are_refused() -> None:

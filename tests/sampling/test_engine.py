@@ -82,7 +82,7 @@ def test_counts_add_up_over_the_stream() -> None:
 
 
 @pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
-@pytest.mark.parametrize("name", ["softmax", "sparsemax", "hardmax"])
+@pytest.mark.parametrize("name", ["softmax", "sparsemax"])
 def test_scores_vote_as_counts_do(model: Any, name: Any) -> None:
     options: dict[str, Any] = {"sigma": 0.7, "n": 150, "num_classes": 4, "seed": 0, "stream": "estimation"}
     scores = draw_scores(model, X, input_id=IDS, map=name, **options)

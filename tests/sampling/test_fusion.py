@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from buckler.sampling.architectures import build
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.fusion import NarrowConvolution, fold, fuse
+from buckler.sampling.fusion import FusedConvolution, fold, fuse
 
 
 def shaken(net: nn.Module) -> nn.Module:
@@ -30,7 +30,7 @@ def shaken(net: nn.Module) -> nn.Module:
 
 
 def narrow(net: nn.Module) -> int:
-    return sum(isinstance(part, NarrowConvolution) for part in net.modules())
+    return sum(isinstance(part, FusedConvolution) for part in net.modules())
 
 
 def same(net: nn.Module, x: Tensor) -> nn.Module:
@@ -189,13 +189,13 @@ for inputs, outputs, stride, side in ((16, 16, 1, 5), (16, 32, 2, 6)):
     conv = nn.Conv2d(inputs, outputs, 3, stride, 1)
     x = torch.randn(2, inputs, side, side)
     for shortcut, relu in ((False, True), (True, True), (False, False)):
-        layer = fusion.NarrowConvolution(conv, relu=relu)
+        layer = fusion.FusedConvolution(conv, relu=relu)
         rest = torch.randn_like(conv(x)) if shortcut else None
         expected = layer(x, rest)  # on this device by torch
         got = fusion._launch(x, layer.weight, layer.bias, rest, stride, relu)
         assert (got - expected).abs().max() < 1e-4, (inputs, outputs, stride, shortcut, relu)
 bad = torch.full((1, 16, 4, 4), float("nan"))
-layer = fusion.NarrowConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
+layer = fusion.FusedConvolution(nn.Conv2d(16, 16, 3, 1, 1), relu=True)
 assert fusion._launch(bad, layer.weight, layer.bias, None, 1, True).isnan().all()
 print("agrees")
 """

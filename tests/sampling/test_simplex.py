@@ -12,7 +12,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.optimize import minimize
 
 from buckler.errors import InvalidInput
-from buckler.sampling.simplex import hardmax, softmax, sparsemax, to_simplex
+from buckler.sampling.simplex import softmax, sparsemax, to_simplex
 from buckler.types import FloatArray, SimplexMap
 
 LOGITS = arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 7)), elements=st.floats(-1e4, 1e4))
@@ -62,14 +62,7 @@ def test_softmax_is_stable(temperature: float) -> None:
     np.testing.assert_allclose(softmax(small, temperature), exact / exact.sum(-1, keepdims=True), rtol=1e-12)
 
 
-def test_hardmax_gives_ties_to_the_lowest_index() -> None:
-    z = np.array([[0.0, 0.0, 0.0], [1.0, 2.0, 2.0], [-np.inf, 5.0, 1.0]])
-    expected = [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
-    np.testing.assert_array_equal(hardmax(z), expected)
-    np.testing.assert_array_equal(hardmax(torch.from_numpy(z)).numpy(), expected)
-
-
-@given(LOGITS, st.sampled_from(["hardmax", "softmax", "sparsemax"]), st.sampled_from([None, 1e-4, 0.5, 10.0]))
+@given(LOGITS, st.sampled_from(["softmax", "sparsemax"]), st.sampled_from([None, 1e-4, 0.5, 10.0]))
 @settings(max_examples=60, deadline=None)
 def test_torch_equals_numpy(z: FloatArray, name: SimplexMap, temperature: float | None) -> None:
     if name != "softmax":
@@ -88,7 +81,8 @@ def test_a_common_shift_changes_nothing(z: FloatArray, shift: float) -> None:
 
 def test_types_and_shapes_are_kept() -> None:
     z = np.zeros((2, 3, 4), dtype=np.float32)
-    for name in ("hardmax", "softmax", "sparsemax"):
+    names: tuple[SimplexMap, ...] = ("softmax", "sparsemax")
+    for name in names:
         assert to_simplex(z, name).dtype == np.float32
         assert to_simplex(z, name).shape == z.shape
         half = to_simplex(torch.zeros(2, 4, dtype=torch.float32), name)
@@ -113,8 +107,8 @@ def test_bad_logits_are_refused() -> None:
     with pytest.raises(InvalidInput, match="NaN"):
         sparsemax(np.array([0.0, np.nan]))
     with pytest.raises(InvalidInput, match="numbers"):
-        hardmax(np.array(["a", "b"]))
+        softmax(np.array(["a", "b"]))
     with pytest.raises(InvalidInput, match="map"):
         to_simplex(np.zeros(3), "argmax")  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="temperature"):
-        to_simplex(np.zeros(3), "hardmax", 1.0)
+        to_simplex(np.zeros(3), "sparsemax", 1.0)

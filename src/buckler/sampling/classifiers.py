@@ -282,11 +282,10 @@ def as_classifier(
     dtype: Dtype = "float32",
     channels_last: bool = False,
     compile: bool = False,  # noqa: A002  (the name torch users know)
-    autocast: bool = True,
 ) -> Classifier:
     """Return a Classifier made from a module, an estimator, an ``.onnx`` path or a callable; a Classifier as it is.
 
-    ``dtype``, ``channels_last``, ``compile`` and ``autocast`` are for torch modules; with any other model they
+    ``dtype``, ``channels_last`` and ``compile`` are for torch modules; with any other model they
     raise InvalidInput.
     """
     check_choice("dtype", dtype, get_args(Dtype))
@@ -298,16 +297,10 @@ def as_classifier(
         from buckler.sampling.modules import TorchClassifier
 
         made: Classifier = TorchClassifier(
-            model,
-            num_classes,
-            device=device,
-            dtype=dtype,
-            channels_last=channels_last,
-            compile=compile,
-            autocast=autocast,
+            model, num_classes, device=device, dtype=dtype, channels_last=channels_last, compile=compile
         )
         return made
-    if dtype != "float32" or channels_last or compile or not autocast or device not in {None, "cpu"}:
+    if dtype != "float32" or channels_last or compile or device not in {None, "cpu"}:
         raise InvalidInput(f"device, dtype, channels_last and compile are for torch modules; got {show(model)}")
     if isinstance(model, Classifier):
         made = model

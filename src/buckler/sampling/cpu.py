@@ -3,7 +3,7 @@
 A backend holds the current inputs and the tally of their votes. The engine asks for draws and reads results only when
 it calls ``settle``, so it does not wait for a device after each batch. ``device`` has the backend in torch.
 
-``Replay`` tests whether a classifier is one function of its input: rows run a second time must give the same bits.
+``RepeatCheck`` tests whether a classifier is one function of its input: rows run a second time must give the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -81,13 +81,19 @@ class HostBackend:
     rows = 1
 
     def __init__(
-        self, classifier: Classifier, *, noise: Noise, num_classes: int, workers: int | None = None, replay: bool = True
+        self,
+        classifier: Classifier,
+        *,
+        noise: Noise,
+        num_classes: int,
+        workers: int | None = None,
+        compare: bool = True,
     ) -> None:
         self._classifier = classifier
         self._m = num_classes
         self._one_shape = noise.idealised is None
         self._copies = NoisyCopies(noise, workers)
-        self._replay = Replay(self._run, _reversed, _bits if self._one_shape else None) if replay else None
+        self._repeats = RepeatCheck(self._run, _reversed, _bits if self._one_shape else None) if compare else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Set the inputs and clear the tally."""
@@ -104,10 +110,10 @@ class HostBackend:
         noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
         self._copies.write(noisy[:rows], part, self._x, self._addresses)
         # The classifier may overwrite its batch, and the rows may be run again.
-        replay = self._replay if self._replay is not None and self._replay.wanted else None
-        values = self._run(noisy if replay is None else noisy.copy())
-        if replay is not None:
-            replay.look(noisy, values)
+        check = self._repeats if self._repeats is not None and self._repeats.wanted else None
+        values = self._run(noisy if check is None else noisy.copy())
+        if check is not None:
+            check.look(noisy, values)
         return values[:rows]
 
     def _run(self, noisy: Float32Array) -> AnyArray:
@@ -119,7 +125,7 @@ class HostBackend:
 
     def replayed(self) -> tuple[int, int]:
         """Return the number of rows run a second time, and of those with other logits."""
-        return (0, 0) if self._replay is None else self._replay.counts()
+        return (0, 0) if self._repeats is None else self._repeats.counts()
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
@@ -245,7 +251,7 @@ ROUNDING = 0.05
 """Difference of logits, as a share of their range, that rounding can cause in low precision; a warning rests on it."""
 
 
-class Replay:
+class RepeatCheck:
     """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch.
 
     With ``bits``, logits must be equal to the last bit, and one batch in ``EVERY`` is run again in reverse order, with

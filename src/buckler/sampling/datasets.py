@@ -274,11 +274,12 @@ MAX_PIXELS = 64_000_000
 
 
 def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = None) -> Dataset:
-    """Return the images of a folder, classes in the order of the subfolders' names; ids are the relative paths."""
+    """Return the images of a folder; ids are the relative paths, classes in the order of the subfolders' names."""
     if resize is not None:
         resize = check_whole("resize", resize, 1, 10_000)
     if crop is not None:
         crop = check_whole("crop", crop, 1, 10_000)
+    labels: list[int] | None
     files, labels = _labelled(folder) if (folder / "labels.csv").is_file() else _by_class(folder)
     ids = tuple(path.relative_to(folder).as_posix() for path in files)
 
@@ -289,19 +290,25 @@ def open_folder(folder: Path, *, resize: int | None = None, crop: int | None = N
             raise InvalidInput(f"images must have one size; got {show(sorted(shapes))}: give resize and crop")
         return np.stack(pixels)
 
-    return Dataset(ids, np.asarray(labels, dtype=np.int64), load)
+    return Dataset(ids, None if labels is None else np.asarray(labels, dtype=np.int64), load)
 
 
-def _by_class(folder: Path) -> tuple[list[Path], list[int]]:
-    classes = sorted(p for p in folder.iterdir() if p.is_dir())
-    files, labels = [], []
-    for label, home in enumerate(classes):
-        inside = sorted(p for p in home.iterdir() if p.suffix.lower() in FORMATS and p.is_file())
-        files += inside
-        labels += [label] * len(inside)
-    if not files:
-        raise InvalidInput(f"data {str(folder)!r} must hold subfolders of images, one a class, or labels.csv; got none")
-    return files, labels
+def _by_class(folder: Path) -> tuple[list[Path], list[int] | None]:
+    """Return the images of each subfolder with its number; where there are none, those of the folder, unlabelled."""
+    classes = [_images_in(home) for home in sorted(p for p in folder.iterdir() if p.is_dir())]
+    files, labels = [path for inside in classes for path in inside], [k for k, p in enumerate(classes) for _ in p]
+    if files:
+        return files, labels
+    if unlabelled := _images_in(folder):
+        return unlabelled, None
+    raise InvalidInput(
+        f"data {str(folder)!r} must hold images ({', '.join(FORMATS)}), subfolders of images, one a class, or "
+        "labels.csv with the columns file and label; got none"
+    )
+
+
+def _images_in(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in FORMATS and p.is_file())
 
 
 def _labelled(folder: Path) -> tuple[list[Path], list[int]]:

@@ -16,7 +16,7 @@ import torch
 
 from buckler.errors import InvalidInput
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.cpu import KeptScores, NoisyCopies, Replay, check_shape
+from buckler.sampling.cpu import KeptScores, NoisyCopies, RepeatCheck, check_shape
 from buckler.sampling.cuda import device_words
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, row_inputs, size
 from buckler.types import Float32Array, FloatArray, IntArray, Noise, NormalNoise
@@ -66,7 +66,7 @@ class TorchBackend:
         num_classes: int,
         generator: GeneratorKind,
         workers: int | None = None,
-        replay: bool = True,
+        compare: bool = True,
     ) -> None:
         self._device = torch.device(classifier.device)
         if generator == "cuda" and self._device.type != "cuda":
@@ -83,8 +83,8 @@ class TorchBackend:
             spread = cast(NormalNoise, noise).spread
             self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
         self._exact = noise.idealised is None
-        replay = replay and (self._exact or not self._one_shape)  # another shape would be compiled anew
-        self._replay = Replay(self._run, _reversed, _bits if self._exact else None) if replay else None
+        compare = compare and (self._exact or not self._one_shape)  # another shape would be compiled anew
+        self._repeats = RepeatCheck(self._run, _reversed, _bits if self._exact else None) if compare else None
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
@@ -112,11 +112,11 @@ class TorchBackend:
             noisy = torch.from_numpy(host).to(self._device)
         else:
             noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        replay = self._replay if self._replay is not None and self._replay.wanted else None
-        values = self._run(noisy if replay is None else noisy.clone())  # the module may overwrite its batch
-        if replay is not None:
+        check = self._repeats if self._repeats is not None and self._repeats.wanted else None
+        values = self._run(noisy if check is None else noisy.clone())  # the module may overwrite its batch
+        if check is not None:
             values = values.clone()  # the module may reuse its output
-            replay.look(noisy, values)
+            check.look(noisy, values)
         return values[:rows]
 
     def _run(self, noisy: torch.Tensor) -> torch.Tensor:
@@ -127,7 +127,7 @@ class TorchBackend:
 
     def replayed(self) -> tuple[int, int]:
         """Wait for the device; return the number of rows run a second time, and of those with other logits."""
-        return (0, 0) if self._replay is None else self._replay.counts()
+        return (0, 0) if self._repeats is None else self._repeats.counts()
 
     def _room(self, rows: int, total: int) -> torch.Tensor:
         noisy = torch.empty((total, *self._host_x.shape[1:]), device=self._device)

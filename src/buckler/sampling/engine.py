@@ -136,12 +136,12 @@ class Engine:
 
     def _open_backend(self) -> Backend:
         # Under noise that is computed with rounding, rows are compared once for a classifier and not in each call.
-        replay = self.noise.idealised is None or not getattr(self.classifier, "compared", False)
+        compare = self.noise.idealised is None or not getattr(self.classifier, "compared", False)
         if self.classifier.backend == "numpy":
             if self.generator != "philox":
                 raise InvalidInput(f"generator must be 'philox' for a classifier on the host; got {self.generator!r}")
             return HostBackend(
-                self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers, replay=replay
+                self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers, compare=compare
             )
         from buckler.sampling.device import TorchBackend
 
@@ -151,7 +151,7 @@ class Engine:
             num_classes=self.num_classes,
             generator=self.generator,
             workers=self._workers,
-            replay=replay,
+            compare=compare,
         )
 
     @contextmanager

@@ -1,8 +1,8 @@
-"""Module -> the same function in fewer passes over memory: normalisation folded, narrow layers in one kernel each.
+"""Module -> the same function in fewer passes over memory: normalisation folded, small layers in one kernel each.
 
 Only rounding changes. Batch normalisation in eval mode is an affine map, and becomes part of the convolution before it;
 a 3x3 convolution of few channels takes the addition of a shortcut and the ReLU after it into its own kernel
-(``NarrowConvolution``). The module is traced symbolically; one that cannot be traced (its path depends on values) is
+(``FusedConvolution``). The module is traced symbolically; one that cannot be traced (its path depends on values) is
 left alone. Tracing is blind to some of Python (a tensor changed under two names, a random number drawn on the way), so
 the result is used only where it agrees with the module, in float32, on a batch of noise.
 
@@ -52,14 +52,14 @@ def _launch(x: Tensor, weight: Tensor, bias: Tensor, shortcut: Tensor | None, st
 
 
 AVAILABLE = find_spec("triton") is not None
-narrow_convolution: Any = None
+fused_convolution: Any = None
 """The kernel as an operation of torch, so that a compiled program can hold it; None without Triton."""
 
 if AVAILABLE:
-    narrow_convolution = torch.library.triton_op("buckler::narrow_convolution", _launch, mutates_args={})
+    fused_convolution = torch.library.triton_op("buckler::fused_convolution", _launch, mutates_args={})
 
 
-class NarrowConvolution(nn.Module):
+class FusedConvolution(nn.Module):
     """``relu(convolution(x) + bias + shortcut)``, where ReLU and shortcut are optional.
 
     By torch in float32 at first; on a CUDA device, once it is lowered to another dtype, by the kernel in that one.
@@ -88,7 +88,7 @@ class NarrowConvolution(nn.Module):
         # The kernel counts elements in 32 bits.
         low = AVAILABLE and self.weight.dtype is not torch.float32
         if low and x.is_cuda and x.numel() // inputs * max(inputs, outputs) < 2**31:
-            y: Tensor = narrow_convolution(x, self.weight, self.bias, shortcut, self.stride, self.relu)
+            y: Tensor = fused_convolution(x, self.weight, self.bias, shortcut, self.stride, self.relu)
             return y
         weight = self.weight.float().reshape(3, 3, inputs, outputs).permute(3, 2, 0, 1)
         y = functional.conv2d(x.float(), weight, self.bias, self.stride, 1)
@@ -128,14 +128,14 @@ def fuse(module: nn.Module, dtype: torch.dtype, batch: torch.Tensor) -> nn.Modul
     None if it has no such convolution, or if the result differs from the module on noise. ``batch`` has the shape of an
     input and lies on the module's device. The module given stays as it was; unchanged parts are shared with it.
     """
-    layers: list[NarrowConvolution] = []
+    layers: list[FusedConvolution] = []
 
-    def narrowed(traced: fx.GraphModule) -> bool:
+    def replaced(traced: fx.GraphModule) -> bool:
         _fold(traced)
         layers.extend(_replace(traced))
         return bool(layers)
 
-    traced = _rewritten(module, batch, narrowed)
+    traced = _rewritten(module, batch, replaced)
     if traced is not None:
         for layer in layers:
             layer.lower(dtype)
@@ -219,16 +219,16 @@ def _fold(traced: fx.GraphModule) -> bool:
     return folded
 
 
-def _replace(traced: fx.GraphModule) -> list[NarrowConvolution]:
-    """Put the kernel in place of each narrow convolution and of what it can take with it; return them."""
+def _replace(traced: fx.GraphModule) -> list[FusedConvolution]:
+    """Put the kernel in place of each convolution of few channels and of what it can take with it; return them."""
     found = []
     for node in _called_once(traced):
         part = traced.get_submodule(str(node.target))
         if not isinstance(part, nn.Conv2d) or not fits(part):
             continue
         taken, shortcut = _finish(traced, node)
-        layer = NarrowConvolution(part, relu=len(taken) > 1)
-        name = f"{str(node.target).replace('.', '_')}_narrow"
+        layer = FusedConvolution(part, relu=len(taken) > 1)
+        name = f"{str(node.target).replace('.', '_')}_fused"
         traced.add_submodule(name, layer)
         # Before the addition if there is one, where the shortcut is known, and else where the convolution was.
         with traced.graph.inserting_before(node if shortcut is None else taken[1]):

@@ -73,13 +73,12 @@ class TorchClassifier:
         dtype: Dtype = "float32",
         channels_last: bool = False,
         compile: bool = False,  # noqa: A002
-        autocast: bool = True,
     ) -> None:
-        """Wrap the module; a copy is made only where another device, memory format or type of weights is asked for.
+        """Wrap the module; a copy is made only where another device or memory format is asked for.
 
         A ``dtype`` below float32 leaves the weights as they are and lets torch choose which operations run in it
-        (``autocast``), or, without that, converts weights and inputs. Compiled, weights are constants of the program,
-        and narrow layers are fused where the device is CUDA, with ``autocast`` and ``channels_last`` (``fusion``).
+        (autocast). Compiled, weights are constants of the program, and layers of few channels are fused where the
+        device is CUDA, in such a ``dtype`` with ``channels_last`` (``fusion``).
         """
         check_choice("dtype", dtype, get_args(Dtype))
         for name, part in module.named_modules():
@@ -92,12 +91,9 @@ class TorchClassifier:
         here = next((p.device for p in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         there = here if device is None else _device(device)
         self._dtype: torch.dtype = getattr(torch, dtype)
-        self._autocast = autocast and self._dtype is not torch.float32
-        convert = self._dtype is not torch.float32 and not autocast
-        if there != here or channels_last or convert:
+        self._autocast = self._dtype is not torch.float32
+        if there != here or channels_last:
             module = copy.deepcopy(module).to(there)
-            if convert:
-                module = module.to(self._dtype)
             if channels_last:
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.module = module

@@ -1,4 +1,4 @@
-"""The maps from logits to the simplex: hardmax, softmax at a temperature, sparsemax; last axis, NumPy or torch.
+"""The maps from logits to the simplex: softmax at a temperature and sparsemax; last axis, NumPy or torch.
 
 Each map is written once, in the operations that both array libraries spell alike, and looks up the library of what
 it was given: torch is neither imported here nor needed for NumPy arrays.
@@ -35,19 +35,6 @@ def _floating(logits: Any) -> Any:
     if bool((logits.isnan() if _is_tensor(logits) else np.isnan(logits)).any()):
         raise InvalidInput("logits must not hold NaN")
     return logits
-
-
-def hardmax(logits: Array) -> Array:
-    """Return one-hot rows: all mass on the largest logit, ties to the lowest index.
-
-    >>> hardmax(np.array([1.0, 3.0, 3.0]))
-    array([0., 1., 0.])
-    """
-    z: Any = _floating(logits)
-    is_top = z == z.max(-1)[..., None] if not _is_tensor(z) else z == z.amax(-1, keepdim=True)
-    # The running count of maxima is 1 from the first of them on, so this keeps the first alone in either library.
-    first: Any = is_top & (is_top.cumsum(-1) == 1)
-    return first.astype(z.dtype) if not _is_tensor(z) else first.to(z.dtype)  # type: ignore[no-any-return]
 
 
 def softmax(logits: Array, temperature: float = 1.0) -> Array:
@@ -101,12 +88,12 @@ def sparsemax(logits: Array) -> Array:
 def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | None = None) -> Array:  # noqa: A002
     """Return the scores of a named map; a temperature belongs to softmax alone and is 1 when not given.
 
-    >>> to_simplex(np.array([0.0, 2.0]), "hardmax")
+    >>> to_simplex(np.array([0.0, 2.0]), "sparsemax")
     array([0., 1.])
     """
-    check_choice("map", map, ("hardmax", "softmax", "sparsemax"))
+    check_choice("map", map, ("softmax", "sparsemax"))
     if map == "softmax":
         return softmax(logits, 1.0 if temperature is None else temperature)
     if temperature is not None:
         raise InvalidInput(f"temperature must be None for {map}; got {temperature}")
-    return hardmax(logits) if map == "hardmax" else sparsemax(logits)
+    return sparsemax(logits)
