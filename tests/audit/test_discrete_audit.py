@@ -7,8 +7,17 @@ from scipy import stats
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.methods import Method, sound_methods
 from buckler.certify.votes import margin_from_limits, margin_lower
-from buckler.evaluate.audit import CountsBound, audit_discrete, multinomial_pmf, orders, outcomes, treats_rivals_alike
-from buckler.evaluate.collapsed import audit_collapsed, boundary, pair_probability
+from buckler.evaluate.audit import (
+    CountsBound,
+    audit_collapsed,
+    audit_discrete,
+    boundary,
+    multinomial_pmf,
+    orders,
+    outcomes,
+    pair_probability,
+    treats_rivals_alike,
+)
 from buckler.types import FloatArray, IntArray, MarginKind
 
 

@@ -14,8 +14,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import FAILED, say
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
-from buckler.evaluate.audit import Audit, CountsBound, audit_discrete, outcomes
-from buckler.evaluate.collapsed import PairBound, audit_collapsed
+from buckler.evaluate.audit import Audit, CountsBound, PairBound, audit_collapsed, audit_discrete, outcomes
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.progress import bar
