@@ -18,8 +18,8 @@ from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind
 LogWealth = Callable[[IntArray, IntArray, int], FloatArray]
 """Votes of the label, votes of one rival, draws -> the logarithm of the e-value against that rival."""
 
-Exam = Callable[[IntArray], BoolArray]
-"""Votes of the label at the last draw -> whether they certify by themselves."""
+Exam = Callable[[IntArray, IntArray], BoolArray]
+"""Votes of the label and of one rival at the last draw -> whether that rival is overcome by the final test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ def ever_certified(
     """Return, for each truth ``[k, 3]``, the exact probability of certifying at some draw up to ``max_n``.
 
     After every draw each rival's e-value is looked at; certified means that both have reached ``1/alpha``, at the same
-    draw or at different ones, or that the exam, taken at draw ``max_n`` alone, is passed.
+    draw or at different ones, or that the exam, taken at draw ``max_n`` alone, is passed for those that have not.
     """
     return ever_all_certified([log_wealth], truths, max_n, alpha, exams=None if exam is None else [exam])
 
@@ -120,9 +120,18 @@ def ever_all_certified(
                         after[:, state | bit] += np.where(reached, after[:, state], 0.0)
                         after[:, state] = np.where(reached, 0.0, after[:, state])
         mass = after
-    passed = np.array([(np.arange(states) // 4**k) % 4 == 3 for k in range(len(rungs))])[:, :, None, None]
-    if exams is not None:
-        passed = passed | np.array([exam(top) for exam in exams])[:, None]
+    other = np.maximum(max_n - top - rival, 0)
+    overcome = []
+    for k in range(len(rungs)):
+        final = np.zeros((2, *top.shape), dtype=bool)
+        if exams is not None:
+            here = top + rival <= max_n
+            for at, votes in enumerate((rival, other)):
+                final[at, here] = exams[k](top[here], votes[here])
+        bits = np.arange(states) // 4**k
+        by_wealth = np.array([bits % 2 == 1, bits // 2 % 2 == 1])[:, :, None, None]
+        overcome.append((by_wealth | final[:, None]).all(axis=0))
+    passed = np.array(overcome)
     certified = passed.any(axis=0) if any_rung else passed.all(axis=0)
     return np.asarray((mass * certified).sum(axis=(1, 2, 3)), dtype=np.float64)
 

@@ -17,8 +17,7 @@ import numpy as np
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.certify.scores import scores_to_certificates, top_class
-from buckler.certify.sequential import AnytimeTest, Decided
-from buckler.certify.sequential_scores import ScoreTest
+from buckler.certify.sequential import AnytimeTest, Decided, ScoreTest
 from buckler.certify.settings import Settings
 from buckler.certify.votes import votes_to_certificates
 from buckler.sampling.engine import Engine, draw_until_decided, score_map

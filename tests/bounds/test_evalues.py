@@ -13,9 +13,9 @@ from scipy.special import ndtr, ndtri
 from buckler.bounds import evalues
 from buckler.bounds.evalues import (
     Mixture,
+    distance_to_null,
     half_space_supremum,
     kl_to_null,
-    kl_to_target,
     log_factors,
     null_supremum,
     tangent_mixture,
@@ -171,11 +171,11 @@ def test_divergences_match_a_dense_search(L: float) -> None:
     with np.errstate(divide="ignore"):
         dense = np.array([(p * np.log(p / curve)).sum(axis=1).min() for p in truths])
     above = ndtri(truths[:, 0]) - ndtri(truths[:, 1]) > L
-    near, far = kl_to_null(truths, L), kl_to_target(truths, L)
-    assert ((near > 0) == above).all()
-    assert ((far > 0) == ~above).all()
-    assert np.allclose(np.where(above, near, far), dense, rtol=2e-3, atol=2e-5)
-    assert (np.where(above, near, far) <= dense + 1e-9).all()
+    distance, near = distance_to_null(truths, L), kl_to_null(truths, L)
+    assert ((distance > 0) == above).all()
+    assert np.allclose(near, np.where(above, 0.5 * distance**2, 0.0), rtol=1e-12)
+    assert np.allclose(0.5 * distance**2, dense, rtol=2e-3, atol=2e-5)
+    assert (0.5 * distance**2 <= dense + 1e-9).all()
 
 
 def test_binary_limit_of_the_theory() -> None:

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
+from buckler.bounds.buehler import LARGEST_N, SMALLEST_ALPHA
+from buckler.certify import budget
 from buckler.certify.budget import DRAWING, MOST_DRAWS, SMALLEST_DRAWN, after_drawing, rest, split
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
@@ -105,3 +107,14 @@ def test_alpha_is_divided_only_in_the_budget() -> None:
 def test_a_division_of_alpha_is_found(line: str) -> None:
     assert divisions_of_alpha(line) == [1]
     assert divisions_of_alpha("alpha * (1.0 - ERROR) + 2.0 / alpha") == []
+
+
+def test_the_share_of_the_final_test_depends_on_its_draw_alone_and_falls_with_it() -> None:
+    draws = [1, 1000, 10_000, 10_001, 100_000, 10**6]
+    shares = [budget.final_share(1e-3, n) for n in draws]
+    assert shares == [budget.split(1e-3, parts) for parts in (4, 4, 4, 8, 40, 400)]
+    # Where the exact limit takes neither the draws nor the level there is no final test.
+    assert (budget.LARGEST_FINAL, budget.SMALLEST_FINAL) == (LARGEST_N, SMALLEST_ALPHA)
+    assert budget.final_share(1e-3, 10**6 + 1) == 0.0
+    assert budget.final_share(1e-10, 100_000) > 1e-12 > budget.split(1e-10, 400)
+    assert budget.final_share(1e-10, 10**6) == 0.0

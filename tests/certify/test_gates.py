@@ -9,9 +9,11 @@ import pytest
 from flint import arb
 
 from buckler import certify_votes
+from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.certify.settings import ChosenClass, make_certificates, make_settings
+from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput
 from buckler.noise import DerandomizedSplitting, Gaussian
 from buckler.types import MarginKind
@@ -36,7 +38,7 @@ def final_tail(top: int, radius: float, max_n: int) -> arb:
 
 
 def first_to_pass(radius: float, max_n: int, alpha: float) -> int:
-    """Return the fewest votes that pass the final test: their tail is at most alpha / 4."""
+    """Return the fewest votes of two classes that pass the final test: their tail is at most alpha / 4."""
     low, high = 1, max_n
     while high > low:
         middle = (low + high) // 2
@@ -54,8 +56,32 @@ def test_the_final_test_at_the_end_of_the_budget(radius: float, max_n: int, alph
     ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     least = first_to_pass(radius, max_n, alpha)
     assert wealth(ladder, least, max_n - least, max_n) < ladder.needed, "the final test alone decides here"
-    assert after([least, max_n - least, 0], ladder) == ("certified", radius)
-    assert after([least - 1, max_n - least + 1, 0], ladder) == ("given up", 0.0)
+    assert after([least, max_n - least], ladder) == ("certified", radius)
+    assert after([least - 1, max_n - least + 1], ladder) == ("given up", 0.0)
+
+
+@pytest.mark.parametrize("kind", ["quantile", "probability"])
+@pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
+def test_the_final_test_of_many_classes(radius: float, max_n: int, alpha: float, kind: MarginKind) -> None:
+    """The exact limit at alpha / 4, one vote apart, where the runner-up has half of the other votes."""
+    ladder, needed = Ladder((radius,), Gaussian(SIGMA), alpha, max_n, kind), Gaussian(SIGMA).margin(radius, kind)
+
+    def votes(top: int) -> list[int]:
+        others = max_n - top
+        return [top, -(-others // 2), *(len(range(k, others // 2, 4)) for k in range(4))]
+
+    def passes(top: int) -> bool:
+        return float(margin_lower(top, votes(top)[1], max_n, alpha=budget.split(alpha, 4), margin=kind)) > needed
+
+    low, high = max_n // 3, max_n
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if passes(middle) else (middle, high)
+    assert wealth(ladder, high, votes(high)[1], max_n) < ladder.needed, "the final test alone decides here"
+    assert after(votes(high), ladder) == ("certified", radius)
+    assert after(votes(high - 1), ladder) == ("given up", 0.0)
+    if kind == "quantile":
+        assert high < first_to_pass(radius, max_n, alpha), "third classes' votes count less than the runner-up's"
 
 
 @pytest.mark.parametrize(("radius", "max_n", "alpha"), CASES)
@@ -63,9 +89,9 @@ def test_an_input_undecided_until_its_last_draw(radius: float, max_n: int, alpha
     """The same gate, reached with one draw to go: the last vote decides, for the label or against it."""
     ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     least = first_to_pass(radius, max_n, alpha)
-    for last, expected in (([1, 0, 0], ("certified", radius)), ([0, 1, 0], ("given up", 0.0))):
-        test = AnytimeTest(ladder, [0], 3)
-        test.update([0], [[least - 1, max_n - least, 0]])
+    for last, expected in (([1, 0], ("certified", radius)), ([0, 1], ("given up", 0.0))):
+        test = AnytimeTest(ladder, [0], 2)
+        test.update([0], [[least - 1, max_n - least]])
         assert test.decided(0, "x").decision == "undecided"
         assert test.decided(0, "x").certificate.abstained
         test.update([0], [last])
@@ -76,7 +102,7 @@ def test_an_input_undecided_until_its_last_draw(radius: float, max_n: int, alpha
 def test_no_final_test_before_the_end(radius: float, max_n: int, alpha: float) -> None:
     """Votes that pass at ``max_n`` certify nothing with one draw more in the budget."""
     least = first_to_pass(radius, max_n, alpha)
-    decision, certified = after([least, max_n - least, 0], Ladder((radius,), Gaussian(SIGMA), alpha, max_n + 1))
+    decision, certified = after([least, max_n - least], Ladder((radius,), Gaussian(SIGMA), alpha, max_n + 1))
     assert decision != "certified"
     assert certified == 0.0
 
@@ -86,7 +112,6 @@ def test_the_wealth_needed_is_no_less_than_its_share_of_alpha_asks(radius: float
     ladder = Ladder((radius,), Gaussian(SIGMA), alpha, max_n)
     assert arb(ladder.needed) >= -(arb(alpha) * 3 / 4).log()
     assert ladder.needed < float(-(arb(alpha) * 3 / 4).log()) + 1e-12
-    assert arb(float(ladder.thresholds[0])) >= normal_cdf(arb(radius) / arb(SIGMA))
     assert 4 * Fraction(ladder.final_alpha) <= Fraction(alpha)
 
 

@@ -8,10 +8,10 @@ from scipy.special import betainc, ndtri
 
 import buckler
 from buckler.bounds.betting import sequence_lower
-from buckler.certify import sequential_scores
+from buckler.certify import sequential
 from buckler.certify.budget import after_drawing
 from buckler.certify.methods import sound_methods
-from buckler.certify.sequential_scores import SEQUENCE, ScoreTest
+from buckler.certify.sequential import SEQUENCE, ScoreTest
 from buckler.certify.settings import Settings, Softmax, make_settings
 from buckler.certify.tangents import margin_from_height
 from buckler.types import AnyArray, FloatArray, IntArray, MarginKind
@@ -58,7 +58,7 @@ def test_a_limit_for_a_fixed_number_of_draws_is_found(monkeypatch: pytest.Monkey
         del low, high
         return np.asarray(x.mean(axis=0) + float(ndtri(alpha)) * x.std(axis=0) / np.sqrt(len(x)))
 
-    monkeypatch.setattr(sequential_scores, "sequence_lower", fixed)
+    monkeypatch.setattr(sequential, "sequence_lower", fixed)
     missed = misses(0.5, ALPHA, "probability", 400)
     assert betainc(missed, 400 - missed + 1, ALPHA) < 1e-6
 
@@ -68,7 +68,7 @@ def test_each_rival_has_its_slope_and_range_and_what_rounding_may_add_is_taken_a
     margin: MarginKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The allowance made large: it is 1 + c for a slope c. The best limit of any look is kept, the least rival's."""
-    monkeypatch.setattr(sequential_scores, "SLACK", large := 1e-3)
+    monkeypatch.setattr(sequential, "SLACK", large := 1e-3)
     slopes = (1.0, 2.0) if margin == "quantile" else (1.0, 1.0)
     test = ScoreTest(settings(margin=margin), 1, 3, max_n=2000, labels=np.array([0]), precision=1e-12)
     test._slopes[0] = slopes

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from buckler.certify.forecast import typical_top
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
 from buckler.noise import as_noise
 from buckler.runs.identity import Identity
-from buckler.runs.plan import evidence_size
+from buckler.runs.plan import evidence_size, typical_top
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.tables import write_certificates

@@ -9,10 +9,10 @@ A method turns votes or scores into a lower limit of a margin; the noise turns t
   margins of known probabilities.
 - ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``margin_lower(scores, label, alpha=)``.
 - ``methods``: ``find(name)``, ``Method``, ``own_method``, ``register``: from a name to a limit.
-- ``ladder``, ``sequential``: draw until rising radii are decided; ``sequential_scores``: the same for scores.
+- ``ladder``, ``sequential``: draw until rising radii are decided, by votes or by scores.
 - ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.
 - ``tangents``: from a mean of ``X_A - c X_j`` to the quantile margin.
-- ``forecast.expected_draws(top, radii=, noise=)``: about how many draws that takes. A plan, not a bound.
+- ``forecast``: a warning where draws are too few to certify anything.
 - ``budget``: the only place where alpha is divided.
 
 May import: the root records, ``noise`` and ``bounds``.

@@ -68,6 +68,26 @@ def winner_share(alpha: float) -> float:
     return split(alpha, WINNER_PARTS)
 
 
+FINAL_PARTS, FINAL_DRAWS = 4, 10_000
+"""A final test after so many draws or fewer takes one part in four of alpha; after ten times as many, a tenth of that.
+Heuristic: affects power, not validity."""
+
+SMALLEST_FINAL, LARGEST_FINAL = 1e-12, 1_000_000
+"""Smallest alpha and largest number of draws of the exact limit that the final test uses."""
+
+
+def final_share(alpha: float, final_n: int) -> float:
+    """Return the share of ``alpha`` for a final test at draw ``final_n``, or 0 where there is none (T17).
+
+    It depends on nothing else, so it is fixed before the first draw. E-values take the others.
+
+    >>> final_share(0.001, 1000), final_share(0.001, 100_000)
+    (0.00025, 2.5e-05)
+    """
+    share = split(alpha, FINAL_PARTS * -(-final_n // FINAL_DRAWS))
+    return share if share >= SMALLEST_FINAL and final_n <= LARGEST_FINAL else 0.0
+
+
 def rest(alpha: float, share: float) -> float:
     """Return ``alpha - share``, rounded down.
 

@@ -1,8 +1,9 @@
 """Radii fixed beforehand, and what votes must show for each: e-values at any time, or a final test at draw ``final_n``.
 
 A rung is one radius of the ladder; a single target radius is a ladder of one. Rows are inputs, each at its own rung.
-Three quarters of alpha belong to the any-time e-values; the last quarter is kept for the final test, a fixed-n test
-that sees the inputs which no any-time test can tell from the threshold in that many draws (T17).
+Alpha pays for any-time e-values and for a final test, a limit for a fixed number of draws, which sees the inputs that
+no any-time test can tell from the threshold in that many draws (T17). The share of the final test falls as that number
+grows, since fewer inputs are left for it (``budget.final_share``).
 
 The final test belongs to the ``max_n`` that was fixed before the first draw. Where a larger budget is given later, it
 stays at that draw, taken there or never, and beyond it e-values go on alone: a final test at another size, or at one
@@ -15,32 +16,29 @@ from itertools import pairwise
 from math import log
 
 import numpy as np
-from scipy.special import betainc, ndtr, ndtri, rel_entr
+from scipy.special import ndtr, ndtri
 
-from buckler.bounds.binomial import clopper_pearson_lower, distinct
+from buckler.bounds.binomial import distinct
 from buckler.bounds.evalues import (
     Mixture,
+    distance_to_half_space,
+    distance_to_null,
     half_space_mixture,
-    kl_beyond_half_space,
-    kl_to_half_space,
-    kl_to_null,
-    kl_to_target,
+    log_needed,
     tangent_mixture,
 )
 from buckler.certify import budget
+from buckler.certify.votes import margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
 from buckler.noise import check_margin, default_margin
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, Noise
 
-PATIENCE_AT_FIRST, PATIENCE_AT_LAST = 2.75, 1.5
-"""Standard errors by which the estimate must miss what the remaining draws could certify before giving up: after 10
-draws and after 100,000. Early looks are many and cheap, and each of them may give up by chance."""
+WORTH = 5.0
+"""What another certified radius is worth, in multiples of ``max_n`` draws. Heuristic: affects draws and certificates,
+never validity."""
 
-SHARES = 4
-"""Alpha is cut into this many: one for the final test, the others for the e-values."""
-
-LOG_ROUNDING = 1e-14
-"""Allowance, relative and absolute, for a logarithm and a product: what must be reached is rounded up by it."""
+HORIZONS: FloatArray = 2.0 ** np.arange(-3.0, 18.0)
+"""Numbers of further draws that are thought of, in multiples of those made."""
 
 SLOWEST = 1e-300
 """Growth of the wealth at absurd targets, where once rounded down not even votes for the label add to it."""
@@ -54,16 +52,15 @@ HIGHEST = 6.0
 
 @dataclass(frozen=True, slots=True)
 class _Null:
-    """What a kind of margin needs: its e-values, and divergences on either side of the null."""
+    """What a kind of margin needs: its e-values, and the distance of an estimate from its null."""
 
     mixture: Callable[[float], Mixture]
-    kl_to_null: Callable[[ArrayLike, float], FloatArray]
-    kl_to_target: Callable[[ArrayLike, float], FloatArray]
+    distance: Callable[[ArrayLike, float], FloatArray]
 
 
 NULLS: dict[MarginKind, _Null] = {
-    "quantile": _Null(tangent_mixture, kl_to_null, kl_to_target),
-    "probability": _Null(half_space_mixture, kl_to_half_space, kl_beyond_half_space),
+    "quantile": _Null(tangent_mixture, distance_to_null),
+    "probability": _Null(half_space_mixture, distance_to_half_space),
 }
 
 
@@ -95,7 +92,6 @@ class Ladder:
     needed: float = field(init=False)
     final_alpha: float = field(init=False)
     margins: tuple[float, ...] = field(init=False)
-    thresholds: FloatArray = field(init=False)
     fastest: FloatArray = field(init=False)
     mixtures: tuple[Mixture, ...] = field(init=False)
 
@@ -116,12 +112,9 @@ class Ladder:
         level = budget.after_drawing(self.alpha, self.noise)
         put(self, "winner_alpha", budget.winner_share(level) if self.winner else 0.0)
         level = budget.rest(level, self.winner_alpha) if self.winner else level
-        put(self, "final_alpha", budget.split(level, SHARES))
-        put(self, "needed", -log((SHARES - 1) * self.final_alpha) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING)
+        put(self, "final_alpha", budget.final_share(level, self.final_n))
+        put(self, "needed", log_needed(budget.rest(level, self.final_alpha) if self.final_alpha else level))
         put(self, "margins", tuple(self.noise.margin(radius, self.margin) for radius in self.radii))
-        margins = np.array(self.margins)
-        needs = ndtr(0.5 * margins) if self.margin == "quantile" else 0.5 + 0.5 * margins
-        put(self, "thresholds", np.minimum(1.0, needs * (1.0 + LOG_ROUNDING)))
         put(self, "mixtures", tuple(null.mixture(margin) for margin in self.margins))
         put(self, "fastest", np.array([max(float(m.logs[:, 0].max()), SLOWEST) for m in self.mixtures]))
 
@@ -134,45 +127,42 @@ class Ladder:
         found = self._by_rung(rows[:, 0], lambda k, at: self.mixtures[k].log_wealth(*rows[at, 1:].T))
         return np.asarray(found[where], dtype=np.float64)
 
-    def passes_final_test(self, rung: IntArray, top: IntArray) -> BoolArray:
-        """Return whether the votes for the label, of exactly ``final_n`` draws, certify the rung by themselves.
+    def passes_final_test(self, rung: IntArray, top: IntArray, rival: IntArray, num_classes: int) -> BoolArray:
+        """Return whether votes of exactly ``final_n`` draws certify the rung by a limit for that number of draws.
 
-        The Clopper-Pearson limit of the label's probability at level ``alpha/4`` must exceed ``Phi(radius / sigma)``:
-        for a probability margin L of the radius R1+ that is ``(1 + L)/2``, the same number (T17).
+        The exact lower limit of the margin at level ``final_alpha`` must exceed that of the radius, against the rival
+        with the most votes among those that e-values have not overcome (T17).
         """
-        return np.asarray(clopper_pearson_lower(top, self.final_n, self.final_alpha) > self.thresholds[rung])
-
-    def final_test_out_of_reach(self, rung: IntArray, top: IntArray, n: IntArray) -> BoolArray:
-        """Return whether the final test looks lost: draws better than the estimate by ``patience`` errors would fail
-        it.
-
-        Heuristic: a wrong answer costs a certificate, never its validity.
-        """
-        total = self.final_n
-        least, left, p = self.thresholds[rung], np.maximum(total - n, 0), top / n
-        # Even if every draw that is left votes for the label.
-        lost = betainc(top + left, n - top + 1.0, least) > self.final_alpha
-        distance = np.copysign(np.sqrt(2.0 * (rel_entr(p, least) + rel_entr(1.0 - p, 1.0 - least))), p - least)
-        wanted = -float(ndtri(self.final_alpha)) / np.sqrt(total)
-        return np.asarray((n >= total) | lost | ((wanted - distance) * total > left * patience(n) / np.sqrt(n)))
+        if not self.final_alpha:
+            return np.zeros(rung.shape, dtype=np.bool_)
+        low = margin_lower(
+            top, rival, self.final_n, alpha=self.final_alpha, margin=self.margin, num_classes=num_classes
+        )
+        return np.asarray(low > np.array(self.margins)[rung])
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
-        """Return whether the e-values look unable to certify, from ``votes[row] = (label, hardest rival, others)``.
+        """Return whether no number of further draws is worth it, from ``votes[row] = (label, hardest rival, others)``.
 
-        Heuristic: a wrong answer costs a certificate, never its validity. Distances from the null are signed roots of
-        twice the divergence, in standard errors of one draw. What is ``lacking`` in wealth needs a distance of
-        ``sqrt(2 lacking / draws left)``: give up when the estimate falls short of it by ``patience`` standard errors.
+        Heuristic: affects draws and certificates, never validity. The estimate's distance from the null, in standard
+        deviations of one draw, is taken to be normal about the true one. With m further draws at a distance w the
+        wealth grows by ``m w^2 / 2``, so what is ``lacking`` asks for ``w = sqrt(2 lacking / m)``; the final test asks
+        for a mean distance of ``z / sqrt(final_n)`` over all draws. A number m is worth it if the chance of such a w,
+        times ``WORTH * max_n``, exceeds m.
         """
-        n = votes.sum(axis=1)
-        left = self.max_n - n
+        n = votes.sum(axis=1).astype(np.float64)
         p = votes / n[:, None]
-        wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0) / left)
-        null = NULLS[self.margin]
-        short = self._by_rung(rung, lambda k, at: null.kl_to_target(p[at], self.margins[k]))
-        beyond = self._by_rung(rung, lambda k, at: null.kl_to_null(p[at], self.margins[k]))
-        # Of the two divergences one is zero: the estimate lies on one side of the boundary.
-        distance = np.sqrt(2.0 * beyond) - np.sqrt(2.0 * short)
-        return np.asarray((lacking > left * self.fastest[rung]) | (wanted - distance > patience(n) / np.sqrt(n)))
+        distance = self._by_rung(rung, lambda k, at: NULLS[self.margin].distance(p[at], self.margins[k]))
+        fastest, value = self.fastest[rung], WORTH * self.max_n
+        more = np.minimum(n[:, None] * HORIZONS, self.max_n - n[:, None])
+        wanted = np.sqrt(2.0 * np.maximum(lacking, 0.0)[:, None] / more)
+        wanted = np.where(lacking[:, None] <= more * fastest[:, None], wanted, np.inf)
+        worth = (gain(distance[:, None], n[:, None], wanted, more, value)).any(axis=1)
+        if self.final_alpha:
+            left = np.maximum(self.final_n - n, 1e-9)
+            wanted = (-float(ndtri(self.final_alpha)) * np.sqrt(self.final_n) - n * distance) / left
+            can = (n < self.final_n) & (self.final_n * fastest >= -log(self.final_alpha))
+            worth |= can & gain(distance, n, wanted, left, value)
+        return np.asarray(~worth)
 
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
         """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
@@ -198,16 +188,13 @@ class Ladder:
         return found
 
 
-def patience(n: ArrayLike) -> FloatArray:
-    """Return how many standard errors short an input may fall after n draws before it is given up.
+def gain(distance: FloatArray, n: FloatArray, wanted: FloatArray, more: FloatArray, value: float) -> BoolArray:
+    """Return whether ``more`` draws are worth the chance that their mean is ``wanted``, after n of mean ``distance``.
 
-    Heuristic: affects draws and certificates, never validity.
-
-    >>> print(patience([1, 10, 1000, 10**6]))
-    [2.75  2.75  2.125 1.5  ]
+    The chance, of normal draws whose true mean may be any, times ``value`` must exceed ``more``. Heuristic: affects
+    draws and certificates, never validity.
     """
-    ends = PATIENCE_AT_FIRST, PATIENCE_AT_LAST
-    return np.asarray(np.interp(np.log10(n), [1.0, 5.0], ends), dtype=np.float64)
+    return np.asarray(value * ndtr((distance - wanted) / np.sqrt(1.0 / n + 1.0 / more)) > more)
 
 
 def check_precision(precision: float) -> float:

@@ -5,15 +5,13 @@
 - ``winner_of_scores(scores, alpha=)``, ``ScoreWinner``: the same from scores, fixed n or until decided (T18b).
 """
 
-from math import log
-
 import numpy as np
 
 from buckler.bounds.binomial import STAKES, clopper_pearson_lower, distinct, log_wealth_of_votes
+from buckler.bounds.evalues import log_needed
 from buckler.certificate import ABSTAINED
 from buckler.certify import budget
-from buckler.certify.ladder import LOG_ROUNDING
-from buckler.errors import InvalidInput, check_alpha, check_counts, check_whole, check_whole_array, show
+from buckler.errors import InvalidInput, check_counts, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
 FIRST_BATCH = 16
@@ -56,7 +54,7 @@ class PredictionTest:
 
     def __init__(self, inputs: int, num_classes: int, *, alpha: float = 1e-3, max_n: int = 100_000) -> None:
         shape = check_whole("inputs", inputs, 1), check_whole("num_classes", num_classes, 2)
-        self._needed = -log(check_alpha(alpha)) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING
+        self._needed = log_needed(alpha)
         self._max_n = check_whole("max_n", max_n, 1)
         self._votes: IntArray = np.zeros(shape, dtype=np.int64)
         self._wins: IntArray = np.zeros(shape, dtype=np.int64)
@@ -140,7 +138,7 @@ class ScoreWinner:
     """
 
     def __init__(self, inputs: int, num_classes: int, *, alpha: float) -> None:
-        self._needed = -log(check_alpha(alpha)) * (1.0 + LOG_ROUNDING) + LOG_ROUNDING
+        self._needed = log_needed(alpha)
         self._sums: FloatArray = np.zeros((inputs, num_classes))
         self._wealth: FloatArray = np.zeros((inputs, STAKES.size, num_classes))
         self._error: FloatArray = np.zeros(inputs)

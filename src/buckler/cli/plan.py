@@ -5,14 +5,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from buckler.certify.forecast import CENTRE, SPREAD
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import check_whole
 from buckler.noise import noise_from_spec
 from buckler.report.tables import TextTable
-from buckler.runs.plan import pilot_top, plan
+from buckler.runs.plan import CENTRE, SPREAD, pilot_top, plan
 
 RADIUS, SIGMA = 0.5, 0.5
 """Default radius and noise of the forecast."""

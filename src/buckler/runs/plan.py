@@ -6,20 +6,23 @@ from math import ceil, sqrt
 from pathlib import Path
 
 import numpy as np
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
-from buckler.certify.forecast import expected_draws, typical_top
 from buckler.certify.ladder import Ladder
-from buckler.errors import check_positive, check_whole
+from buckler.certify.sequential import AnytimeTest
+from buckler.errors import InvalidInput, check_float_array, check_positive, check_whole, show
 from buckler.noise import Gaussian
 from buckler.runs.sample import SECONDS
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.tables import read_certificates
-from buckler.types import FloatArray, Noise
+from buckler.types import ArrayLike, FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
+
+CENTRE, SPREAD = 1.0, 1.2
+"""A typical data set: normal quantiles of the top class's probability are spread like Normal(CENTRE, SPREAD)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +66,12 @@ def plan(
     inputs = check_whole("inputs", inputs, 1)
     rate = check_positive("rate", rate)
     probabilities = typical_top() if top is None else top
-    draws = expected_draws(probabilities, radii=radii, noise=noise, alpha=alpha, max_n=n)
-    needed = Ladder(tuple(radii), noise, alpha=alpha, max_n=n).thresholds
+    ladder = Ladder(tuple(radii), noise, alpha=alpha, max_n=n)
+    draws = simulated_draws(probabilities, ladder)
+    reached = 2.0 * ndtri(probabilities) if ladder.margin == "quantile" else 2.0 * probabilities - 1.0
     spec = RunSpec(model="plan", data="plan", noise=noise, num_classes=num_classes, n=n, n0=n0)
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
-    # A run at n certifies a radius where the top probability exceeds what the final test asks, give or take the noise.
     return Plan(
         inputs,
         samples,
@@ -76,8 +79,37 @@ def plan(
         evidence_size(spec, inputs, files=ceil(samples / rate / SECONDS)),
         deciding,
         deciding / rate / 3600.0,
-        tuple(float((probabilities > least).mean()) for least in needed),
+        tuple(float((reached > margin).mean()) for margin in ladder.margins),
     )
+
+
+def typical_top(inputs: int = 500) -> FloatArray:
+    """Return top-class probabilities at the middles of ``inputs`` equal shares of a typical data set.
+
+    >>> print(typical_top(5).round(3))
+    [0.295 0.645 0.841 0.948 0.994]
+    """
+    middles = (np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs
+    return np.asarray(ndtr(CENTRE + SPREAD * ndtri(middles)), dtype=np.float64)
+
+
+def simulated_draws(top: ArrayLike, ladder: Ladder) -> FloatArray:
+    """Return how many draws the ladder takes for simulated votes of inputs of these top-class probabilities.
+
+    The runner-up holds all other votes, the hardest case.
+
+    >>> ladder = Ladder((0.5,), Gaussian(0.5))
+    >>> simulated_draws([0.3, 0.999], ladder).tolist()
+    [16.0, 48.0]
+    """
+    p = check_float_array("top", top)
+    if ((p < 0.0) | (p > 1.0)).any():
+        raise InvalidInput(f"top must hold probabilities; got {show(top)}")
+    test, rng = AnytimeTest(ladder, np.zeros(p.size), 2), np.random.default_rng(0)
+    while (rows := test.undecided).size:
+        votes = rng.binomial(wanted := test.batch_sizes(rows), p[rows])
+        test.update(rows, np.stack([votes, wanted - votes], axis=1))
+    return test.n.astype(np.float64)
 
 
 def pilot_top(path: Path) -> FloatArray:
