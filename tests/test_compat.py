@@ -174,6 +174,7 @@ def test_the_toolbox_form_certifies_and_predicts_many() -> None:
         ({"channels_first": False}, "channels_first must be True"),
         ({"device_type": "tpu"}, "device_type must be"),
         ({"method": "magic"}, "method must be"),
+        ({"preprocessing_defences": [1]}, "preprocessing_defences must be None"),
         ({"clip_values": (0, 1)}, "declared range"),
     ],
 )
@@ -187,3 +188,27 @@ def test_other_refusals() -> None:
         toolbox().fit(None, None)
     with pytest.raises(buckler.InvalidInput, match=r"x must have shape \[inputs, \*\(2,\)\]"):
         toolbox().certify(np.zeros((3, 4)), n=10)
+
+
+def test_positional_arguments_stand_as_in_the_toolbox() -> None:
+    x = np.array([[0.9, 0.0], [-0.9, 0.5]])
+    placed = compat.PyTorchRandomizedSmoothing(
+        half_space, None, (2,), 2, None, True, None, None, None, (0.0, 1.0), "gpu", 64, 0.5, 0.001, seed=0
+    )
+    assert placed.certify(x, 500, 128)[1].tolist() == toolbox().certify(x, n=500)[1].tolist()
+    assert placed.predict(x, 128, False).tolist() == toolbox().predict(x, verbose=True).tolist()
+
+
+def test_noise_is_added_before_the_preprocessing() -> None:
+    x = np.array([[0.9, 0.0]])
+    shifted = toolbox(preprocessing=(0.5, 2.0)).certify(x, n=5000)
+    assert shifted[0].tolist() == [0]
+    assert 0.3 < shifted[1][0] < 0.4  # at distance 0.4 of where the class changes, in the units of x
+
+
+@pytest.mark.parametrize("name", ["loss_gradient", "class_gradient"])
+def test_gradients_are_elsewhere(name: str) -> None:
+    with pytest.raises(buckler.InvalidInput, match=r"as_module\(\)"):
+        getattr(toolbox(), name)(np.zeros((1, 2)), np.zeros(1))
+    with pytest.raises(buckler.InvalidInput, match="is_abstain must be True"):
+        toolbox().predict(np.zeros((1, 2)), is_abstain=False)

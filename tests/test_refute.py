@@ -39,6 +39,22 @@ def test_the_bracket_holds_the_true_radius() -> None:
     assert again.radius == pytest.approx(made.radius, rel=0.1)
 
 
+def test_a_claimed_radius_is_refuted_by_the_first_point_inside() -> None:
+    smoothed = Smoothed(plane(), sigma=0.5)
+    options: Any = {"labels": [1], "attack": QUICK, "alpha": 1e-6}
+    nearest = smoothed.refute(X, max_radius=1.5, **options)[0]
+    found = smoothed.refute(X, within=1.5, **options)[0]
+    assert found.radius is not None
+    assert nearest.radius is not None
+    assert 0.8 <= nearest.radius < found.radius < 1.5
+    assert len(found.tried) == 1
+    assert found.n < nearest.n / 10
+    assert found.contradicts(1.5)
+    assert smoothed.refute(X, within=0.79, **options)[0].radius is None
+    with pytest.raises(InvalidInput, match="max_radius must be left out with within"):
+        smoothed.refute(X, within=1.0, max_radius=1.0, **options)
+
+
 @pytest.mark.parametrize("given", ["labels", "certificates"])
 def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
     """A batch of 16 rows makes a group of every two inputs; their distances and classes differ from group to group."""

@@ -9,11 +9,13 @@ from the operating system unless told, and different inputs never share it. What
 "Coming from elsewhere".
 """
 
+import sys
 from typing import Any, cast
 
 import numpy as np
 
-from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, show
+from buckler.errors import InvalidInput, check_positive, check_risk, check_whole, show
+from buckler.sampling.classifiers import Normalized, is_module
 from buckler.sampling.preprocess import on_host
 from buckler.sampling.streams import seed_of
 from buckler.smoothed import Smoothed
@@ -74,9 +76,11 @@ class Smooth:
 class PyTorchRandomizedSmoothing:
     """A smoothed classifier as in the Adversarial Robustness Toolbox, to certify and to predict; it does not train.
 
-    ``sample_size`` draws are what ``predict`` uses, and are added to the draws of ``certify``; ``scale`` is sigma.
+    Arguments stand in the order of theirs. ``sample_size`` draws are what ``predict`` uses, and are added to the draws
+    of ``certify``; ``scale`` is sigma. ``preprocessing`` is what noisy inputs are normalised by, ``(mean, std)``.
     ``loss`` and ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the
-    range of the inputs, and inputs outside of it are refused.
+    range of the inputs, and inputs outside of it are refused. With ``device_type="gpu"`` a module is moved to the GPU
+    if there is one.
     """
 
     def __init__(
@@ -88,26 +92,36 @@ class PyTorchRandomizedSmoothing:
         optimizer: Any = None,
         channels_first: bool = True,
         clip_values: tuple[float, float] | None = None,
-        *,
+        preprocessing_defences: None = None,
+        postprocessing_defences: None = None,
+        preprocessing: tuple[Any, Any] | None = (0.0, 1.0),
+        device_type: str = "gpu",
         sample_size: int = 32,
         scale: float = 0.1,
         alpha: float = 0.001,
-        device_type: str | None = None,
+        *,
         method: str = "top_class",
         seed: int | None = None,
     ) -> None:
         """Hold the model; only channels first can be said here."""
         if not channels_first:
             raise InvalidInput("channels_first must be True: inputs are given to the model as they are")
-        if device_type not in {None, "cpu", "gpu"}:
+        for name, given in (("pre", preprocessing_defences), ("post", postprocessing_defences)):
+            if given is not None:
+                raise InvalidInput(f"{name}processing_defences must be None; put them inside of the model")
+        if device_type not in {"cpu", "gpu"}:
             raise InvalidInput(f"device_type must be 'cpu' or 'gpu'; got {show(device_type)}")
-        if device_type == "gpu" and hasattr(model, "cuda"):
+        torch: Any = sys.modules.get("torch")
+        if device_type == "gpu" and is_module(model) and torch.cuda.is_available():
             model = model.cuda()
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.input_shape, self.nb_classes, self.clip_values = tuple(input_shape), nb_classes, clip_values
         self.sample_size, self.scale = check_whole("sample_size", sample_size, 1), check_positive("scale", scale)
-        self.alpha, self.method, self.seed = check_alpha(alpha), method, seed_of(seed)
-        self._smoothed = Smoothed(model, scale, nb_classes, value_range=clip_values)
+        self.alpha, self.method, self.seed = check_risk(alpha), method, seed_of(seed)
+        mean, std = (0.0, 1.0) if preprocessing is None else preprocessing
+        plain = np.all(np.asarray(mean) == 0.0) and np.all(np.asarray(std) == 1.0)
+        normalized = model if plain else Normalized(model, np.squeeze(mean), np.squeeze(std))
+        self._smoothed = Smoothed(normalized, scale, nb_classes, value_range=clip_values)
 
     def certify(self, x: ArrayLike, n: int, batch_size: int = 32) -> tuple[IntArray, FloatArray]:
         """Return the class of each input, -1 for an abstention, and the certified radii, 0 for an abstention.
@@ -125,17 +139,31 @@ class PyTorchRandomizedSmoothing:
         )
         return made.predicted, made.radii
 
-    def predict(self, x: ArrayLike, batch_size: int = 128) -> FloatArray:
+    def predict(
+        self, x: ArrayLike, batch_size: int = 128, verbose: bool = False, *, is_abstain: bool = True
+    ) -> FloatArray:
         """Return a row for each input, one at the predicted class, all zeros for an abstention (T18a)."""
+        if not is_abstain:
+            raise InvalidInput("is_abstain must be True: without abstentions a prediction has no error probability")
         found = self._smoothed.predict(
-            self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed, batch_size=batch_size, progress=False
-        )
+            self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed, batch_size=batch_size,
+            progress=None if verbose else False,
+        )  # fmt: skip
         rows: FloatArray = np.eye(self.nb_classes + 1)[found][:, : self.nb_classes]
         return rows
 
     def fit(self, *_arguments: Any, **_options: Any) -> None:
         """Refuse: training is done elsewhere."""
         raise InvalidInput("training is not done here: train with noise beforehand, for example by `buckler train`")
+
+    def loss_gradient(self, *_arguments: Any, **_options: Any) -> None:
+        """Refuse: gradients are those of ``Smoothed.as_module``."""
+        raise InvalidInput(
+            "gradients are not here: attack PyTorchClassifier(buckler.Smoothed(model, sigma).as_module(), ...) of the "
+            "toolbox, or search and judge points by buckler.Smoothed.refute"
+        )
+
+    class_gradient = loss_gradient
 
     def _inputs(self, x: ArrayLike) -> AnyArray:
         points = np.asarray(on_host(x))

@@ -251,6 +251,7 @@ class Smoothed:
         *,
         labels: ArrayLike | None = None,
         max_radius: float | None = None,
+        within: float | None = None,
         alpha: float = 1e-3,
         max_n: int | None = None,
         attack: "Attack | None" = None,
@@ -265,12 +266,15 @@ class Smoothed:
         probability at most ``alpha`` (T22). An abstention says nothing.
 
         The classes are those of ``certificates`` of these inputs, and the search begins at their radii; or they are
-        ``labels``. Points are searched within ``max_radius`` (8 sigma if None), and judged by at most ``max_n`` draws
-        each (200,000 if None). ``attack`` is a ``buckler.DecoupledAttack`` or ``PGDAttack``. Points stay in
-        ``value_range``. The model must be a torch module.
+        ``labels``. ``within=R`` is for a claimed radius R: each search stops at the first point inside of R that is
+        shown to have another class. Otherwise the nearest such point is searched for, within ``max_radius`` (8 sigma if
+        None). Points are judged by at most ``max_n`` draws each (200,000 if None), and stay in ``value_range``.
+        ``attack`` is a ``buckler.DecoupledAttack`` or ``PGDAttack``. The model must be a torch module.
         """
         if (certificates is None) == (labels is None):
             raise InvalidInput("exactly one of certificates and labels must be given")
+        if within is not None and max_radius is not None:
+            raise InvalidInput(f"max_radius must be left out with within; got {max_radius} and {within}")
         if self.classifier.backend != "torch":
             raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
         from buckler.evaluate.attacks import DecoupledAttack
@@ -282,6 +286,9 @@ class Smoothed:
         if certificates is not None:
             claims, start = self._claims(inputs, certificates)
             inputs = Inputs(inputs.x, inputs.ids, claims)
+        if within is not None:
+            claimed = check_positive("within", within)
+            max_radius = claimed if self.noise.closed else float(np.nextafter(claimed, 0.0))
         refuting = Refuting(
             self.noise,
             check_risk(alpha),
@@ -289,6 +296,7 @@ class Smoothed:
             REACH * self.noise.unit if max_radius is None else max_radius,
             self.value_range,
             DecoupledAttack() if attack is None else attack,
+            first=within is not None,
         )
         made: list[Refutation] = []
         steps = session.refute(inputs, refuting, start, made.append)

@@ -81,7 +81,10 @@ def check_searched(noise: Noise) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Refuting:
-    """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack."""
+    """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack.
+
+    ``first`` stops at the first candidate that passes; nearer ones are not tried then.
+    """
 
     noise: Noise
     alpha: float = 1e-3
@@ -89,6 +92,7 @@ class Refuting:
     reach: float = np.inf
     value_range: tuple[float, float] | None = None
     attack: "Attack | None" = None
+    first: bool = False
 
     def __post_init__(self) -> None:
         check_searched(self.noise)
@@ -158,7 +162,7 @@ class Refuting:
                 votes = (int(tests.n[row]), int(tests.wins[row]), int(tests.losses[row]))
                 tried[i].append(PairTest(float(radii[row]), int(rivals[i]), *votes, bool(tests.passed[row])))
                 best[i] = points[row] if tests.passed[row] else best[i]
-                alive[i] = tests.passed[row]
+                alive[i] = tests.passed[row] and not self.first
         return [
             Refutation(
                 id=name, label=int(label), point=point, alpha=self.alpha, noise=self.noise, tried=tuple(tests),
