@@ -19,7 +19,7 @@ from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.sampling.preprocess import as_floats
 from buckler.sampling.streams import input_ids
 from buckler.smoothed import Smoothed
-from buckler.types import AnyArray, ArrayLike, Label
+from buckler.types import AnyArray, ArrayLike, Batches, Label
 
 
 class Routed:
@@ -64,7 +64,7 @@ class Routed:
 
     def certify(
         self,
-        x: ArrayLike,
+        x: Batches,
         *,
         n: int = 1000,
         router_n: int | None = None,
@@ -91,7 +91,7 @@ class Routed:
 
     def certify_until(
         self,
-        x: ArrayLike,
+        x: Batches,
         *,
         radii: ArrayLike,
         max_n: int = 100_000,
@@ -117,13 +117,7 @@ class Routed:
         )  # fmt: skip
 
     def predict(
-        self,
-        x: ArrayLike,
-        *,
-        n: int = 1000,
-        alpha: float = 1e-3,
-        seed: int | None = 0,
-        ids: Sequence[str] | None = None,
+        self, x: Batches, *, n: int = 1000, alpha: float = 1e-3, seed: int | None = 0, ids: Sequence[str] | None = None
     ) -> AnyArray:
         """Return the class that the composition predicts at each input, -1 (None for texts) where it abstains.
 
@@ -142,13 +136,13 @@ class Routed:
                     found[row] = None if label in {None, -1} else label
         return as_labels(found)
 
-    def _inputs(self, x: ArrayLike, ids: Sequence[str] | None) -> tuple[AnyArray, Sequence[str]]:
+    def _inputs(self, x: Batches, ids: Sequence[str] | None) -> tuple[AnyArray, Sequence[str]]:
         points = as_floats("x", x, self.router.value_range, self.router.noise)
         return points, input_ids(ids, points)
 
     def _composed(
         self,
-        x: ArrayLike,
+        x: Batches,
         alpha: float,
         labels: ArrayLike | None,
         ids: Sequence[str] | None,

@@ -25,7 +25,7 @@ from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import content_id, input_ids, seed_of
 from buckler.session import Inputs, Session, run
-from buckler.types import AnyArray, ArrayLike, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
+from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -52,6 +52,8 @@ class Smoothed:
     ``value_range = (low, high)`` declares the range of the inputs: floats must lie in it, bytes are spread over it (0
     is low, 255 is high), other whole numbers are taken as they are. Without it inputs must be floats; under noise on a
     grid, whole numbers are steps of it, so that 8-bit images come as they are.
+
+    Inputs ``x[inputs, ...]`` are an array, a tensor or an iterable of batches; of a ``DataLoader`` labels are left out.
 
     >>> import numpy as np
     >>> def sign(batch):  # class 1 where the mean is above zero
@@ -92,7 +94,7 @@ class Smoothed:
 
     def predict(
         self,
-        x: ArrayLike,
+        x: Batches,
         *,
         n: int | None = None,
         max_n: int | None = None,
@@ -126,7 +128,7 @@ class Smoothed:
 
     def certify(
         self,
-        x: ArrayLike,
+        x: Batches,
         *,
         n: int | None = None,
         n0: int = 0,
@@ -176,7 +178,7 @@ class Smoothed:
 
     def certify_until(
         self,
-        x: ArrayLike,
+        x: Batches,
         *,
         radii: ArrayLike | None = None,
         precision: float | None = None,
@@ -246,7 +248,7 @@ class Smoothed:
 
     def refute(
         self,
-        x: ArrayLike,
+        x: Batches,
         certificates: Sequence[Certificate] | None = None,
         *,
         labels: ArrayLike | None = None,
@@ -341,7 +343,7 @@ class Smoothed:
         return draws
 
     def _open(
-        self, x: ArrayLike, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None, rows: int | None
+        self, x: Batches, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None, rows: int | None
     ) -> tuple[Inputs, Session]:
         points = as_floats("x", x, self.value_range, self.noise)
         if self.value_range is None and not self._told_of_range:

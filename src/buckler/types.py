@@ -1,6 +1,6 @@
 """Array aliases, the names a user may pass as strings, and what a noise must offer."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -10,6 +10,9 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 ArrayLike = npt.ArrayLike
+Batches = ArrayLike | Iterable[Any]
+"""Inputs: an array, or an iterable of batches, such as a torch ``DataLoader``."""
+
 AnyArray = npt.NDArray[Any]
 
 Label = int | str

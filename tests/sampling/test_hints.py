@@ -111,7 +111,7 @@ def test_batches_are_data(kind: str) -> None:
 )
 def test_batches_that_are_no_data_are_named(batches: list[Any], said: str) -> None:
     with pytest.raises(buckler.InvalidInput, match=said):
-        smoothed(columns).certify(iter(batches), n=20)  # type: ignore[arg-type]
+        smoothed(columns).certify(iter(batches), n=20)
 
 
 class OfCompanions(nn.Module):

@@ -11,7 +11,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
 from buckler.noise import GridGaussian, Splitting, Uniform
-from buckler.types import AnyArray, ArrayLike, Float32Array, Noise
+from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, Noise
 
 ValueRange = tuple[float, float]
 
@@ -89,7 +89,7 @@ def stacked(name: str, x: Any) -> Any:
     return np.concatenate(parts)
 
 
-def as_floats(name: str, x: ArrayLike, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
+def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
     """Return inputs as float32: floats as they are, whole numbers only where their range is declared.
 
     ``x`` is an array or an iterable of batches (``stacked``). Without a range, whole numbers are steps of the grid of a
