@@ -180,11 +180,11 @@ def e5() -> Figures:
     """Return the figures of the correction over classes."""
 
     def low(classes: int) -> str:
-        return f"{margin_lower(80, 5, N, alpha=ALPHA, method='bonferroni_all', num_classes=classes):.3f}"
+        return f"{margin_lower(80, 5, N, alpha=2.0 * ALPHA / classes, method='bonferroni'):.3f}"
 
     def bound(counts: IntArray) -> FloatArray:
         top, other, n = counts[:, 0], counts[:, 1:].max(axis=1), counts.sum(axis=1)
-        return margin_lower(top, other, n, alpha=0.05, method="bonferroni_all", num_classes=3)
+        return margin_lower(top, other, n, alpha=2.0 * 0.05 / 3.0, method="bonferroni")
 
     return {
         "bound at (80, 5), alpha/m, m = 10": low(10),

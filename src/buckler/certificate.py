@@ -30,7 +30,7 @@ ABSTAINED = -1
 Tie = Literal["radius", "margin"]
 """``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
 
-VOTES = ("exact", "bonferroni", "bonferroni_all", "top_class")
+VOTES = ("exact", "bonferroni", "top_class")
 RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
 """Methods for scores that use one random number of each input after its last draw (T15a)."""
 

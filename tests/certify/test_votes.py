@@ -179,11 +179,6 @@ def test_top_class_matches_the_closed_form() -> None:
     assert float(margin_lower(0, 0, 9, method="top_class")) == -np.inf
 
 
-def test_bonferroni_all_is_bonferroni_at_a_smaller_level() -> None:
-    wide = margin_lower(80, 5, 100, method="bonferroni_all", num_classes=10)
-    assert float(wide) == float(margin_lower(80, 5, 100, alpha=2e-4, method="bonferroni"))
-
-
 @given(a=st.floats(1e-12, 1 - 1e-12), b=st.floats(1e-12, 1 - 1e-12))
 def test_limits_round_down(a: float, b: float) -> None:
     """``Phi(z + low) < a`` at some z with ``Phi(z) >= b``, by ball arithmetic: so low is below the exact margin."""
@@ -233,7 +228,6 @@ BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
     ({"alpha": "small"}, "alpha must"),
     ({"margin": "third"}, "margin must"),
     ({"method": "magic"}, "method must"),
-    ({"method": "bonferroni_all"}, "num_classes must"),
 ]
 
 

@@ -94,7 +94,6 @@ def test_a_pair_of_classes_at_large_n(capsys: pytest.CaptureFixture[str]) -> Non
     assert found["miss"] > 0.02
     assert not audited(capsys, "bounds_for_audit:unsplit", *large)["passed"]
     assert audited(capsys, "bonferroni", *large)["miss"] == pytest.approx(found["miss"], rel=1e-6)
-    assert audited(capsys, "bonferroni_all", "--m", "10", *large)["miss"] < found["miss"]
 
 
 def test_fail_turns_the_verdict_into_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,8 +139,7 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["exact", "--m", "10", "--n", "40"], "outcomes to enumerate"),
         (["exact", "--truth", "1,0,0"], "--truth is for --power"),
         (["exact", "--collapsed", "--power"], "--power does not go with --collapsed"),
-        (["exact", "--collapsed", "--m", "3"], "--m goes with --collapsed for bonferroni_all alone"),
-        (["bonferroni_all", "--collapsed"], "--m goes with --collapsed for bonferroni_all alone, and is needed"),
+        (["exact", "--collapsed", "--m", "3"], "--m does not go with --collapsed"),
         (["bounds_for_audit:backwards", "--collapsed", "--margin", "probability"], "must not fall as top rises"),
         (["bounds_for_audit:honest", "--collapsed"], "failed: TypeError"),
         (["exact", "--n", "5", "--power", "--truth", "a,b"], "separated by commas"),

@@ -7,7 +7,7 @@ and is -inf where nothing is proved.
 
 - ``certify_votes(counts, sigma=, alpha=)``: counts ``[inputs, m]`` -> ``Certificates``.
 - ``margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 limits come back.
-- ``exact``, ``bonferroni``, ``bonferroni_all``, ``top_class``: the limits themselves.
+- ``exact``, ``bonferroni``, ``top_class``: the limits themselves.
 
 The two margins between the certified class A and another class j, of which that of an input is the smallest:
 
@@ -36,7 +36,7 @@ from buckler.certify.settings import (
     make_settings,
     names_or_numbers,
 )
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole, check_whole_array
+from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise
 
 QUANTILE_ERROR = 4e-15
@@ -235,14 +235,9 @@ def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 
 def bonferroni(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limit from Clopper-Pearson at alpha/2 below for the class, and at alpha/2 above for the runner-up."""
-    return _from_shares(votes, budget.split(alpha, 2), margin)
-
-
-def bonferroni_all(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the limit from Clopper-Pearson at alpha/m for each of the m classes (Algorithm 3 of the paper)."""
-    if votes.num_classes is None:
-        raise InvalidInput("num_classes must be given for method 'bonferroni_all'; got None")
-    return _from_shares(votes, budget.split(alpha, check_whole("num_classes", votes.num_classes, 2)), margin)
+    share = budget.split(alpha, 2)
+    low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
+    return margin_from_limits(margin, low, high)
 
 
 def top_class(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
@@ -257,15 +252,9 @@ def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     return np.asarray((votes.top - votes.runner_up) / votes.n)
 
 
-def _from_shares(votes: Votes, share: float, margin: MarginKind) -> FloatArray:
-    low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
-    return margin_from_limits(margin, low, high)
-
-
 _SUMMARIES = {
     exact: "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest here",
     bonferroni: "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up",
-    bonferroni_all: "Clopper-Pearson at alpha/m for each of the m classes",
     top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
 }
 METHODS = tuple(Method(limit.__name__, "votes", limit, text, sound=True) for limit, text in _SUMMARIES.items())

@@ -99,9 +99,9 @@ def audit_command(
     if collapsed:
         if power:
             raise InvalidInput("--power does not go with --collapsed: its optimum is over all outcomes of m classes")
-        if (m is None) == (name == "bonferroni_all"):
-            raise InvalidInput("--m goes with --collapsed for bonferroni_all alone, and is needed there")
-        pair = pair_bound_of(name, kind, alpha, m)
+        if m is not None:
+            raise InvalidInput("--m does not go with --collapsed, which audits one pair of any number of classes")
+        pair = pair_bound_of(name, kind, alpha)
         with bar("searching truths", quiet=quiet or as_json) as progress:
             found = audit_collapsed(pair, margin=kind, n=n, alpha=alpha, points=points, progress=progress)
         _finish(name, found, [], as_json, quiet, fail)
@@ -138,13 +138,13 @@ def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet:
         raise typer.Exit(FAILED)
 
 
-def pair_bound_of(name: str, margin: MarginKind, alpha: float, num_classes: int | None) -> PairBound:
+def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:
     """Return the bound of a pair of classes that a name stands for, as a function of counts alone."""
     method = method_named(name, "votes", pairs=True)
     method.check_margin(margin)
 
     def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return np.asarray(method.limit(Votes(top, runner_up, n, num_classes), alpha, margin), dtype=np.float64)
+        return np.asarray(method.limit(Votes(top, runner_up, n), alpha, margin), dtype=np.float64)
 
     return bound
 

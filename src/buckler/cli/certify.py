@@ -31,7 +31,7 @@ def certify_command(
     method: Annotated[
         str,
         option(
-            "exact, bonferroni, bonferroni_all or top_class for votes; pairwise/randomised_star, or pairwise/ and one "
+            "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one "
             "of star, betting, sequence, bernstein or hoeffding for scores. Choose it before you look.",
             group=options.CERTIFICATE,
         ),
