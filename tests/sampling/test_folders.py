@@ -192,7 +192,7 @@ def test_folders_that_are_not_denoisers_are_refused(home: Path, tmp_path: Path) 
     with pytest.warns(BucklerWarning), pytest.raises(InvalidInput, match="a folder with config"):
         resolve_denoiser(f"diffusers:{tmp_path / 'nowhere'}")
     (tmp_path / "channels" / "scheduler_config.json").write_text("[1]")
-    with pytest.raises(InvalidInput, match="must hold an object"):
+    with pytest.raises(InvalidInput, match="must hold a JSON object"):
         resolve_denoiser(f"diffusers:{tmp_path / 'channels'}")
     for weights in (tmp_path / "classes").glob("*.safetensors"):
         weights.write_bytes(b"nothing")

@@ -153,7 +153,7 @@ def log_wealth_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     """
     x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
     if (x < 0).any() or (y < 0).any():
-        raise InvalidInput("wins and losses must be numbers of votes, at least 0")
+        raise InvalidInput(f"wins and losses must be at least 0; got {min(x.min(), y.min())}")
     return _average(x[..., None] * _WIN + y[..., None] * _LOSS)
 
 

@@ -40,8 +40,8 @@ class DecoupledAttack:
     """Search that turns the direction and moves the distance apart from it (Rony et al. 2019).
 
     ``searches`` for each input go on for a third of the ``steps``, half as many for the next third, one for the last,
-    with ``draws`` noisy copies a step, twice and four times as many. What is found depends on these numbers, never
-    whether that holds.
+    with ``draws`` noisy copies a step, twice and four times as many. These numbers decide which points are found;
+    whether a point refutes is decided by other draws.
     """
 
     searches: int = 6

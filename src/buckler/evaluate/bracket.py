@@ -57,7 +57,7 @@ class BracketCurve:
 
     @property
     def known(self) -> FloatArray:
-        """What is certified all the way from each radius to the next one: the lower edge of what is unknown there."""
+        """The certified accuracy that holds from each radius up to the next one: the lower edge of what is unknown."""
         return np.append(self.certified[1:], self.certified[-1:])
 
 

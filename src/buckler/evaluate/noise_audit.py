@@ -77,9 +77,10 @@ def distribution(noise: ListedNoise, x: Any) -> Distribution:
 
 
 def tying_margin(here: Distribution, there: Distribution) -> Fraction:
-    """Return the largest margin here with which some classifier has no more than a tie there; 1 where all have.
+    """Return the largest margin at ``here`` of a classifier whose margin at ``there`` is at most 0; 1 if all are so.
 
-    The margins of the worst classifiers at both inputs trace a line of straight pieces that rises from (-1, -1).
+    The worst classifiers vote for the class on the copies that are likeliest ``here`` relative to ``there``, one copy
+    after the other. Their margins at both inputs rise from (-1, -1) along straight pieces.
     """
     here_now, there_now = Fraction(-1), Fraction(-1)
     for copy in sorted(here, key=lambda c: there.get(c, Fraction(0)) / here[c]):

@@ -109,7 +109,9 @@ def noise_from_spec(sigma: float | None, noise: str | None, parameters: Mapping[
     if noise is not None and not isinstance(noise, str):
         raise InvalidInput(f"noise must be the name of a noise; got {show(noise)}")
     if parameters is not None and (noise is None or not isinstance(parameters, Mapping)):
-        raise InvalidInput(f"noise_parameters must be a table, and noise be given; got {show(parameters)}")
+        raise InvalidInput(
+            f"noise_parameters must be a table of numbers by name, beside the name of a noise; got {show(parameters)}"
+        )
     name, said = parse(noise or Gaussian.name)
     given: dict[str, Any] = {} if sigma is None else {"sigma": sigma}
     for more in (said, parameters or {}):

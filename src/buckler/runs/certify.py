@@ -122,7 +122,7 @@ def claim_evidence(
     map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
     temperature: float | None = None,
 ) -> tuple[Certificates, IntArray | None]:
-    """Return the claims of any method, which promise nothing, and the labels; arguments as in ``certify_evidence``."""
+    """Return what any method claims, sound or not, and the labels; arguments are those of ``certify_evidence``."""
     rule = method_named(method) if isinstance(method, str) else method
     found = limits_of_evidence(
         evidence, [rule], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,

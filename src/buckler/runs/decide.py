@@ -155,7 +155,7 @@ class DecideInputs:
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that decides a block: the session sends decisions, and inputs under way as they stand."""
+        """Yield the function that draws for a block and hands over decisions, and inputs under way as they stand."""
         self.expected.check(classifier, threads)
         engine, ladder = self.spec.engine(classifier, threads), self.target.ladder(self.spec, self.final_n)
 

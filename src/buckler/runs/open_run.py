@@ -60,9 +60,9 @@ def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
 def settings_from(
     path: str | Path | None, given: Mapping[str, Any], known: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Return the settings of a file, if there is one, with those that are given, not None, in place of its own.
+    """Return the settings of a file, if there is one; those in ``given`` that are not None replace the file's.
 
-    Names that are not ``known`` are refused, where that is told.
+    With ``known``, any other name raises InvalidInput.
     """
     merged = {} if path is None else read_settings(path)
     if given.get("noise") is not None:

@@ -279,7 +279,7 @@ class DrawBlocks:
 
     @contextmanager
     def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
-        """Yield the step that draws a block."""
+        """Yield the function that draws a block."""
         record = self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)
         with engine.session():

@@ -284,7 +284,7 @@ def _settings(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"{path} cannot be read: {problem}") from None
     if not isinstance(settings, dict):
-        raise InvalidInput(f"{path} must hold an object; got {show(settings)}")
+        raise InvalidInput(f"{path} must hold a JSON object of settings; got {show(settings)}")
     return settings
 
 
