@@ -1,6 +1,6 @@
 """A program for Triton's interpreter: words and noisy copies of the kernels are those of the host, bit for bit.
 
-Run by ``test_device_words`` with ``TRITON_INTERPRET=1`` in a process of its own.
+Run by ``test_cuda_noise`` with ``TRITON_INTERPRET=1`` in a process of its own.
 """
 
 from importlib.util import find_spec

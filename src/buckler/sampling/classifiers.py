@@ -59,7 +59,7 @@ class Classifier(Protocol):
         """Return a context in which to call the classifier; it restores the model's mode at the end."""
 
 
-class OnHost:
+class HostClassifier:
     """Base of the classifiers that are called with NumPy arrays."""
 
     classes: tuple[Label, ...] | None = None
@@ -75,7 +75,7 @@ class OnHost:
         return nullcontext()
 
 
-class CallableClassifier(OnHost):
+class CallableClassifier(HostClassifier):
     """Any callable from a float32 NumPy batch to logits."""
 
     def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
@@ -108,7 +108,7 @@ MOST_NAMED = 5
 """Items of a tuple or dict that an error lists."""
 
 
-class EstimatorClassifier(OnHost):
+class EstimatorClassifier(HostClassifier):
     """A fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
 
     Inputs of any shape are flattened to the rows that scikit-learn expects. **Votes are those of ``predict``**: where
@@ -331,7 +331,7 @@ FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 LABELS = ("tensor(int64)", "tensor(string)")
 
 
-class OnnxClassifier(OnHost):
+class OnnxClassifier(HostClassifier):
     """An ONNX file with one input of floats.
 
     Its first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds

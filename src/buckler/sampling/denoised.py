@@ -62,11 +62,11 @@ class Denoised(nn.Module):
     ) -> None:
         """Hold both; a sigma that the denoiser was not made for raises InvalidInput."""
         super().__init__()
-        self.told_sigma = check_positive("sigma", sigma)
+        self.denoiser_sigma = check_positive("sigma", sigma)
         scale, shift = (1.0, 0.0) if to_denoiser is None else to_denoiser
         self._scale = check_positive("the scale of to_denoiser", scale)
         self._shift = check_real("the shift of to_denoiser", shift)
-        self._level = self._scale * self.told_sigma
+        self._level = self._scale * self.denoiser_sigma
         self._is_told = _is_told(check_module("denoiser", denoiser))
         low, high = getattr(denoiser, "sigmas", (0.0, float("inf")))
         if not low <= self._level <= high:

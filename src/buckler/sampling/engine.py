@@ -111,9 +111,9 @@ class Engine:
         threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
         self.noise = as_noise(sigma, noise)
-        for told in getattr(classifier, "told_sigmas", ()):
-            if self.noise.parameters.get("sigma", told) != told:
-                raise InvalidInput(f"sigma must be {told:g}, which the denoiser is told; got {self.noise.describe()}")
+        for wanted in getattr(classifier, "denoiser_sigmas", ()):
+            if self.noise.parameters.get("sigma", wanted) != wanted:
+                raise InvalidInput(f"sigma must be {wanted:g}, which the denoiser is told; got {self.noise.describe()}")
         self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:

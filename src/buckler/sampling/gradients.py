@@ -25,7 +25,7 @@ BLOCKS = 64
 """Blocks of noise that one look may take."""
 
 
-class Seen(NamedTuple):
+class Estimates(NamedTuple):
     """At each point: votes of the noisy copies and their mean scores ``[points, m]``, and the gradient of the pair."""
 
     votes: torch.Tensor
@@ -60,7 +60,7 @@ class Gradients:
         """Return the context in which to look and to draw; the module is given back as it was."""
         return self._engine.session()
 
-    def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+    def look(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Estimates:
         """Return votes, and the gradient of the mean of ``score[pair[:, 1]] - score[pair[:, 0]]``, at each point.
 
         ``inputs[k]`` is the input whose noise point k shares: the first ``draws`` from block ``BLOCKS * block`` of the
@@ -68,12 +68,12 @@ class Gradients:
         """
         whole, rest = divmod(draws, NOISE_BLOCK)
         parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)
-        seen = [self._each(points, inputs, pair, BLOCKS * block + k, rows) for k, rows in enumerate(parts)]
-        votes, scores, gradient = (torch.stack(kind) for kind in zip(*seen, strict=True))
+        parts_seen = [self._each(points, inputs, pair, BLOCKS * block + k, rows) for k, rows in enumerate(parts)]
+        votes, scores, gradient = (torch.stack(kind) for kind in zip(*parts_seen, strict=True))
         shares = torch.tensor([rows / draws for rows in parts], device=self.device)
-        return Seen(votes.sum(dim=0), torch.tensordot(shares, scores, 1), torch.tensordot(shares, gradient, 1))
+        return Estimates(votes.sum(dim=0), torch.tensordot(shares, scores, 1), torch.tensordot(shares, gradient, 1))
 
-    def _each(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+    def _each(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Estimates:
         found, first = [], 0
         while first < len(points):
             last = first + max(1, self.rows // draws)
@@ -86,9 +86,9 @@ class Gradients:
                 torch.cuda.empty_cache()
                 continue
             first = last
-        return Seen(*map(torch.cat, zip(*found, strict=True)))
+        return Estimates(*map(torch.cat, zip(*found, strict=True)))
 
-    def _some(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Seen:
+    def _some(self, points: torch.Tensor, inputs: IntArray, pair: torch.Tensor, block: int, draws: int) -> Estimates:
         own, place = np.unique(inputs, return_inverse=True)
         shape = points.shape[1:]
         noise = torch.stack([self._noise(int(i), block, draws, tuple(shape)) for i in own])
@@ -104,7 +104,7 @@ class Gradients:
         rows = torch.arange(len(points), device=self.device).repeat_interleave(draws)
         votes.index_put_((rows, logits.argmax(dim=1)), torch.ones((), device=self.device), accumulate=True)
         means = scores.detach().view(len(points), draws, -1).mean(dim=1)
-        return Seen(votes, means, gradient.view(len(points), draws, *shape).mean(dim=1))
+        return Estimates(votes, means, gradient.view(len(points), draws, *shape).mean(dim=1))
 
     def _noise(self, place: int, block: int, draws: int, shape: tuple[int, ...]) -> torch.Tensor:
         address = self._addresses[place].at(block)

@@ -107,7 +107,7 @@ class TorchClassifier:
         self._history: Any = None
         self.files: Mapping[str, str] = {}
         # Sigma that denoisers inside are told: it must be that of the noise that is drawn.
-        self.told_sigmas = {part.told_sigma for part in module.modules() if hasattr(part, "told_sigma")}
+        self.denoiser_sigmas = {part.denoiser_sigma for part in module.modules() if hasattr(part, "denoiser_sigma")}
 
     def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
