@@ -42,7 +42,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "certify_until precise": {**CERTIFIED, "precision": 0.6, "max_n": 100, "max_seconds": 1e-9},
     "certify_until scores": {**CERTIFIED, "radii": [0.1], "max_n": 100, "max_seconds": 1e-9},
     "refute": {
-        **EVERYWHERE, "alpha": 0.2, "labels": [0, 0, 0, 0], "max_radius": 0.05, "max_n": 100,
+        **EVERYWHERE, "alpha": 0.2, "labels": [0, 0, 0, 0], "max_radius": 0.05, "within": 0.6, "max_n": 100,
         "attack": DecoupledAttack(searches=1, steps=12, draws=16),
     },
 }  # fmt: skip

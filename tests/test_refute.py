@@ -55,6 +55,14 @@ def test_a_claimed_radius_is_refuted_by_the_first_point_inside() -> None:
         smoothed.refute(X, within=1.0, max_radius=1.0, **options)
 
 
+def test_points_stay_in_the_range_that_was_declared() -> None:
+    options: Any = {"labels": [1], "attack": QUICK, "max_n": 2000}
+    found = Smoothed(plane(), sigma=0.5, value_range=(-0.5, 0.5)).refute(X, **options)[0]
+    assert found.point is not None
+    assert np.abs(found.point).max() <= 0.5
+    assert Smoothed(plane(), sigma=0.5, value_range=(0.0, 1.0)).refute(X, **options)[0].point is None
+
+
 @pytest.mark.parametrize("given", ["labels", "certificates"])
 def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
     """A batch of 16 rows makes a group of every two inputs; their distances and classes differ from group to group."""
