@@ -12,10 +12,9 @@ from buckler.cli.terminal import DONE, FAILED, MISTAKE
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        (["demo", "--alpha", "2"], "alpha must be at least 1e-200 and below 1; got 2.0"),
+        (["board", ".", "--alpha", "2"], "alpha must be at least 1e-200 and below 1; got 2.0"),
         (["demo", "--sigma", "0"], "sigma must be above 0; got 0.0"),
         (["demo", "--n", "0"], "n must be"),
-        (["demo", "--n0", "-1"], "n0 must be"),
         (["demo", "--images", "5000"], "test must be"),
         (["demo", "--n", "many"], "--n"),
         (["demo", "--colour", "red"], "--colour"),

@@ -68,7 +68,7 @@ ELSEWHERE = {"reproduce"}
 
 BASE = {
     "": "audit top_class --n 8 --m 3 --points 4",
-    "demo": "demo --images 12 --epochs 1 --n 20 --n0 10",
+    "demo": "demo --images 12 --epochs 1 --n 20",
     "sample": "sample run --model models_for_options:linear --data digits --sigma 0.25 --n 20 --n0 10 --num-classes 10 "
     "--ids 0,1,2,3",
     "certify": "certify one --method top_class",
@@ -145,11 +145,8 @@ TABLE: dict[str, dict[str, Row]] = {
         "--out": Row("--out elsewhere", "files"),
         "--sigma": Row("--sigma 0.3"),
         "--n": Row("--n 30"),
-        "--n0": Row("--n0 20", "files"),
-        "--alpha": Row("--alpha 0.01"),
         "--images": Row("--images 13", "evidence"),
         "--epochs": Row("--epochs 2", "evidence"),
-        "--seed": Row("--seed 1", "evidence"),
         "--json": JSON,
         "--quiet": QUIET,
     },
@@ -338,9 +335,6 @@ TABLE: dict[str, dict[str, Row]] = {
         ),
         "--table": Row("--table t.md", "files", refused=("--table t.docx",)),
         "--plots": Row("--plots figures", "files"),
-        "--format": Row(
-            "--format svg", "files", given="--plots figures", refused=("--format svg", "--plots p --format gif")
-        ),
         "--json": JSON,
         "--quiet": QUIET,
     },
@@ -575,13 +569,16 @@ class Watch:
     def __init__(self, things: Path, home: Path) -> None:
         self._things, self._home = things, home
         self._seen: dict[tuple[str, str], Observation] = {}
+        self._repeated: set[tuple[str, str]] = set()
 
     def twice(self, line: str, part: str) -> Observation:
-        """Return what comes of a command, after looking whether the same comes of it again."""
+        """Return what comes of a command, after looking, once a command and part, whether it comes again."""
         if (line, part) not in self._seen:
             self._seen[line, part] = self.once(line, part)
-            again, name = self.once(line, part), _name(part)
-            assert again[name] == self._seen[line, part][name], "two runs differ, so nothing can be compared"
+            if (kind := (line.split(maxsplit=1)[0], part)) not in self._repeated:
+                self._repeated.add(kind)
+                again, name = self.once(line, part), _name(part)
+                assert again[name] == self._seen[line, part][name], "two runs differ, so nothing can be compared"
         return self._seen[line, part]
 
     def once(self, line: str, part: str = "out") -> Observation:

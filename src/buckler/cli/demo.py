@@ -11,7 +11,7 @@ from buckler.certify.methods import sound_methods
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.errors import check_alpha, check_positive, check_whole
+from buckler.errors import check_positive, check_whole
 from buckler.evaluate.curves import certified_accuracy
 from buckler.progress import bar
 from buckler.report.plots import accuracy_plot
@@ -25,6 +25,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.training.digits import digits_split, train_digits
 
+ALPHA = 1e-3
 SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -34,11 +35,8 @@ def demo_command(
     quiet: options.Quiet = False,
     sigma: Annotated[float, option("Standard deviation of the noise; pixels go from 0 to 1.")] = 0.4,
     n: Annotated[int, option("Draws for each image.")] = 1000,
-    n0: Annotated[int, option("Separate draws that select the class; 0: the winner.")] = 0,
-    alpha: Annotated[float, option("Error probability of each certificate.")] = 1e-3,
     images: Annotated[int, option("Test images, of 1,797.")] = 500,
     epochs: Annotated[int, option("Training epochs.")] = 40,
-    seed: Annotated[int, option("Seed of the split, the training and the noise.")] = 0,
 ) -> None:
     """Train a small network on bundled digits and certify it, in a minute.
 
@@ -49,24 +47,20 @@ def demo_command(
 
       buckler demo --sigma 0.25 --n 10000
     """
-    check_alpha(alpha)
     check_positive("sigma", sigma)
     check_whole("n", n, 1)
-    check_whole("n0", n0, 0)
-    training, test = digits_split(images, seed)
+    training, test = digits_split(images)
     hidden = quiet or as_json
     with bar("training", quiet=hidden) as advance:
         model = train_digits(
             training.inputs,
             training.labels,
             sigma=sigma,
-            seed=seed,
+            seed=0,
             epochs=epochs,
             progress=lambda epoch, *_: advance(epoch, epochs),
         )
-    spec = RunSpec(
-        model="perceptron of buckler demo", data="digits", sigma=sigma, num_classes=10, n=n, n0=n0, seed=seed
-    )
+    spec = RunSpec(model="perceptron of buckler demo", data="digits", sigma=sigma, num_classes=10, n=n)
     with bar("sampling", quiet=hidden, unit="draws") as advance:
         sample(
             spec,
@@ -81,13 +75,13 @@ def demo_command(
     curves, fine = [], []
     with bar("certifying", quiet=hidden) as advance:
         for method in methods:
-            made, _ = certify_evidence(evidence, alpha=alpha, method=method.name)
+            made, _ = certify_evidence(evidence, alpha=ALPHA, method=method.name)
             certificates += made
             curves.append(certified_accuracy(made, test.labels, SHOWN_RADII))
             fine.append(certified_accuracy(made, test.labels, np.linspace(0.0, 4.0 * sigma, 400)))
             advance(len(curves), len(methods))
 
-    title = f"digits, sigma {sigma:g}, n {n}, alpha {alpha:g}"
+    title = f"digits, sigma {sigma:g}, n {n}, alpha {ALPHA:g}"
     write_certificates(out / "certificates.parquet", certificates)
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     if as_json:

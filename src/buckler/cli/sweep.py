@@ -14,7 +14,6 @@ from buckler.errors import InvalidInput, check_choice
 from buckler.files import atomic_write
 from buckler.progress import bar
 from buckler.report import tables
-from buckler.report.plots import FIGURE_FORMATS
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.open_run import settings_from
 from buckler.runs.spec import distinct
@@ -60,10 +59,8 @@ def sweep_command(
         Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT)
     ] = None,
     plots: Annotated[
-        Path | None, option("Folder for figures, one for each setting with several values.", group=options.OUTPUT)
-    ] = None,
-    figures: Annotated[
-        str | None, option("With --plots: formats, png,pdf,svg.", "png", name="--format", group=options.OUTPUT)
+        Path | None,
+        option("Folder for figures (PNG, PDF), one for each setting with several values.", group=options.OUTPUT),
     ] = None,
     as_json: Annotated[bool, options.as_json_option("Print the cells as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
@@ -93,8 +90,7 @@ def sweep_command(
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct("radii", settings.get("radii"), float), settings.get("baseline")
-    kinds = distinct("format", figures or "png", str)
-    _check(grid, against, table, plots, figures, kinds, unseen=quiet and table is None and bool(shown or against))
+    _check(grid, against, table, unseen=quiet and table is None and bool(shown or against))
     with interruptible():
         try:
             with bar("certifying cells", quiet=quiet or as_json) as advance:
@@ -105,7 +101,7 @@ def sweep_command(
     if table is not None:
         with atomic_write(table) as temporary:
             temporary.write_text(tables.format_of(table)(text), encoding="utf-8")
-    drawn = [] if plots is None else draw_axes(cells, plots, kinds)
+    drawn = [] if plots is None else draw_axes(cells, plots)
     if as_json:
         for record in sweep_records(cells, shown, baseline=against):
             say(json.dumps(record))
@@ -118,16 +114,7 @@ def sweep_command(
         say(_reminder(len(cells), max(grid.alpha)), error=True)
 
 
-def _check(
-    grid: Grid,
-    baseline: str | None,
-    table: Path | None,
-    plots: Path | None,
-    figures: str | None,
-    kinds: tuple[str, ...],
-    *,
-    unseen: bool,
-) -> None:
+def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
     """Refuse what would be found out after hours of work, or never."""
     if baseline is not None:
         check_choice("baseline", baseline, grid.method)
@@ -135,10 +122,6 @@ def _check(
             raise InvalidInput(f"--baseline must have another --method to be compared with; got {baseline!r} alone")
     if table is not None:
         tables.format_of(table)
-    if figures is not None and plots is None:
-        raise InvalidInput("--format is for the figures of --plots, which is not given")
-    for kind in kinds:
-        check_choice("format", kind, FIGURE_FORMATS)
     if unseen:
         raise InvalidInput("--radii and --baseline are for what is shown, and --quiet shows nothing unless to --table")
 

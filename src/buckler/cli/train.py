@@ -120,7 +120,8 @@ def train_command(
 
     Examples:
 
-      buckler train digits --sigma 0.25 --arch small_conv --epochs 20 --batch-size 64
+      buckler train digits --sigma 0.25 --arch small_conv --epochs 20
+        --batch-size 64
       buckler train cifar10 --data cifar10.npz --sigma 0.5 --device cuda
       buckler train cifar10 --data cifar10.npz --sigma 0.5 --consistency 10
         --epochs 120 --max-seconds 540 --resume

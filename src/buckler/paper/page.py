@@ -34,6 +34,9 @@ from buckler.report.plots import margin_grid
 from buckler.report.tables import TABLE_FORMATS
 from buckler.runs.certify import CertifiedClass
 
+CLASSES: tuple[CertifiedClass, ...] = ("label", "selection")
+"""The class that is certified: the true label, as in the paper, and the one selected on separate draws."""
+
 PAPER_PARTS = (*TABLES, "figures", "all")
 
 UNREACHED = (3.5, 4.0, 4.5)
@@ -52,7 +55,6 @@ def reproduce_paper(
     library: Library,
     out: Path,
     *,
-    classes: Sequence[CertifiedClass] = ("label", "selection"),
     logs: Sequence[Path] = (),
     page: Path | None = None,
     command: str = "buckler reproduce",
@@ -69,9 +71,9 @@ def reproduce_paper(
         raise InvalidInput(f"page is for 'all', which has everything that is on it; got {part!r}")
     figures = FIGURES if part in {"figures", "all"} else ()
     wanted = [table for table in TABLES.values() if part in {table.name, "all"}]
-    steps, total = count(1), len(classes) * (len(figures) + len(wanted)) + len(logs)
+    steps, total = count(1), len(CLASSES) * (len(figures) + len(wanted)) + len(logs)
     captions: dict[str, str] = {}
-    for figure, chosen in product(figures, classes):
+    for figure, chosen in product(figures, CLASSES):
         if (drawing := reproduce_figure(figure, library, chosen)) is not None:
             columns, title = drawing
             name = f"{figure.data}_{figure.name}" + ("" if chosen == "label" else "_selected")
@@ -79,7 +81,7 @@ def reproduce_paper(
             captions[f"{name}.png"] = figure_caption(figure, title)
         advance(next(steps), total)
     tables: list[Reproduced] = []
-    for table, chosen in product(wanted, classes):
+    for table, chosen in product(wanted, CLASSES):
         if (again := reproduce_table(table, library, chosen)) is not None:
             tables.append(again)
         advance(next(steps), total)

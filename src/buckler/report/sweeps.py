@@ -14,7 +14,7 @@ from buckler.certificate import ENUMERATED_METHOD, rounded_down
 from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
-from buckler.report.plots import FIGURE_FORMATS, accuracy_plot
+from buckler.report.plots import accuracy_plot
 from buckler.report.tables import TextTable, gain
 from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
@@ -92,13 +92,11 @@ def sweep_records(
     return records
 
 
-def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] = ("png",)) -> list[Path]:
-    """Draw a figure for each axis with several values, a curve a value and method; return the files.
+def draw_axes(cells: Sequence[SweptCell], folder: Path) -> list[Path]:
+    """Draw a figure for each axis with several values, a curve a value and method, as PNG and as PDF.
 
     All other settings stay at the first of their values, which the title says.
     """
-    for kind in formats:
-        check_choice("format", kind, FIGURE_FORMATS)
     varying = _varying(cells)
     written = []
     for axis in varying or ["method"]:
@@ -114,7 +112,7 @@ def draw_axes(cells: Sequence[SweptCell], folder: Path, formats: Sequence[str] =
             names = [f"{v}, {curve.name}" if several else v for v, curve in zip(values, curves, strict=True)]
             curves = [replace(curve, name=name) for curve, name in zip(curves, names, strict=True)]
         title = ", ".join(f"{name} {_text(value)}" for name, value in _settings(cells, fixed, [axis, "method"]).items())
-        for kind in formats:
+        for kind in ("png", "pdf"):
             path = folder / f"accuracy_by_{axis}.{kind}"
             accuracy_plot(curves, path, title, ylabel=what)
             written.append(path)
