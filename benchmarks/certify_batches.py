@@ -61,11 +61,11 @@ def main() -> None:
     model, x = digits(asked.images) if asked.device is None else on_device(asked.device, asked.images)
     clock = time.process_time if asked.device is None else time.perf_counter
     smoothed = buckler.Smoothed(model, sigma=0.25)
-    options = {"n": asked.n, "batch_size": asked.batch_size}
-    together = smoothed.certify(x, **options)
+    batched = buckler.Smoothed(model, sigma=0.25, batch_size=asked.batch_size)
+    together = batched.certify(x, n=asked.n)
     each = [smoothed.certify(point[None], n=asked.n)[0] for point in x]
     alone = best(lambda: [smoothed.certify(point[None], n=asked.n) for point in x], asked.repeat, clock)
-    many = best(lambda: smoothed.certify(x, **options), asked.repeat, clock)
+    many = best(lambda: batched.certify(x, n=asked.n), asked.repeat, clock)
     same = np.mean([a == b for a, b in zip(together, each, strict=True)])
     print(f"{len(x)} images, n = {asked.n}; equal certificates {same:.3f}")
     print(f"loop of calls    {alone:8.2f} s  {1000 * alone / len(x):8.2f} ms an image")

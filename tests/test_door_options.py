@@ -31,7 +31,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 """A door, and after a space what else it does; with the options that it has anyway."""
 
-EVERYWHERE: dict[str, Any] = {"seed": 1, "ids": IDS, "batch_size": 16, "progress": None}
+EVERYWHERE: dict[str, Any] = {"seed": 1, "ids": IDS, "progress": None}
 CERTIFIED = {**EVERYWHERE, "alpha": 0.01, "labels": LABELS, "n0": 20, "margin": "probability"}
 CHANGES: dict[str, dict[str, Any]] = {
     "predict": {**EVERYWHERE, "n": 20, "alpha": 0.5},

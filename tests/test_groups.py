@@ -14,7 +14,7 @@ CENTRES = np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]], dtype=np.float32)
 ANGLES = np.linspace(0.1, 6.2, 24)
 POINTS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1) * np.linspace(0.4, 1.5, 24)[:, None]
 NEAREST = (POINTS @ CENTRES.T).argmax(axis=1)
-SMALL: dict[str, Any] = {"batch_size": 16}
+SMALL = 16
 """So few rows at once that several hundred draws of each input make a group of one input."""
 
 
@@ -23,7 +23,7 @@ def linear(batch: AnyArray) -> AnyArray:
 
 
 def smoothed(model: Any, scores: Any = None) -> buckler.Smoothed:
-    return buckler.Smoothed(model, sigma=0.4, num_classes=3, scores=scores)
+    return buckler.Smoothed(model, sigma=0.4, num_classes=3, scores=scores, batch_size=SMALL)
 
 
 SOFT = buckler.Softmax(0.5)
@@ -45,15 +45,15 @@ DOORS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize("door", DOORS)
 def test_every_input_gets_what_it_gets_alone(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "MOST_SCORES", 2000)  # groups of a few inputs, for scores as for votes
-    together = DOORS[door](POINTS, seed=3, **SMALL)
-    assert together == [DOORS[door](point[None], seed=3, **SMALL)[0] for point in POINTS]
+    together = DOORS[door](POINTS, seed=3)
+    assert together == [DOORS[door](point[None], seed=3)[0] for point in POINTS]
     assert len({str(one) for one in together}) > 2
 
 
 @pytest.mark.parametrize("door", list(DOORS)[:4])
 def test_every_input_is_certified_for_its_own_label(door: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "MOST_SCORES", 2000)
-    made = DOORS[door](POINTS, labels=NEAREST, **SMALL)
+    made = DOORS[door](POINTS, labels=NEAREST)
     certified = [(one.predicted, label) for one, label in zip(made, NEAREST.tolist(), strict=True) if one.radius > 0.0]
     assert [predicted for predicted, _ in certified] == [label for _, label in certified]
     assert {predicted for predicted, _ in certified} == {0, 1, 2}
@@ -65,12 +65,12 @@ def test_every_refutation_is_of_its_own_input_and_label() -> None:
 
     layer = torch.nn.Linear(2, 3, bias=False)
     layer.weight = torch.nn.Parameter(torch.tensor(CENTRES))
-    model = buckler.Smoothed(layer, sigma=0.4, num_classes=3)
+    model = buckler.Smoothed(layer, sigma=0.4, num_classes=3, batch_size=SMALL)
     points, labels = POINTS[::8], NEAREST[::8]
     assert len(set(labels)) == 3
     certificates = model.certify(points, n=300, labels=labels)
     assert len({one.radius for one in certificates}) == 3
-    options: dict[str, Any] = {"max_n": 2000, "attack": PGDAttack(steps=16, draws=64), "batch_size": 16}
+    options: dict[str, Any] = {"max_n": 2000, "attack": PGDAttack(steps=16, draws=64)}
     together = model.refute(points, certificates, **options)
     alone = [model.refute(x[None], [one], **options)[0] for x, one in zip(points, certificates, strict=True)]
     assert [str(one) for one in together] == [str(one) for one in alone]
@@ -103,7 +103,7 @@ def test_a_tie_of_logits_is_a_vote_for_the_first_of_the_classes() -> None:
     torch.nn.init.zeros_(constant.weight)
     constant.bias = torch.nn.Parameter(torch.tensor(tied))
     for model in (*models, constant):
-        made = buckler.Smoothed(model, sigma=0.4, num_classes=4).certify(POINTS, n=200, **SMALL)
+        made = buckler.Smoothed(model, sigma=0.4, num_classes=4).certify(POINTS, n=200)
         assert made.predicted.tolist() == [1] * len(POINTS)
 
 

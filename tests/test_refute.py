@@ -66,7 +66,7 @@ def test_points_stay_in_the_range_that_was_declared() -> None:
 @pytest.mark.parametrize("given", ["labels", "certificates"])
 def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
     """A batch of 16 rows makes a group of every two inputs; their distances and classes differ from group to group."""
-    smoothed = Smoothed(plane(), sigma=0.5)
+    smoothed = Smoothed(plane(), sigma=0.5, batch_size=16)
     distances = np.array([0.3, -0.4, -0.5, 0.6, 0.7, -0.35])
     x, labels = np.tile(distances[:, None] / 2.0, (1, 4)), (distances > 0).astype(int)
     told: list[float] = []
@@ -75,13 +75,7 @@ def test_each_group_has_its_own_labels_and_radii(given: str) -> None:
         options = {"certificates": smoothed.certify(x, n=1000)}
         assert options["certificates"].predicted.tolist() == labels.tolist()
     made = smoothed.refute(
-        x,
-        **options,
-        attack=QUICK,
-        max_radius=2.0,
-        max_n=4000,
-        batch_size=16,
-        progress=lambda done, _: told.append(done),
+        x, **options, attack=QUICK, max_radius=2.0, max_n=4000, progress=lambda done, _: told.append(done)
     )
     assert [r.label for r in made] == labels.tolist()
     for refutation, distance in zip(made, np.abs(distances), strict=True):
@@ -109,10 +103,10 @@ def test_an_interrupt_leaves_the_refutations_of_the_first_inputs() -> None:
         if done > 3.0:
             raise KeyboardInterrupt
 
-    options: Any = {"labels": [1] * 6, "attack": QUICK, "max_n": 400, "batch_size": 16}
-    part = Smoothed(plane(), sigma=0.5).refute(x, progress=stop, **options)
+    options: Any = {"labels": [1] * 6, "attack": QUICK, "max_n": 400}
+    part = Smoothed(plane(), sigma=0.5, batch_size=16).refute(x, progress=stop, **options)
     assert 0 < len(part) < 6
-    whole = Smoothed(plane(), sigma=0.5).refute(x, **options)
+    whole = Smoothed(plane(), sigma=0.5, batch_size=16).refute(x, **options)
     assert [r.id for r in part] == [r.id for r in whole[: len(part)]]
 
 

@@ -41,12 +41,12 @@ def smoothed(model: Any = None, **options: Any) -> Smoothed:
 def test_each_group_has_its_own_labels_and_draws(scores: Any, how: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of 16 rows make a group of every two inputs; one group takes all of them otherwise."""
     monkeypatch.setattr(session, "MOST_SCORES", 300)
-    in_groups = smoothed(scores=scores).certify(POINTS, n=50, batch_size=16, alpha=0.1, **how)
+    in_groups = smoothed(scores=scores, batch_size=16).certify(POINTS, n=50, alpha=0.1, **how)
     monkeypatch.undo()
     together = smoothed(scores=scores).certify(POINTS, n=50, alpha=0.1, **how)
     assert in_groups == together
     if "labels" in how:
-        wrong = smoothed(scores=scores).certify(POINTS, n=50, batch_size=16, alpha=0.1, labels=1 - LABELS)
+        wrong = smoothed(scores=scores, batch_size=16).certify(POINTS, n=50, alpha=0.1, labels=1 - LABELS)
         assert in_groups.accuracy(LABELS)[0] > 0.5
         assert wrong.accuracy(1 - LABELS)[0] < 0.1
 
@@ -84,13 +84,13 @@ def test_many_until_decided_are_what_each_is_alone(options: Any, scores: Any) ->
 
 def test_batches_are_full_across_inputs() -> None:
     model = Counting()
-    smoothed(model).certify(POINTS, n=90, n0=10, batch_size=64)
+    smoothed(model, batch_size=64).certify(POINTS, n=90, n0=10)
     draws, groups = len(POINTS) * 100, -(-len(POINTS) // (session.BATCHES * 64 // 100))
     assert sum(model.rows) == draws + FEW
     assert max(model.rows) == 64
     assert len(model.rows) <= draws / 64 + 2 * groups + 1
     until, each = Counting(), Counting()
-    smoothed(until).certify_until(POINTS, radii=[0.25], max_n=1000, batch_size=64)
+    smoothed(until, batch_size=64).certify_until(POINTS, radii=[0.25], max_n=1000)
     alone = smoothed(each)
     for point in POINTS:
         alone.certify_until(point[None], radii=[0.25], max_n=1000)
@@ -100,17 +100,17 @@ def test_batches_are_full_across_inputs() -> None:
 
 def calls() -> dict[str, Any]:
     return {
-        "certify": lambda s, **o: s.certify(POINTS, n=1000, batch_size=100, **o),
-        "until": lambda s, **o: s.certify_until(POINTS, radii=[0.25], max_n=1000, batch_size=100, **o),
-        "predict": lambda s, **o: s.predict(POINTS, n=1000, batch_size=100, **o),
-        "predict until": lambda s, **o: s.predict(POINTS, max_n=1000, batch_size=100, **o),
+        "certify": lambda s, **o: s.certify(POINTS, n=1000, **o),
+        "until": lambda s, **o: s.certify_until(POINTS, radii=[0.25], max_n=1000, **o),
+        "predict": lambda s, **o: s.predict(POINTS, n=1000, **o),
+        "predict until": lambda s, **o: s.predict(POINTS, max_n=1000, **o),
     }
 
 
 @pytest.mark.parametrize("call", ["certify", "until", "predict", "predict until"])
 def test_progress_is_told_and_ends_at_all(call: str) -> None:
     seen: list[tuple[float, int]] = []
-    calls()[call](smoothed(), progress=lambda done, total: seen.append((done, total)))
+    calls()[call](smoothed(batch_size=100), progress=lambda done, total: seen.append((done, total)))
     assert seen[-1] == (41, 41)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert all(0 <= done <= 41 for done, _ in seen)
@@ -118,8 +118,8 @@ def test_progress_is_told_and_ends_at_all(call: str) -> None:
 
 
 def test_an_interrupt_leaves_the_certificates_of_the_first_inputs() -> None:
-    whole = smoothed().certify(POINTS, n=1000, batch_size=16)
-    part = smoothed(Counting(interrupt_at=650)).certify(POINTS, n=1000, batch_size=16)
+    whole = smoothed(batch_size=16).certify(POINTS, n=1000)
+    part = smoothed(Counting(interrupt_at=650), batch_size=16).certify(POINTS, n=1000)
     assert 0 < len(part) < len(whole) == part.asked
     assert part == whole[: len(part)]
     assert "of 41, interrupted" in repr(part)
@@ -130,7 +130,7 @@ def test_an_interrupt_leaves_the_certificates_of_the_first_inputs() -> None:
 @pytest.mark.parametrize("call", ["predict", "predict until"])
 def test_an_interrupted_prediction_has_no_answer(call: str) -> None:
     with pytest.raises(KeyboardInterrupt):
-        calls()[call](smoothed(Counting(interrupt_at=3)))
+        calls()[call](smoothed(Counting(interrupt_at=3), batch_size=100))
 
 
 @pytest.mark.parametrize("asked", [{"precision": 0.05}, {"radii": [0.25, 0.84]}])
@@ -150,9 +150,9 @@ def test_an_interrupt_leaves_the_answer_so_far_without_a_final_test(asked: Any) 
     ("scores", "at"), [*((None, at) for at in range(10, 60, 9)), *((Softmax(0.1), at) for at in (170, 200, 230))]
 )
 def test_an_interrupt_of_many_leaves_the_first_ones(scores: Any, at: int) -> None:
-    options: Any = {"radii": [0.1, 0.4], "max_n": 2000, "batch_size": 16}
-    made = smoothed(Counting(interrupt_at=at), scores=scores).certify_until(POINTS, **options)
-    whole = smoothed(scores=scores).certify_until(POINTS, **options)
+    options: Any = {"radii": [0.1, 0.4], "max_n": 2000}
+    made = smoothed(Counting(interrupt_at=at), scores=scores, batch_size=16).certify_until(POINTS, **options)
+    whole = smoothed(scores=scores, batch_size=16).certify_until(POINTS, **options)
     assert 0 < len(made) <= made.asked == 41
     assert made.ids == whole.ids[: len(made)]
     assert all(one.n <= full.n for one, full in zip(made, whole, strict=False))

@@ -241,7 +241,6 @@ def test_noise_whose_copies_are_all_run_is_not_drawn_from() -> None:
         ({"ids": ["a"]}, "ids must be 41 different texts"),
         ({"ids": ["a"] * 41}, "ids must be 41 different texts"),
         ({"ids": range(41)}, "ids must be 41 different texts"),
-        ({"batch_size": 0}, "batch_size must"),
     ],
 )
 def test_bad_input(change: dict[str, Any], named: str) -> None:
@@ -410,6 +409,11 @@ def test_images_in_other_units_are_told_once(low: float, high: float) -> None:
     declared = Smoothed(model.classifier, sigma=0.5, value_range=(low, high))
     declared.certify(images, n=20)
     Smoothed(model.classifier, sigma=0.5).certify((images - low) / (high - low), n=20)
+
+
+def test_the_rows_of_a_batch_are_counted() -> None:
+    with pytest.raises(buckler.InvalidInput, match="batch_size must be a whole number of at least 1"):
+        Smoothed(half_space, 0.5, 2, batch_size=0)
 
 
 def test_labels_that_are_no_classes_are_refused() -> None:

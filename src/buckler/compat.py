@@ -54,23 +54,17 @@ class Smooth:
         **Guarantee.** With probability at least ``1 - alpha`` the class is -1, or the smoothed classifier predicts it
         everywhere within the radius of ``x``. All ``n0 + n`` draws go into the limit (T18d).
         """
+        self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)
         made = self._smoothed.certify(
-            np.asarray(on_host(x))[None],
-            n=n0 + n,
-            alpha=alpha,
-            seed=self.seed,
-            method=self.method,
-            batch_size=batch_size,
-            progress=False,
+            np.asarray(on_host(x))[None], n=n0 + n, alpha=alpha, seed=self.seed, method=self.method, progress=False
         )[0]
         return (self.ABSTAIN if made.predicted is None else cast(int, made.predicted)), made.radius
 
     def predict(self, x: ArrayLike, n: int, alpha: float, batch_size: int) -> int:
         """Return the predicted class, wrong with probability at most ``alpha``, or -1 for an abstention (T18a)."""
+        self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)
         x = np.asarray(on_host(x))[None]
-        return int(
-            self._smoothed.predict(x, n=n, alpha=alpha, seed=self.seed, batch_size=batch_size, progress=False)[0]
-        )
+        return int(self._smoothed.predict(x, n=n, alpha=alpha, seed=self.seed, progress=False)[0])
 
 
 class PyTorchRandomizedSmoothing:
@@ -128,13 +122,13 @@ class PyTorchRandomizedSmoothing:
 
         **Guarantee.** That of ``Smoothed.certify`` at ``alpha`` for each input.
         """
+        self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)
         made = self._smoothed.certify(
             self._inputs(x),
             n=self.sample_size + n,
             alpha=self.alpha,
             seed=self.seed,
             method=self.method,
-            batch_size=batch_size,
             progress=False,
         )
         return made.predicted, made.radii
@@ -145,8 +139,9 @@ class PyTorchRandomizedSmoothing:
         """Return a row for each input, one at the predicted class, all zeros for an abstention (T18a)."""
         if not is_abstain:
             raise InvalidInput("is_abstain must be True: without abstentions a prediction has no error probability")
+        self._smoothed.batch_size = check_whole("batch_size", batch_size, 1)
         found = self._smoothed.predict(
-            self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed, batch_size=batch_size,
+            self._inputs(x), n=self.sample_size, alpha=self.alpha, seed=self.seed,
             progress=None if verbose else False,
         )  # fmt: skip
         rows: FloatArray = np.eye(self.nb_classes + 1)[found][:, : self.nb_classes]

@@ -51,7 +51,8 @@ class Smoothed:
 
     ``value_range = (low, high)`` declares the range of the inputs: floats must lie in it, bytes are spread over it (0
     is low, 255 is high), other whole numbers are taken as they are. Without it inputs must be floats; under noise on a
-    grid, whole numbers are steps of it, so that 8-bit images come as they are.
+    grid, whole numbers are steps of it, so that 8-bit images come as they are. ``batch_size`` noisy copies are given to
+    the model at once.
 
     Inputs ``x[inputs, ...]`` are an array, a tensor or an iterable of batches; of a ``DataLoader`` labels are left out.
 
@@ -75,6 +76,7 @@ class Smoothed:
         noise: Noise | str | None = None,
         scores: Scoring | None = None,
         value_range: tuple[float, float] | None = None,
+        batch_size: int = BATCH_SIZE,
     ) -> None:
         self.noise = as_noise(sigma, noise)
         if self.noise.total is not None and scores is not None:
@@ -84,6 +86,7 @@ class Smoothed:
         warn_of_bare_transformer(model)
         make = resolve_model if isinstance(model, str) else as_classifier
         self.classifier = make(model, num_classes=num_classes)
+        self.batch_size = check_whole("batch_size", batch_size, 1)
         self._told_of_range = False
         self._name = str(model) if isinstance(model, (str, Path)) else getattr(model, "__name__", type(model).__name__)
 
@@ -101,7 +104,6 @@ class Smoothed:
         alpha: float = 1e-3,
         seed: int | None = 0,
         ids: Sequence[str] | None = None,
-        batch_size: int | None = None,
         progress: bool | Show | None = None,
     ) -> AnyArray:
         """Return the class that the smoothed classifier predicts at each input ``x[inputs, ...]``, -1 if it abstains.
@@ -120,7 +122,7 @@ class Smoothed:
         level = after_drawing(check_risk(alpha), self.noise)
         draws = None if max_n is not None else _draws("n", 1000 if n is None else n)
         most = None if max_n is None else _draws("max_n", max_n)
-        inputs, session = self._open(x, None, ids, seed, batch_size)
+        inputs, session = self._open(x, None, ids, seed)
         found: list[int] = []
         steps = session.predict(inputs, level, found.append, n=draws, max_n=most)
         self._run("predicting", steps, session, inputs, progress)
@@ -138,7 +140,6 @@ class Smoothed:
         margin: MarginKind | None = None,
         method: str | None = None,
         ids: Sequence[str] | None = None,
-        batch_size: int | None = None,
         progress: bool | Show | None = None,
     ) -> Certificates:
         """Return the certificates of inputs ``x[inputs, ...]``, from ``n`` draws each (1000 if None).
@@ -153,11 +154,11 @@ class Smoothed:
         the values of each input; a command names inputs by their row, so ``ids=["7"]`` has the noise of row 7 there.
         ``seed=None`` takes a seed from the operating system; certificates tell which.
 
-        ``batch_size`` rows are given to the model at once (512 if None). A bar shows the progress on a terminal or in a
+        A bar shows the progress on a terminal or in a
         notebook; ``progress=False`` hides it, and a function is called with the number of inputs done and of all. On an
         interrupt (Ctrl-C) the certificates of the first inputs come back, which hold like any other.
         """
-        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        inputs, session = self._open(x, labels, ids, seed)
         settings = make_settings(
             noise=self.noise, alpha=alpha, method=method, margin=margin, scores=self.scores, seed=session.engine.seed
         )
@@ -190,7 +191,6 @@ class Smoothed:
         labels: ArrayLike | None = None,
         margin: MarginKind | None = None,
         ids: Sequence[str] | None = None,
-        batch_size: int | None = None,
         progress: bool | Show | None = None,
     ) -> Certificates:
         """Return the certificates of inputs ``x[inputs, ...]``, drawing until rising ``radii`` are decided for each.
@@ -216,7 +216,7 @@ class Smoothed:
         if max_seconds is not None:
             check_positive("max_seconds", max_seconds)
         draws, chosen = _draws("max_n", max_n), self._selection_draws(n0, labels)
-        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        inputs, session = self._open(x, labels, ids, seed)
         seed = session.engine.seed
         if self.scores is not None:
             settings = make_settings(
@@ -259,7 +259,6 @@ class Smoothed:
         attack: "Attack | None" = None,
         seed: int | None = 0,
         ids: Sequence[str] | None = None,
-        batch_size: int | None = None,
         progress: bool | Show | None = None,
     ) -> list[Refutation]:
         """Return, for each input ``x[inputs, ...]``, a near point that the smoothed classifier gives another class.
@@ -283,7 +282,7 @@ class Smoothed:
         from buckler.evaluate.refutations import MAX_DRAWS as JUDGED
         from buckler.evaluate.refutations import REACH, Refuting
 
-        inputs, session = self._open(x, labels, ids, seed, batch_size)
+        inputs, session = self._open(x, labels, ids, seed)
         start = np.zeros(len(inputs))
         if certificates is not None:
             claims, start = self._claims(inputs, certificates)
@@ -343,7 +342,7 @@ class Smoothed:
         return draws
 
     def _open(
-        self, x: Batches, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None, rows: int | None
+        self, x: Batches, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None
     ) -> tuple[Inputs, Session]:
         points = as_floats("x", x, self.value_range, self.noise)
         if self.value_range is None and not self._told_of_range:
@@ -352,9 +351,7 @@ class Smoothed:
             raise InvalidInput(
                 f"x must have shape [inputs, ...] with at least one value each; got {points.shape} (one is x[None])"
             )
-        engine = Engine(
-            self.classifier, noise=self.noise, seed=seed_of(seed), batch_size=BATCH_SIZE if rows is None else rows
-        )
+        engine = Engine(self.classifier, noise=self.noise, seed=seed_of(seed), batch_size=self.batch_size)
         classes = None if labels is None else to_indices(self.classifier, labels, len(points), "labels")
         return Inputs(points, input_ids(ids, points), classes), Session(engine)
 

@@ -125,7 +125,7 @@ def test_a_model_that_is_not_one_function_is_warned_of_once() -> None:
     points = LAW.values(np.arange(200).reshape(100, 2))
     bad = buckler.Smoothed(of_place, noise=LAW, num_classes=2)
     with pytest.warns(BucklerWarning, match=UNSTABLE) as found:
-        bad.certify(points, n=100, batch_size=8)
+        buckler.Smoothed(of_place, noise=LAW, num_classes=2, batch_size=8).certify(points, n=100)
     assert len(found) == 1
     with pytest.warns(BucklerWarning, match=UNSTABLE):
         bad.certify_until(X[:1], radii=[0.05])
@@ -144,7 +144,7 @@ def test_it_is_warned_of_after_an_interrupt_too() -> None:
 
     points = LAW.values(np.arange(200).reshape(100, 2))
     with pytest.warns(BucklerWarning, match=UNSTABLE):
-        made = buckler.Smoothed(of_place, noise=LAW, num_classes=2).certify(points, n=100, batch_size=8, progress=stop)
+        made = buckler.Smoothed(of_place, noise=LAW, num_classes=2, batch_size=8).certify(points, n=100, progress=stop)
     assert 0 < len(made) < 100
 
 
@@ -152,10 +152,10 @@ def test_it_is_warned_of_after_an_interrupt_too() -> None:
 def test_with_all_copies_a_difference_is_an_error(model: Any, tmp_path: Path) -> None:
     """Alpha is 0 there, so a certificate of a model that is not one function would be false without a chance."""
     noise, points = DerandomizedSplitting(0.5), LAW.values(np.arange(100, 140, 2).reshape(10, 2))
-    smoothed = buckler.Smoothed(model, noise=noise, num_classes=2)
-    for size in (None, 64, 255, 300):
+    for size in (64, 255, 300, 512):
+        smoothed = buckler.Smoothed(model, noise=noise, num_classes=2, batch_size=size)
         with pytest.raises(buckler.BucklerError, match=UNSTABLE):
-            smoothed.certify(points, batch_size=size)
+            smoothed.certify(points)
     spec = RunSpec(
         model="m", data="d", num_classes=2, n=255, n0=0, noise=noise, shard_inputs=1,
         batch_size=64,
