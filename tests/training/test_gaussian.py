@@ -91,7 +91,7 @@ def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
     assert found == pytest.approx(card.accuracy, abs=1 / len(digits.x_test))
     assert "--lam 1 " in card.command
     words = (tmp_path / "digits-small_conv-splitting1.00.md").read_text(encoding="utf-8")
-    assert "splitting, lam = 1.0" in words
+    assert "splitting, lam 1." in words
     assert "Gaussian" not in words
 
 
@@ -102,8 +102,6 @@ def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: 
     second = train_classifier(dataclasses.replace(steady, adversary=0.5, attack_steps=1), few, tmp_path / "both").card
     assert len({plain.sha256, first.sha256, second.sha256}) == 3
     words = card_page(second)
-    assert "divergence of its two answers" in words
-    assert "mean probability of its label over the draws" in words
     assert "- adversary: 0.5\n- attack steps: 1\n" in words
     assert "adversary" not in card_page(first)
     assert "consistency" not in card_page(plain)

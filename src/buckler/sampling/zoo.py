@@ -22,53 +22,22 @@ LARGEST_CARD = 1 << 20
 
 PAGE = """# {title}
 
-{about}
+A {kind}, trained on {data} under noise: {noise}.
 
 | | |
 |---|---|
-| weights | `{weights}`, float16 safetensors, sha256 `{sha256}` |
-| input | {input} |
-| architecture | {architecture}, {parameters:,} parameters{classes} |
-| data | {data}, `{data_source}`, sha256 `{data_sha256}` |
-| images | {train_inputs:,} for training, {test_inputs:,} for the test |
-| noise | {noise} |
-{accuracies}
-{certified}
-| training time | {seconds:.0f} s on {device} |
-| versions | {versions} |
+{rows}
 
-The accuracies were measured with the float16 weights of the file, computed in float32. An accuracy under noise is an
-estimate of the base classifier, not a bound; what is certified stands in the rows called so, with its command.
+Accuracies were measured with the float16 weights, computed in float32. Those under noise are estimates of the network
+itself and no bounds; what is certified is in the rows called so, with the command. How networks are trained is on the
+page of commands (docs/commands.md).
 
 ## Recipe
-
-{method}
 
 {recipe}
 
     {command}
 """
-
-INPUT = "colour images in [0, 1], `[batch, 3, {height}, {width}]`"
-
-DESCENT = """\
-Stochastic gradient descent with Nesterov momentum; the learning rate rises in a straight line over the warm-up, then
-falls along half a cosine. Images are shifted by up to an eighth of their size and, with flip, mirrored at random. The
-weights are a running average over the last steps, with the statistics of batch normalisation measured anew for it."""
-
-DENOISING = """\
-AdamW; the learning rate rises in a straight line over the warm-up, then falls along half a cosine. Images are shifted
-by up to an eighth of their size and, with flip, mirrored at random. The loss is the squared error relative to that of
-the noise, plus recognition times the cross entropy of the classifier, whose weights are left as they are. The weights
-are a running average over the last steps."""
-
-CONSISTENCY = """
-Each image is seen under two draws of noise, and the loss of the classifier has a further part: consistency times the
-divergence of its two answers from their mean, plus half the entropy of that mean (Jeong and Shin, NeurIPS 2020)."""
-
-ADVERSARY = """
-Before each step an attack moves each image by an l2 distance of at most adversary, in attack steps steps along the
-gradient of the mean probability of its label over the draws (Salman et al., NeurIPS 2019)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,21 +68,6 @@ class Card:
     ``p_a``, where it is there, has quantiles over the inputs of the share of draws with the true label.
     """
 
-    def certified_rows(self) -> str:
-        """Return the tables as rows of the page."""
-        rows = []
-        for table in self.certified:
-            shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
-            rows.append(
-                f"| certified at {certified_at(table)} | {shares}; of {table['inputs']} test images, "
-                f"{table['draws']}, alpha {table['alpha']}: `{table['command']}` |"
-            )
-            if "p_a" in table:
-                quantiles = ", ".join(f"{share:.3f} ({float(q):.0%})" for q, share in table["p_a"].items())
-                said = "quantiles, over these images, of the share of draws with the true label"
-                rows.append(f"| p_A at {certified_at(table)} | {quantiles}: {said} |")
-        return "\n".join(rows) or "| certified | not measured |"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassifierCard(Card):
@@ -137,27 +91,6 @@ class ClassifierCard(Card):
             return f"accuracy {self.accuracy:.2%}"
         return f"accuracy {self.accuracy:.2%} under noise, {self.clean_accuracy:.2%} without"
 
-    def words(self) -> dict[str, str]:
-        """Return the parts of the page that depend on the noise."""
-        if self.lam is None and self.sigma == 0.0:
-            about = "A classifier trained without noise: one to stand behind a denoiser, not to be smoothed as it is."
-            noise, accuracies = "none", f"| accuracy | **{self.accuracy:.2%}** of the test set |"
-        else:
-            kind, size = (
-                ("Gaussian", f"sigma = {self.sigma}") if self.lam is None else ("splitting", f"lam = {self.lam}")
-            )
-            about = f"A classifier trained under {kind} noise, to be certified by randomized smoothing at {size}."
-            noise = f"{kind}, {size}, drawn anew for every image in every epoch"
-            accuracies = (
-                f"| accuracy under noise | **{self.accuracy:.2%}** of the test set, "
-                f"one draw for each image at {size} |\n"
-                f"| accuracy without noise | {self.clean_accuracy:.2%} |"
-            )
-        seen = INPUT.format(height=self.height, width=self.width) + "; standardisation is inside the network"
-        classes = f", {self.num_classes} classes"
-        parts = {"about": about, "noise": noise, "accuracies": accuracies, "input": seen}
-        return parts | {"classes": classes, "method": DESCENT + further(self.recipe)}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenoiserCard(Card):
@@ -178,29 +111,6 @@ class DenoiserCard(Card):
         shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
         return f"accuracy of {self.classifier} behind it: {shares}"
 
-    def words(self) -> dict[str, str]:
-        """Return the parts of the page that only a denoiser has."""
-        rows = [f"| classifier behind it | `{self.classifier}`, sha256 `{self.classifier_sha256}` |"]
-        rows += [
-            f"| its accuracy at sigma = {sigma} | **{share:.2%}** of the test set, one draw for each image |"
-            for sigma, share in self.accuracy.items()
-        ]
-        reach = f"{self.smallest_sigma} to {self.sigma}"
-        return {
-            "about": f"A denoiser: it takes Gaussian noise of a known sigma, from {reach}, out of images.",
-            "input": INPUT.format(height=self.height, width=self.width) + " with noise, and its sigma",
-            "noise": f"Gaussian, sigma from {reach} (its logarithm uniform), drawn anew for every image in every epoch",
-            "accuracies": "\n".join(rows),
-            "classes": "",
-            "method": DENOISING + further(self.recipe),
-        }
-
-
-def further(recipe: Mapping[str, Any]) -> str:
-    """Return sentences on the parts of the loss that a recipe may leave out."""
-    parts = (("consistency", CONSISTENCY), ("adversary", ADVERSARY))
-    return "".join(text for name, text in parts if name in recipe)
-
 
 def certified_at(table: Mapping[str, Any]) -> str:
     """Return the noise under which a table was certified, and its norm unless l2."""
@@ -209,10 +119,37 @@ def certified_at(table: Mapping[str, Any]) -> str:
 
 def card_page(card: ClassifierCard | DenoiserCard) -> str:
     """Return the card for a person, as Markdown."""
-    recipe = "\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items())
-    versions = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    own = {"title": Path(card.weights).stem, "recipe": recipe, "versions": versions, "certified": card.certified_rows()}
-    return PAGE.format(**(asdict(card) | card.words() | own))
+    rows = {
+        "weights": f"`{card.weights}`, float16 safetensors, sha256 `{card.sha256}`",
+        "input": f"colour images in [0, 1], `[batch, 3, {card.height}, {card.width}]`; normalisation is inside",
+        "architecture": f"{card.architecture}, {card.parameters:,} parameters",
+        "data": f"{card.data}, `{card.data_source}`, sha256 `{card.data_sha256}`",
+        "images": f"{card.train_inputs:,} for training, {card.test_inputs:,} for the test",
+        "test set, one draw of noise for each image": card.summary(),
+    }
+    if isinstance(card, ClassifierCard):
+        rows["classes"] = str(card.num_classes)
+    else:
+        rows["classifier behind it"] = f"`{card.classifier}`, sha256 `{card.classifier_sha256}`"
+    for table in card.certified:
+        shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
+        drawn = f"of {table['inputs']} test images, {table['draws']}, alpha {table['alpha']}: `{table['command']}`"
+        rows[f"certified at {certified_at(table)}"] = f"{shares}; {drawn}"
+        if "p_a" in table:
+            quantiles = ", ".join(f"{share:.3f} ({float(q):.0%})" for q, share in table["p_a"].items())
+            said = "quantiles, over these images, of the share of draws with the true label"
+            rows[f"p_A at {certified_at(table)}"] = f"{quantiles}: {said}"
+    rows["training time"] = f"{card.seconds:.0f} s on {card.device}"
+    rows["versions"] = ", ".join(f"{name} {version}" for name, version in card.versions.items())
+    return PAGE.format(
+        title=Path(card.weights).stem,
+        kind=card.kind,
+        data=card.data,
+        noise=card.noise(),
+        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
+        recipe="\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items()),
+        command=card.command,
+    )
 
 
 def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> tuple[Path, Path]:
