@@ -28,7 +28,7 @@ class UnsoundMethod(InvalidInput):
 
 
 class BucklerWarning(UserWarning):
-    """Something that was done otherwise than one may think; the command line says it in a line."""
+    """A result that may surprise; commands say it in a line on stderr."""
 
 
 class MissingExtra(BucklerError, ImportError):  # noqa: N818
