@@ -236,7 +236,7 @@ def _as_steps(
         yield Step(drawn, min(done, last))
 
 
-def run(steps: Iterator[Step], show: Callable[[float], None], max_seconds: float | None = None) -> bool:
+def run_steps(steps: Iterator[Step], show: Callable[[float], None], max_seconds: float | None = None) -> bool:
     """Go through the steps of a session, show the inputs done, and return whether it was finished.
 
     It stops after ``max_seconds`` and on an interrupt (Ctrl-C); the session then hands over what stands.

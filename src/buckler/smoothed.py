@@ -24,7 +24,7 @@ from buckler.sampling.engine import BATCH_SIZE, Engine, score_map
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
 from buckler.sampling.streams import content_id, input_ids, seed_of
-from buckler.session import Inputs, Session, run
+from buckler.session import Inputs, Session, run_steps
 from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ class Smoothed:
         """Go through a session's steps with a bar; raise KeyboardInterrupt if nothing was finished before one."""
         total = len(inputs)
         with shown(what, progress) as show_bar, _axes_explained(session.engine, inputs), session.engine.session():
-            finished = run(steps, lambda done: show_bar(done, total), max_seconds)
+            finished = run_steps(steps, lambda done: show_bar(done, total), max_seconds)
             show_bar(total if finished else len(results), total)
         if not finished and max_seconds is None and not results:
             raise KeyboardInterrupt

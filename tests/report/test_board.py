@@ -11,7 +11,7 @@ import pytest
 
 from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.cli.app import run
-from buckler.report.board import entry_folders, read_card, read_entry
+from buckler.report.board import entry_folders, read_entry, read_entry_card
 from buckler.runs.certify import certify_evidence
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
@@ -201,10 +201,10 @@ def test_a_folder_without_entries_is_refused(
 
 def test_the_seed_names_evidence_that_is_there() -> None:
     folders = entry_folders(ROOT / "board")
-    with_evidence = [path for path in folders if read_card(path / "card.toml").evidence]
+    with_evidence = [path for path in folders if read_entry_card(path / "card.toml").evidence]
     assert len(folders) > len(with_evidence) >= 5
     for path in with_evidence:
-        assert (path / str(read_card(path / "card.toml").evidence) / "manifest.json").is_file()
+        assert (path / str(read_entry_card(path / "card.toml").evidence) / "manifest.json").is_file()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from buckler.certificate import rounded_down
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
-from buckler.report.tables import TextTable, accuracy_table, gain
+from buckler.report.tables import TextTable, accuracy_table, relative_gain
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 
@@ -23,7 +23,7 @@ def test_gains_of_a_printed_table() -> None:
     """Table 1 of the paper: CIFAR-10, sigma .12, n = 100, the second margin."""
     before = [0.774, 0.744, 0.720, 0.662, 0.582, 0.0, 0.0, 0.0, 0.0]
     after = [0.780, 0.746, 0.726, 0.670, 0.614, 0.538, 0.538, 0.538, 0.538]
-    gains = tuple(map(gain, before, after))
+    gains = tuple(map(relative_gain, before, after))
     assert gains == ("+0.78%", "+0.27%", "+0.83%", "+1.21%", "+5.50%", "∞", "∞", "∞", "∞")
     table = TextTable(("row", *map(str, MARGINS.tolist())), (("gain", *gains),))
     assert r"+5.50\% & $\infty$ & $\infty$ &" in table.to_latex()
@@ -38,8 +38,8 @@ def test_rounded_down_never_shows_more(value: float) -> None:
 
 
 def test_a_loss_is_a_loss() -> None:
-    assert gain(0.8, 0.6) == "-25.00%"
-    assert gain(0.0, 0.0) == "-"
+    assert relative_gain(0.8, 0.6) == "-25.00%"
+    assert relative_gain(0.0, 0.0) == "-"
 
 
 NASTY = TextTable(("a|b", "x_1 & 50%"), (("=cmd()", "+1.00%"), ("-x\\^~{}", "<b>[bold]")), "a_b 5%")

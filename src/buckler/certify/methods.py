@@ -146,9 +146,9 @@ _METHODS: dict[str, Method] = {}
 def _load() -> None:
     """Register the built-in methods and those of the extensions, once."""
     if "exact" not in _METHODS:
-        from buckler.certify.votes import METHODS
+        from buckler.certify.votes import VOTE_METHODS
 
-        for method in (*METHODS, *(_scores_method(name) for name in SCORES)):
+        for method in (*VOTE_METHODS, *(_scores_method(name) for name in SCORES)):
             _METHODS.setdefault(method.name, method)
 
 

@@ -257,7 +257,7 @@ _SUMMARIES = {
     bonferroni: "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up",
     top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
 }
-METHODS = tuple(Method(limit.__name__, "votes", limit, text, sound=True) for limit, text in _SUMMARIES.items())
+VOTE_METHODS = tuple(Method(limit.__name__, "votes", limit, text, sound=True) for limit, text in _SUMMARIES.items())
 
 ENUMERATED = Method(
     ENUMERATED_METHOD, "votes", enumerated, "the margin itself, from all copies", sound=True, margins=("probability",)

@@ -25,7 +25,7 @@ from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
 from buckler.training.digits import digits_split, train_digits
 
-ALPHA = 1e-3
+DEMO_ALPHA = 1e-3
 SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
@@ -75,13 +75,13 @@ def demo_command(
     curves, fine = [], []
     with bar("certifying", quiet=hidden) as advance:
         for method in methods:
-            made, _ = certify_evidence(evidence, alpha=ALPHA, method=method.name)
+            made, _ = certify_evidence(evidence, alpha=DEMO_ALPHA, method=method.name)
             certificates += made
             curves.append(certified_accuracy(made, test.labels, SHOWN_RADII))
             fine.append(certified_accuracy(made, test.labels, np.linspace(0.0, 4.0 * sigma, 400)))
             advance(len(curves), len(methods))
 
-    title = f"digits, sigma {sigma:g}, n {n}, alpha {ALPHA:g}"
+    title = f"digits, sigma {sigma:g}, n {n}, alpha {DEMO_ALPHA:g}"
     write_certificates(out / "certificates.parquet", certificates)
     accuracy_plot(fine, out / "curves.png", f"Certified accuracy on {title}")
     if as_json:

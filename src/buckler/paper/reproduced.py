@@ -16,7 +16,7 @@ from buckler.paper.estimators import ESTIMATES
 from buckler.paper.library import Library, Recorded
 from buckler.paper.printed import ALPHA, Case, Figure, PrintedTable
 from buckler.report.plots import Column
-from buckler.report.tables import TextTable, gain
+from buckler.report.tables import TextTable, relative_gain
 from buckler.runs.certify import CertifiedClass
 from buckler.types import MarginKind
 
@@ -146,7 +146,7 @@ def text_table(table: Reproduced) -> TextTable:
     for line in table.lines:
         rows.append((str(line.n), line.name, line.standing, *map(rounded_down, line.accuracy)))
         if (base := bases.get(line)) is not None:
-            gains = map(gain, base.accuracy, line.accuracy)
+            gains = map(relative_gain, base.accuracy, line.accuracy)
             rows.append((str(line.n), f"gain over {base.name}", "", *gains))
     return TextTable(header, tuple(rows), table.caption, names=3)
 

@@ -33,7 +33,7 @@ from buckler.runs.spec import read_toml
 from buckler.types import FloatArray, Noise
 
 CARD = "card.toml"
-LARGEST_CARD = 20_000
+LARGEST_ENTRY_CARD = 20_000
 MOST_ENTRIES = 500
 MOST_CLAIMS = 50
 LONGEST_TEXT = 300
@@ -46,15 +46,15 @@ CLAIMED_TO = 5e-4
 """Claims are read as printed with three digits: half a unit of the last one is no false claim."""
 
 HOLDS, FAILS, REFUTED, UNCHECKED = "holds", "does not hold", "refuted", "not checked"
-Limits = Mapping[str, PopulationAccuracy | None]
-"""Limits for the population, by the names of entries."""
+PopulationLimits = Mapping[str, PopulationAccuracy | None]
+"""PopulationLimits for the population, by the names of entries."""
 
-COLUMNS = 7
+BOARD_COLUMNS = 7
 """Radii of the table: those that most cards claim."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class EntryCard:
     """What an entry says of itself; ``claims`` are pairs of a radius and a certified accuracy.
 
     ``evidence`` is a folder of ``buckler sample``, ``log`` a text file of radii with its ``alpha``, ``n`` and
@@ -96,13 +96,13 @@ class Card:
         if not all(isfinite(r) and r >= 0.0 and 0.0 <= accuracy <= 1.0 for r, accuracy in claims):
             raise InvalidInput("claims must have radii of at least 0 and accuracies from 0 to 1")
         object.__setattr__(self, "claims", tuple(sorted(claims)))
-        self.law()
+        self.noise_drawn()
 
     def address(self) -> str | None:
         """Return the source if it is an address of the web: other text does not become a link."""
         return self.source if re.fullmatch(r"https://[^\s\"'<>]+", self.source) else None
 
-    def law(self) -> Noise:
+    def noise_drawn(self) -> Noise:
         """Return the noise that the card names: ``gaussian:sigma=0.25``, ``splitting:lam=2.5``, ..."""
         return as_noise(None, self.noise)
 
@@ -131,7 +131,7 @@ class Entry:
     """An entry of the board; ``result`` is its evidence, certified, or None for a card that has none."""
 
     name: str
-    card: Card
+    card: EntryCard
     claims: tuple[CheckedClaim, ...]
     result: Result | None = None
 
@@ -187,20 +187,20 @@ def entry_folders(folder: Path) -> list[Path]:
     return found
 
 
-def read_card(path: Path) -> Card:
+def read_entry_card(path: Path) -> EntryCard:
     """Return the card in a TOML file; an unknown or a missing field is an error that names it."""
     try:
-        given = read_toml(read_text(path, LARGEST_CARD))
+        given = read_toml(read_text(path, LARGEST_ENTRY_CARD))
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"{CARD} must be a small text file ({problem})") from None
-    known = [field.name for field in fields(Card)]
+    known = [field.name for field in fields(EntryCard)]
     for name in given:
         if name not in known:
             raise InvalidInput(f"{CARD} may have the fields {', '.join(known)}; got {show(name)}")
     for name in known[:5]:
         if name not in given:
             raise InvalidInput(f"{CARD} must have the field {name}")
-    return Card(**given)
+    return EntryCard(**given)
 
 
 def read_entry(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> Entry:
@@ -213,7 +213,7 @@ def read_entry(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> E
         raise InvalidInput(
             f"the folder of an entry must be called by small letters, digits, . _ -; got {folder.name!r}"
         )
-    card = read_card(folder / CARD)
+    card = read_entry_card(folder / CARD)
     if card.evidence is None and card.log is None:
         return Entry(folder.name, card, tuple(CheckedClaim(*pair) for pair in card.claims))
     with TemporaryDirectory(prefix="buckler-board-") as temporary:
@@ -227,7 +227,7 @@ def read_entry(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> E
     if card.refutations is not None:
         result = with_refutations(result, folder / card.refutations)
     group = result.groups[0]
-    drawn, said = group.first.noise.describe(), card.law().describe()
+    drawn, said = group.first.noise.describe(), card.noise_drawn().describe()
     if drawn != said:
         raise InvalidInput(f"noise must be that of the evidence, {drawn}; the card says {said}")
     if result.labels is None:
@@ -276,10 +276,14 @@ def _entry_page(entry: Entry, alpha: float, limits: PopulationAccuracy | None) -
     return build_page([shown], title=entry.name, delta=alpha, card=entry.section(), populations=[limits])
 
 
-def _index(entries: Sequence[Entry], limits: Limits, alpha: float, method: str, problems: Sequence[str]) -> str:
+def _index(
+    entries: Sequence[Entry], limits: PopulationLimits, alpha: float, method: str, problems: Sequence[str]
+) -> str:
     """Return the page with all entries: a chart and a table for each norm, since radii of two norms do not compare."""
-    norms = sorted({entry.card.law().norm for entry in entries}, key=lambda norm: (norm != "l2", norm))
-    groups = [_group(norm, [entry for entry in entries if entry.card.law().norm == norm], limits) for norm in norms]
+    norms = sorted({entry.card.noise_drawn().norm for entry in entries}, key=lambda norm: (norm != "l2", norm))
+    groups = [
+        _group(norm, [entry for entry in entries if entry.card.noise_drawn().norm == norm], limits) for norm in norms
+    ]
     data = sorted({entry.card.data for entry in entries})
     charts = [group.pop("chart") for group in groups]
     return render(
@@ -288,15 +292,15 @@ def _index(entries: Sequence[Entry], limits: Limits, alpha: float, method: str, 
     )  # fmt: skip
 
 
-def _group(norm: str, entries: Sequence[Entry], limits: Limits) -> dict[str, Any]:
+def _group(norm: str, entries: Sequence[Entry], limits: PopulationLimits) -> dict[str, Any]:
     """Return the table and the chart of the entries of one norm."""
     drawn = [entry for entry in entries if entry.result is not None]
     reach = [float(entry.result.groups[0].radii.max()) for entry in drawn if entry.result is not None]
     reach += [radius for entry in entries for radius, _ in entry.card.claims]
     top = max(reach, default=0.0) or 1.0
     claimed = Counter(radius for entry in entries for radius, _ in entry.card.claims)
-    usual = sorted(radius for radius, _ in claimed.most_common(COLUMNS))
-    columns = np.array(usual) if usual else round_grid(top, COLUMNS)
+    usual = sorted(radius for radius, _ in claimed.most_common(BOARD_COLUMNS))
+    columns = np.array(usual) if usual else round_grid(top, BOARD_COLUMNS)
     radii = round_grid(top, CELLS)
     curves = {entry.name: entry.curve(radii) for entry in drawn}
     look = dict(zip(curves, looks(range(len(curves))), strict=True))

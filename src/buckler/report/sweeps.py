@@ -15,7 +15,7 @@ from buckler.errors import InvalidInput, check_choice
 from buckler.evaluate.curves import Curve, certified_curve
 from buckler.noise import Gaussian, text_of
 from buckler.report.plots import accuracy_plot
-from buckler.report.tables import TextTable, gain
+from buckler.report.tables import TextTable, relative_gain
 from buckler.runs.sweep import SweptCell
 from buckler.types import ArrayLike
 
@@ -42,7 +42,7 @@ FINE = 400
 """Points of a drawn curve."""
 
 
-SHOWN_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
+SWEEP_STEPS = (0.0, 0.5, 1.0, 2.0, 3.0)
 """Radii that are shown by default, in units of the largest sigma."""
 
 
@@ -63,7 +63,7 @@ def sweep_table(
         if i in twins:
             base = curves[twins[i]]
             pairs = zip(base.accuracy.tolist(), curve.accuracy.tolist(), strict=True)
-            rows.append((*names[:-1], f"  gain over {base.name}", "", *(gain(a, b) for a, b in pairs)))
+            rows.append((*names[:-1], f"  gain over {base.name}", "", *(relative_gain(a, b) for a, b in pairs)))
     header = (*axes, "abstained", *(f"r={radius:g}" for radius in curves[0].radii))
     return TextTable(header, tuple(rows), _caption(cells, axes, what), names=len(axes))
 
@@ -136,7 +136,7 @@ def _radii(cells: Sequence[SweptCell], radii: Sequence[float] | None) -> Sequenc
     return (
         sorted(set(radii))
         if radii
-        else [max(cell.certificates.first.noise.unit for cell in cells) * step for step in SHOWN_STEPS]
+        else [max(cell.certificates.first.noise.unit for cell in cells) * step for step in SWEEP_STEPS]
     )
 
 

@@ -90,10 +90,10 @@ class TextTable:
         return self.to_markdown()
 
 
-def gain(baseline: float, value: float) -> str:
+def relative_gain(baseline: float, value: float) -> str:
     """Return by how many percent ``value`` exceeds ``baseline``, relative to it; a dash if both are 0.
 
-    >>> gain(0.774, 0.780), gain(0.5, 0.45), gain(0.0, 0.538), gain(0.0, 0.0)
+    >>> relative_gain(0.774, 0.780), relative_gain(0.5, 0.45), relative_gain(0.0, 0.538), relative_gain(0.0, 0.0)
     ('+0.78%', '-10.00%', '∞', '-')
     """
     if baseline == 0.0:
