@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from scipy.special import betaincinv, ndtr
 
 from buckler import population_accuracy
-from buckler.bounds.bernstein import below_step, binomial_law, fitted_law
+from buckler.bounds.bernstein import below_step, binomial_pmf, fitted_pmf
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.types import BoolArray, FloatArray, IntArray
 
@@ -91,9 +91,9 @@ def draw(path: Path) -> None:
     figure = Figure(figsize=(8.0, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for n, look in ((40, "C0o-"), (320, "C1.-")):
-        h = below_step(n, t, fitted_law(np.zeros(0, dtype=np.int64), n), 10_000, DELTA)
+        h = below_step(n, t, fitted_pmf(np.zeros(0, dtype=np.int64), n), 10_000, DELTA)
         left.plot(np.arange(n + 1) / n, h, look, lw=0.7, ms=3, label=f"n = {n}")
-        right.plot(p, binomial_law(n, p) @ h, look[:2], label=f"n = {n}")
+        right.plot(p, binomial_pmf(n, p) @ h, look[:2], label=f"n = {n}")
     right.plot([0.5, t, t, 1.0], [0, 0, 1, 1], "k-", lw=0.8, label="1[p > t]")
     left.set(xlim=(0.5, 1.01), xlabel="share of votes k/n", ylabel="h(k)", title="the value of a count")
     right.set(xlabel="probability p of the true class", title="its mean, never above the step")

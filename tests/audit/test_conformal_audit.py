@@ -13,7 +13,7 @@ import pytest
 from scipy.special import betainc, ndtr, ndtri
 
 from buckler import RobustConformal
-from buckler.bounds.bernstein import below_curve, binomial_law, fitted_law, lowered_below_curve, shrunk_tail
+from buckler.bounds.bernstein import below_curve, binomial_pmf, fitted_pmf, lowered_below_curve, shrunk_tail
 from buckler.evaluate.conformal import controlled_threshold, nested_polynomials, worst_move
 from buckler.evaluate.population import shuffled
 from buckler.noise import Gaussian
@@ -42,7 +42,7 @@ def test_exact_coverage_of_small_calibrations(shift: float, alpha: float) -> Non
     """Every outcome of six calibration inputs with four draws each."""
     n, inputs = 4, 6
     shrinking = worst_move(Gaussian(1.0), shift) if shift else None
-    family = nested_polynomials(2, fitted_law(np.zeros(0, dtype=np.int64), n), inputs, shrinking)
+    family = nested_polynomials(2, fitted_pmf(np.zeros(0, dtype=np.int64), n), inputs, shrinking)
     thresholds = {
         outcome: controlled_threshold(family, np.array(outcome), alpha)
         for outcome in combinations_with_replacement(range(n + 1), inputs)
@@ -50,7 +50,7 @@ def test_exact_coverage_of_small_calibrations(shift: float, alpha: float) -> Non
     assert max(thresholds.values()) >= 2
     for mixture in MIXTURES:
         p, weights = np.array(list(mixture)), np.array(list(mixture.values()))
-        law, coverage = weights @ binomial_law(n, p), 0.0
+        law, coverage = weights @ binomial_pmf(n, p), 0.0
         for outcome, k in thresholds.items():
             repeats = np.bincount(outcome, minlength=n + 1)
             chance = factorial(inputs) * np.prod(law**repeats / [factorial(int(r)) for r in repeats])
@@ -65,7 +65,7 @@ def test_the_door_uses_the_audited_family() -> None:
     found = RobustConformal(sigma=1.0, radius=0.5, alpha=0.2).calibrate(counts, np.zeros(60, dtype=int), tuning=0.5)
     tuning, rest = np.split(votes[shuffled(60, 0)], 2)
     fits = [
-        controlled_threshold(nested_polynomials(anchor, fitted_law(tuning, 12), 30, SHRINKING), rest, 0.2)
+        controlled_threshold(nested_polynomials(anchor, fitted_pmf(tuning, 12), 30, SHRINKING), rest, 0.2)
         for anchor in range(1, 13)
     ]
     assert 0 < found.thresholds[0] == fits[found.thresholds[0] - 1]
@@ -86,7 +86,7 @@ def coverage_of(threshold: Callable[[IntArray], int], runs: int, seed: int = 0) 
 
 def test_simulated_coverage_is_kept_and_sharp() -> None:
     tuning = np.random.default_rng(1).binomial(N, np.random.default_rng(2).choice(POPULATION, 100))
-    family = nested_polynomials(14, fitted_law(tuning, N), INPUTS, SHRINKING)
+    family = nested_polynomials(14, fitted_pmf(tuning, N), INPUTS, SHRINKING)
     mean, error = coverage_of(lambda votes: controlled_threshold(family, votes, ALPHA), 150)
     assert 1.0 - ALPHA - 5.0 * error <= mean <= 1.0 - ALPHA + 0.03
 
@@ -117,7 +117,7 @@ def test_planted_bugs_are_found(bug: Callable[[IntArray], int], runs: int) -> No
 def test_mean_of_h_is_below_the_curve(k: int) -> None:
     """At probabilities across [0, 1], by balls; raised by 1e-3 it is not."""
     curve = shrunk_tail(N, k, SHRINKING)
-    h = lowered_below_curve(below_curve(N, curve, fitted_law(np.zeros(0, dtype=np.int64), N), INPUTS), curve)
+    h = lowered_below_curve(below_curve(N, curve, fitted_pmf(np.zeros(0, dtype=np.int64), N), INPUTS), curve)
     p = np.concatenate([np.linspace(0.0, 1.0, 41), 1.0 - 2.0 ** -np.arange(5.0, 40.0, 5.0)])
     over = [
         float((value_in_balls(h, float(q)) - float(s)).lower()) for q, s in zip(p, covered(p, N, k, SHIFT), strict=True)

@@ -12,7 +12,7 @@ from flint import arb
 from scipy.special import ndtr
 
 from buckler import population_accuracy
-from buckler.bounds.bernstein import below_step, binomial_law, fitted_law, lowered_below_step
+from buckler.bounds.bernstein import below_step, binomial_pmf, fitted_pmf, lowered_below_step
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
 from buckler.types import FloatArray, IntArray
@@ -29,7 +29,7 @@ MIXTURES = [
     {0.0: 0.3, T - 0.02: 0.4, T + 0.02: 0.1, 0.97: 0.2},
     {T - 0.01: 0.8, T + 0.01: 0.2},
 ]
-H = below_step(40, T, fitted_law(NO_COUNTS, 40), 2000, 0.05)
+H = below_step(40, T, fitted_pmf(NO_COUNTS, 40), 2000, 0.05)
 
 
 def worst_mean_over(h: FloatArray, t: float) -> float:
@@ -49,7 +49,7 @@ def raised_near_the_threshold(h: FloatArray) -> FloatArray:
 
 def too_small_a_threshold(h: FloatArray) -> FloatArray:
     """An h made for the threshold less 1e-3."""
-    return below_step(h.size - 1, T - 1e-3, fitted_law(NO_COUNTS, h.size - 1), 2000, 0.05)
+    return below_step(h.size - 1, T - 1e-3, fitted_pmf(NO_COUNTS, h.size - 1), 2000, 0.05)
 
 
 def clipped_after_lowering(h: FloatArray) -> FloatArray:
@@ -80,14 +80,14 @@ def exact_miss(limit: Callable[[IntArray], FloatArray], laws: FloatArray, truth:
 
 
 def small(n: int, inputs: int, delta: float) -> FloatArray:
-    return below_step(n, T, fitted_law(NO_COUNTS, n), inputs, delta)
+    return below_step(n, T, fitted_pmf(NO_COUNTS, n), inputs, delta)
 
 
 @pytest.mark.parametrize("mixture", MIXTURES)
 @pytest.mark.parametrize(("n", "inputs", "delta"), [(4, 5, 0.3), (8, 4, 0.1)])
 def test_exact_miss_of_a_population(mixture: dict[float, float], n: int, inputs: int, delta: float) -> None:
     h = small(n, inputs, delta)
-    law = np.array(list(mixture.values())) @ binomial_law(n, np.array(list(mixture)))
+    law = np.array(list(mixture.values())) @ binomial_pmf(n, np.array(list(mixture)))
     truth = sum(weight for p, weight in mixture.items() if p > T)
 
     def limit(outcomes: IntArray) -> FloatArray:
@@ -104,7 +104,7 @@ def test_exact_miss_of_a_fixed_list(p: tuple[float, ...]) -> None:
         values = {tuple(row): constant_stake_lower(h[list(row)], 0.2, 0.8, h.min(), h.max()) for row in outcomes}
         return np.maximum([values[tuple(row)] for row in outcomes], 0.0)
 
-    assert exact_miss(limit, binomial_law(4, np.array(p)), float(np.mean([v > T for v in p]))) <= 0.2
+    assert exact_miss(limit, binomial_pmf(4, np.array(p)), float(np.mean([v > T for v in p]))) <= 0.2
 
 
 def simulated_counts(mixture: dict[float, float], n: int, inputs: int, runs: int) -> IntArray:

@@ -15,9 +15,9 @@ from buckler.bounds.bernstein import (
     DEPTH,
     MOST_DRAWS,
     below_step,
-    binomial_law,
+    binomial_pmf,
     cut,
-    fitted_law,
+    fitted_pmf,
     lowered_below_step,
     proved_excess,
 )
@@ -58,20 +58,20 @@ def below_in_balls(h: FloatArray, t: float) -> bool:
 @pytest.mark.parametrize("t", THRESHOLDS)
 @pytest.mark.parametrize("n", [1, 2, 7, 40])
 def test_polynomial_is_below_the_step_by_balls(n: int, t: float) -> None:
-    h = below_step(n, t, fitted_law(NO_COUNTS, n), 1000, 1e-3)
+    h = below_step(n, t, fitted_pmf(NO_COUNTS, n), 1000, 1e-3)
     assert below_in_balls(h, t)
 
 
 @pytest.mark.parametrize("over", [1e-9, 1e-6, 1e-3])
 def test_balls_find_a_polynomial_that_is_above(over: float) -> None:
-    h = below_step(40, 0.9, fitted_law(NO_COUNTS, 40), 1000, 1e-3)
+    h = below_step(40, 0.9, fitted_pmf(NO_COUNTS, 40), 1000, 1e-3)
     # The largest value on [0, t] is below 0 by no more than the allowance and CLOSE: 1e-6 is above for certain.
     assert not below_in_balls(h + over + 1e-6, 0.9)
 
 
 def test_values_of_a_polynomial_of_degree_1000_by_balls() -> None:
     t = float(ndtr(1.0))
-    h = below_step(1000, t, fitted_law(NO_COUNTS, 1000), 10_000, 1e-3)
+    h = below_step(1000, t, fitted_pmf(NO_COUNTS, 1000), 10_000, 1e-3)
     points = np.concatenate([[t, np.nextafter(t, 2.0)], np.linspace(t - 0.06, t, 40), np.linspace(t, 1.0, 20)])
     for p in points:
         assert value_in_balls(h, float(p)) <= (1.0 if p > t else 0.0)
@@ -109,7 +109,7 @@ COEFFICIENTS = arrays(np.float64, st.integers(2, 30), elements=st.floats(-2.0, 2
 def test_lowered_polynomial_is_below_and_loses_no_more_than_it_must(h: FloatArray, t: float) -> None:
     lowered = lowered_below_step(h, t)
     points = np.unique(np.append(np.sin(np.linspace(0.0, np.pi / 2, 4001)) ** 2, t))
-    over = binomial_law(h.size - 1, points) @ h - (points > t)
+    over = binomial_pmf(h.size - 1, points) @ h - (points > t)
     lost = h - lowered
     assert np.ptp(lost) < 1e-12
     assert lost[0] >= max(float(over.max()), 0.0) - 1e-12
@@ -121,9 +121,9 @@ def test_lowered_polynomial_is_below_and_loses_no_more_than_it_must(h: FloatArra
 def test_both_sides_of_a_cut_are_the_polynomial(h: FloatArray) -> None:
     left, right = cut(h[None], 0.3)
     p = np.linspace(0.0, 1.0, 11)
-    law = binomial_law(h.size - 1, p)
-    np.testing.assert_allclose(law @ left[0], binomial_law(h.size - 1, 0.3 * p) @ h, atol=1e-12)
-    np.testing.assert_allclose(law @ right[0], binomial_law(h.size - 1, 0.3 + 0.7 * p) @ h, atol=1e-12)
+    law = binomial_pmf(h.size - 1, p)
+    np.testing.assert_allclose(law @ left[0], binomial_pmf(h.size - 1, 0.3 * p) @ h, atol=1e-12)
+    np.testing.assert_allclose(law @ right[0], binomial_pmf(h.size - 1, 0.3 + 0.7 * p) @ h, atol=1e-12)
 
 
 def test_excess_over_a_rising_line_is_found() -> None:
@@ -139,7 +139,7 @@ def test_more_draws_and_more_inputs_are_sharper() -> None:
     t, found = float(ndtr(1.0)), []
     truth = 1.0 - np.arcsin(np.sqrt(t)) / (np.pi / 2)
     for n in (10, 40, 160, 1000):
-        law = fitted_law(NO_COUNTS, n)
+        law = fitted_pmf(NO_COUNTS, n)
         h = below_step(n, t, law, 10_000, 1e-3)
         mean = float(law @ h)
         found.append(mean - 3.09 * np.sqrt((law @ (h - mean) ** 2) / 10_000))
@@ -150,10 +150,10 @@ def test_more_draws_and_more_inputs_are_sharper() -> None:
 
 def test_law_is_fitted_to_the_pilot() -> None:
     counts = np.random.default_rng(0).binomial(40, 0.9, 3000)
-    law = fitted_law(counts, 40)
+    law = fitted_pmf(counts, 40)
     assert law.sum() == pytest.approx(1.0)
     assert law @ np.arange(41) == pytest.approx(counts.mean(), abs=1.0)
-    flat = fitted_law(NO_COUNTS, 40)
+    flat = fitted_pmf(NO_COUNTS, 40)
     assert flat.sum() == pytest.approx(1.0)
     assert flat == pytest.approx(flat[::-1])
 

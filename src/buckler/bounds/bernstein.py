@@ -4,8 +4,8 @@
 coefficients. The accuracy of a population needs B below the step ``1[p > t]`` (T32), prediction sets need it below the
 chance ``s(p)`` that a class stays in the set after the worst move (T34).
 
-- ``fitted_law(counts, n)``: the law of counts, guessed from pilot inputs: what h is made for.
-- ``below_step(n, t, law, inputs, alpha)``, ``below_curve(n, curve, law, inputs)``: h chosen by a linear programme.
+- ``fitted_pmf(counts, n)``: probabilities of counts, guessed from pilot inputs: what h is made for.
+- ``below_step(n, t, pmf, inputs, alpha)``, ``below_curve(n, curve, pmf, inputs)``: h chosen by a linear programme.
 - ``lowered_below_step(h, t)``, ``lowered_below_curve(h, curve)``: h less what its polynomial is proved to be over.
 
 The programme may return anything at all: only lowering makes h sound (T33, F12), and nothing may be raised afterwards.
@@ -65,10 +65,10 @@ FITTING, IMAGINED = 20, 100.0
 """Steps of expectation maximisation, and how many imagined inputs join the pilot's."""
 
 
-def binomial_law(n: int, p: FloatArray) -> FloatArray:
+def binomial_pmf(n: int, p: FloatArray) -> FloatArray:
     """Return the probabilities of 0, ..., n successes at each p, ``[points, n + 1]``; to a relative 1e-11 or so.
 
-    >>> binomial_law(2, np.array([0.5]))
+    >>> binomial_pmf(2, np.array([0.5]))
     array([[0.25, 0.5 , 0.25]])
     """
     k = np.arange(n + 1)
@@ -83,37 +83,37 @@ def _points(n: int, spacing: float, *more: float) -> FloatArray:
     return np.unique(np.clip(np.append(grid, more), 0.0, 1.0))
 
 
-def fitted_law(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
+def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: float = IMAGINED) -> FloatArray:
     """Return probabilities of 0, ..., n: a smooth mixture of binomials fitted to counts of pilot inputs.
 
     With ``draws`` they are those of 0, ..., draws: of the counts that so many draws would give. ``imagined`` inputs, of
     p flat in arcsin(sqrt p), join the pilot's.
     """
-    laws = binomial_law(n, _points(n, COARSE))
-    weights = flat = np.full(len(laws), 1.0 / len(laws))
+    pmfs = binomial_pmf(n, _points(n, COARSE))
+    weights = flat = np.full(len(pmfs), 1.0 / len(pmfs))
     seen = np.bincount(counts, minlength=n + 1)
     for _ in range(FITTING):
-        weights = weights * (laws @ (seen / np.maximum(weights @ laws, 1e-300))) + imagined * flat
+        weights = weights * (pmfs @ (seen / np.maximum(weights @ pmfs, 1e-300))) + imagined * flat
         weights /= counts.size + imagined
-    return np.asarray(weights @ (laws if draws is None else binomial_law(draws, _points(n, COARSE))))
+    return np.asarray(weights @ (pmfs if draws is None else binomial_pmf(draws, _points(n, COARSE))))
 
 
-def below_step(n: int, t: float, law: FloatArray, inputs: int, alpha: float) -> FloatArray:
+def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> FloatArray:
     """Return h, ``[n + 1]``, with its polynomial below ``1[p > t]``, made for a sharp limit of the mean of h(K).
 
     **Guarantee.** For K binomial (n, p) and every p in [0, 1], ``E h(K) <= 1[p > t]`` (T32).
 
-    ``law`` is a guess of the law of K over inputs, ``inputs`` and ``alpha`` say how many will be averaged and at which
-    level: h maximises ``E h - z sd(h) / sqrt(inputs)`` under that law, nearly, by a linear programme.
+    ``pmf`` is a guess of the probabilities of K over inputs, ``inputs`` and ``alpha`` say how many will be averaged and
+    at which level: h maximises ``E h - z sd(h) / sqrt(inputs)`` under them, nearly, by a linear programme.
 
-    >>> h = below_step(40, 0.9, fitted_law(np.array([40, 40, 12]), 40), 1000, 1e-3)
-    >>> h.max() > 0.9, binomial_law(40, np.array([0.9]))[0] @ h <= 0.0
+    >>> h = below_step(40, 0.9, fitted_pmf(np.array([40, 40, 12]), 40), 1000, 1e-3)
+    >>> h.max() > 0.9, binomial_pmf(40, np.array([0.9]))[0] @ h <= 0.0
     (np.True_, np.True_)
     """
     check_draws_of(n)
     deviation = sqrt(n * t * (1.0 - t))
     low, high = max(0, floor(n * t - WINDOW * deviation)), min(n, ceil(n * t + WINDOW * deviation))
-    programme = _Programme(law, low, high, lambda p: np.where(p > t, 1.0, 0.0), _points(n, FINE, t, np.nextafter(t, 2)))
+    programme = _Programme(pmf, low, high, lambda p: np.where(p > t, 1.0, 0.0), _points(n, FINE, t, np.nextafter(t, 2)))
     price = max(0.0, -float(ndtri(alpha))) / sqrt(inputs)
     guess = np.where(np.arange(n + 1) > n * t, 1.0, 0.0)
     h = programme.sharpest(guess, price)
@@ -133,12 +133,12 @@ class _Programme:
     """
 
     def __init__(
-        self, law: FloatArray, low: int, high: int, ceiling: Callable[[FloatArray], FloatArray], fine: FloatArray
+        self, pmf: FloatArray, low: int, high: int, ceiling: Callable[[FloatArray], FloatArray], fine: FloatArray
     ) -> None:
-        n = law.size - 1
+        n = pmf.size - 1
         self.low, self.high, self.size = low, high, high + 1 - low
-        self.law = self._windowed(law[None])[0]
-        self.examined, self.limits = self._windowed(binomial_law(n, fine)), ceiling(fine)
+        self.pmf = self._windowed(pmf[None])[0]
+        self.examined, self.limits = self._windowed(binomial_pmf(n, fine)), ceiling(fine)
         self.n, self.chosen = n, np.zeros(fine.size, dtype=np.bool_)
         self.chosen[:: max(1, round(COARSE / FINE))] = True
         # The jump of a step has its constraints from the start.
@@ -163,7 +163,7 @@ class _Programme:
         return float(over.max())
 
     def sharpest(self, guess: FloatArray, price: float) -> FloatArray:
-        """Return h that nearly maximises its mean less ``price`` deviations, both under the law.
+        """Return h that nearly maximises its mean less ``price`` deviations, both under ``pmf``.
 
         The deviation is linear in the mean of h^2 around the last solution's, and h^2 is the largest of its tangents.
         """
@@ -171,13 +171,13 @@ class _Programme:
         at = np.tile(np.linspace(-LARGEST, LARGEST, 9), (size, 1))
         for _ in range(ROUNDS):
             at = np.hstack([at, window[:, None]])
-            mean = float(self.law @ window)
-            cost = price / (2.0 * sqrt(max(float(self.law @ window**2) - mean**2, 1e-4)))
+            mean = float(self.pmf @ window)
+            cost = price / (2.0 * sqrt(max(float(self.pmf @ window**2) - mean**2, 1e-4)))
             rows = self.examined[self.chosen]
             values, each = at.reshape(-1, 1), np.repeat(np.eye(size), at.shape[1], axis=0)
             held = np.hstack([rows, np.zeros_like(rows)])
             found = linprog(
-                np.concatenate([-(1.0 + 2.0 * cost * mean) * self.law, cost * self.law]),
+                np.concatenate([-(1.0 + 2.0 * cost * mean) * self.pmf, cost * self.pmf]),
                 A_ub=np.vstack([held, np.hstack([2.0 * values * each, -each])]),
                 b_ub=np.concatenate([self.limits[self.chosen], values[:, 0] ** 2]),
                 bounds=[(-LARGEST, LARGEST)] * size + [(0.0, None)] * size,
@@ -192,12 +192,12 @@ class _Programme:
         return self._whole(window)
 
     def highest(self, inputs: int, low: FloatArray, high: FloatArray) -> FloatArray:
-        """Return h between ``low`` and ``high`` that maximises its mean under the law less ``max(-h, 0) / inputs``."""
+        """Return h between ``low`` and ``high`` that maximises its mean under ``pmf`` less ``max(-h, 0) / inputs``."""
         size, window = self.size, low
         for _ in range(ROUNDS):
             rows, each = self.examined[self.chosen], np.eye(size)
             found = linprog(
-                np.append(-self.law, 1.0 / inputs),
+                np.append(-self.pmf, 1.0 / inputs),
                 A_ub=np.vstack(
                     [np.hstack([rows, np.zeros((len(rows), 1))]), np.hstack([-each, np.full((size, 1), -1.0)])]
                 ),
@@ -214,15 +214,15 @@ class _Programme:
 
 
 def below_curve(
-    n: int, curve: Curve, law: FloatArray, inputs: int, low: FloatArray | float = -1.0, high: FloatArray | float = 1.0
+    n: int, curve: Curve, pmf: FloatArray, inputs: int, low: FloatArray | float = -1.0, high: FloatArray | float = 1.0
 ) -> FloatArray:
-    """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under the law as large as can be.
+    """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under ``pmf`` as large as can be.
 
     It is a guess for ``lowered_below_curve``. h lies between ``low`` and ``high``; ``inputs`` is how many will be
     averaged beside one whose h is the least there is (T34).
     """
     check_draws_of(n)
-    programme = _Programme(law, 0, n, lambda p: curve(p, p)[0], _points(n, FINE))
+    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0], _points(n, FINE))
     return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
 
 

@@ -3,7 +3,7 @@
 **Bets.** Were the draws Gaussian with known deviation s, the best test of a candidate m at level alpha and horizon n
 would be the z-test, and its wealth a digital option: with wealth K against m and r draws left, the bet is
 ``lambda = h / (s sqrt r)``, where ``h = phi(d) / Phi(d)`` and ``Phi(d) = alpha K``. For small alpha K this is the
-target-recalculating bet ``sqrt(2 ln(1/(alpha K)) / r) / s`` of Voracek & Orabona (2025). A law of skewness g calls for
+target-recalculating bet ``sqrt(2 ln(1/(alpha K)) / r) / s`` of Voracek & Orabona (2025). Draws of skewness g call for
 ``1 + g h / (6 sqrt r)`` times as much, to first order (the saddlepoint of the option, projected on factors linear in
 y). Heuristic: any nonnegative number computed from the past is a sound bet, so nothing here needs to be exact.
 

@@ -17,7 +17,7 @@ from buckler.bounds.bernstein import (
     Shrinking,
     below_curve,
     check_draws_of,
-    fitted_law,
+    fitted_pmf,
     lowered_below_curve,
     shrunk_tail,
 )
@@ -129,8 +129,8 @@ class RobustConformal:
             own = np.take_along_axis(table[chosen, : self.n], truth[chosen, None, None], axis=2)
             taus = [float(tau) for tau in np.unique(np.quantile(own, QUANTILES))]
         tuned_by = [(*self._tuned(table[chosen], truth[chosen], len(rest), tau), tau) for tau in taus]
-        _, anchor, law, self.tau = min(tuned_by, key=lambda found: found[0])
-        family = nested_polynomials(anchor, law, len(rest), self._shrinking)
+        _, anchor, pmf, self.tau = min(tuned_by, key=lambda found: found[0])
+        family = nested_polynomials(anchor, pmf, len(rest), self._shrinking)
         votes = _true(self._counted(table[rest], self.tau), truth[rest])
         groups = [truth[rest] == y if by_label else np.ones(rest.size, dtype=np.bool_) for y in range(table.shape[-1])]
         self.thresholds = np.array([controlled_threshold(family, votes[group], level) for group in groups])
@@ -169,10 +169,10 @@ class RobustConformal:
     def _tuned(
         self, table: FloatArray, truth: IntArray, inputs: int, tau: float | None
     ) -> tuple[float, int, FloatArray]:
-        """Return the mean size of cautious sets of the tuning inputs, a good k0, and the law of the true votes."""
+        """Return the mean size of cautious sets of the tuning inputs, a good k0, and the pmf of the true votes."""
         counts = self._counted(table, tau)
         votes = _true(counts, truth)
-        law = fitted_law(votes, self.n)
+        pmf = fitted_pmf(votes, self.n)
         losses: dict[int, FloatArray] = {}
 
         def largest(errors: float) -> int:
@@ -181,13 +181,13 @@ class RobustConformal:
             while high - low > 1:
                 k = (low + high) // 2
                 if k not in losses:
-                    losses[k] = 1.0 - polynomial(k, law, inputs, self._shrinking)
+                    losses[k] = 1.0 - polynomial(k, pmf, inputs, self._shrinking)
                 own = losses[k][votes]
                 risk = own.mean() + errors * own.std() / sqrt(own.size) + losses[k].max() / inputs
                 low, high = (k, high) if risk <= self.alpha else (low, k)
             return low
 
-        return float((counts >= largest(CAUTION)).sum(axis=1).mean()), max(largest(0.0), 1), law
+        return float((counts >= largest(CAUTION)).sum(axis=1).mean()), max(largest(0.0), 1), pmf
 
 
 def _draws(table: FloatArray, n: int | None) -> int:
@@ -203,36 +203,36 @@ def _draws(table: FloatArray, n: int | None) -> int:
 
 def polynomial(
     k: int,
-    law: FloatArray,
+    pmf: FloatArray,
     inputs: int,
     shrinking: Shrinking | None,
     low: FloatArray | float = -1.0,
     high: FloatArray | float = 1.0,
 ) -> FloatArray:
-    """Return h for the threshold k, made for this law of counts, between ``low`` and ``high``.
+    """Return h for the threshold k, made for this pmf of counts, between ``low`` and ``high``.
 
     **Guarantee.** For K binomial (n, p), ``E h(K) <= P(Binomial(n, g(p)) >= k)`` for every p, g the ``shrinking``.
     Without one, at radius 0, h is the indicator of ``K >= k``, and both are equal.
     """
-    n = law.size - 1
+    n = pmf.size - 1
     if shrinking is None:
         return np.where(np.arange(n + 1) >= k, 1.0, 0.0)
     curve = shrunk_tail(n, k, shrinking)
-    return lowered_below_curve(below_curve(n, curve, law, inputs, low, high), curve)
+    return lowered_below_curve(below_curve(n, curve, pmf, inputs, low, high), curve)
 
 
-def nested_polynomials(anchor: int, law: FloatArray, inputs: int, shrinking: Shrinking | None) -> Family:
+def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shrinking | None) -> Family:
     """Return thresholds with their h, each at most the one before it everywhere, from k = 0, where h is 1.
 
     h is best at the anchor; below it every h is held above the next one, above it below the one before.
     """
-    n = law.size - 1
+    n = pmf.size - 1
     step = max(1, n // STEPS)
-    made = {anchor: polynomial(anchor, law, inputs, shrinking)}
+    made = {anchor: polynomial(anchor, pmf, inputs, shrinking)}
     for k in range(anchor - step, 0, -step):
-        made[k] = polynomial(k, law, inputs, shrinking, low=made[k + step])
+        made[k] = polynomial(k, pmf, inputs, shrinking, low=made[k + step])
     for k in range(anchor + step, n + 1, step):
-        made[k] = polynomial(k, law, inputs, shrinking, high=made[k - step])
+        made[k] = polynomial(k, pmf, inputs, shrinking, high=made[k - step])
     found = [(0, np.ones(n + 1))]
     for k in sorted(made):
         found.append((k, np.minimum(found[-1][1], made[k])))

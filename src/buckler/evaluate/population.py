@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.bounds import bernstein
-from buckler.bounds.bernstein import below_step, check_draws_of, fitted_law
+from buckler.bounds.bernstein import below_step, check_draws_of, fitted_pmf
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import ball, rounded_down
@@ -134,7 +134,7 @@ def population_accuracy(
     if not 0.0 <= share < 1.0 or rest < 2:
         raise InvalidInput(f"pilot must be a share from 0 up that leaves 2 inputs; got {share} of {votes.size} inputs")
     order = shuffled(votes.size, seed)
-    guess, used = fitted_law(votes[order[:pilots]], draws), votes[order[pilots:]]
+    guess, used = fitted_pmf(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_DRAWS:
         raise InvalidInput(f"counts must be of at most {MOST_DRAWS} draws in all; got {rest * draws}")
     paid = after_drawing(check_alpha(delta, "delta"), known)
@@ -192,11 +192,11 @@ def plan_population(
         raise InvalidInput(f"wanted must be a share above 0 and below 1; got {wanted}")
     found = []
     for draws in DRAWS_TRIED if t < 1.0 else ():
-        law = fitted_law(votes, pilot_draws, draws, imagined=FEW)
+        pmf = fitted_pmf(votes, pilot_draws, draws, imagined=FEW)
         for guess in INPUTS_TRIED:  # h is made for a number of inputs; more inputs make it steeper
-            h = below_step(draws, t, law, guess, level)
-            mean = float(law @ h)
-            width = WIDTH * max(0.0, -float(ndtri(level))) * sqrt(float(law @ h**2) - mean**2)
+            h = below_step(draws, t, pmf, guess, level)
+            mean = float(pmf @ h)
+            width = WIDTH * max(0.0, -float(ndtri(level))) * sqrt(float(pmf @ h**2) - mean**2)
             inputs = (width / (mean - wanted)) ** 2 if mean > wanted else inf
             if inputs <= 3 * guess:
                 break
