@@ -14,6 +14,8 @@ from scipy.special import bdtrc
 
 from buckler.smoothed import Smoothed
 
+pytestmark = pytest.mark.filterwarnings("ignore:the model gave some inputs other logits")
+
 TRIALS, DRAWS, ALPHA = 300, 64, 0.05
 MOST = next(k for k in range(TRIALS) if bdtrc(k, TRIALS, ALPHA) < 1e-6)
 """False certificates that a valid procedure exceeds with probability below 1e-6."""
