@@ -69,7 +69,7 @@ def test_options_stand_in_groups_with_their_defaults(
     assert set(re.findall(r"--[\w-]+", noise)) >= {"--sigma", "--noise", "--seed"}
     assert "--batch-size" not in noise
     assert "[0]" in noise
-    assert "[required]" in shown("plan", capsys, monkeypatch)
+    assert "[required]" in shown("conformal", capsys, monkeypatch)
     assert "[0.001]" in shown("certify", capsys, monkeypatch)
 
 

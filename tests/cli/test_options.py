@@ -118,6 +118,9 @@ class Row:
 QUIET = Row("--quiet", refused=("--quiet --json",))
 JSON = Row("--json", refused=("--json --quiet",))
 SCORED = "--model models_for_options:linear --scores softmax"
+MEASURED = (
+    "plan --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 6 --n 300 --rate 1000"
+)
 NO_RADII = "decide --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 2 --max-n 300"
 TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
@@ -470,7 +473,14 @@ TABLE: dict[str, dict[str, Row]] = {
         "--noise": Row("--noise splitting:lam=2.5", refused=("--noise splitting:lam=2.5 --sigma 0.5",)),
         "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
         "--alpha": Row("--alpha 0.05"),
-        "--like": Row("--like c.parquet"),
+        "--like": Row("--like run", refused=("--like nowhere",)),
+        "--model": Row(f"{TORCH}", "call:model", base=MEASURED),
+        "--data": Row("--data floats.npy", base=MEASURED.replace("--limit 6 ", "")),
+        "--spec": Row("--spec run.toml", base=MEASURED.replace("--n 300 ", ""), refused=("--spec nowhere.toml",)),
+        "--num-classes": Row("--num-classes 11", base=MEASURED),
+        "--every": Row("--every 900", base=MEASURED),
+        "--limit": Row("--limit 3", base=MEASURED),
+        "--device": Row("--device meta", "call:model", base=MEASURED),
         "--json": Row("--json"),
     },
 }  # fmt: skip

@@ -105,17 +105,6 @@ def test_a_child_of_the_model_does_not_keep_the_folder(home: Path, ledger: Ledge
     assert (code, gone) == (0, 0), said
 
 
-def test_a_second_writer_is_told_who_the_first_is(home: Path, ledger: Ledger) -> None:
-    process = start(home, arguments("run"), HOLD)
-    holding(home, process)
-    code, said = call(home, arguments("run"))
-    process.kill()
-    process.communicate()
-    assert code == 2
-    assert f"(process {process.pid} on " in said
-    ledger.add("folder held by another: told who, where and since when", 1, 0, 0)
-
-
 def test_shards_by_time_are_gone_on_with(home: Path, undisturbed_by_time: Path, ledger: Ledger) -> None:
     command = arguments("run", shard_inputs=None)
     process = start(home, command, HOLD)

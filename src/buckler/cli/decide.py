@@ -20,6 +20,7 @@ from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_t
 from buckler.runs.executor import Interrupted
 from buckler.runs.logs import write_log
 from buckler.runs.open_run import Where, open_run, settings_from
+from buckler.runs.plan import measure_rate, time_to_decide
 from buckler.runs.store.tables import check_ending
 
 
@@ -102,6 +103,10 @@ def decide_command(
             with open_run(settings, where, out) as run, shown as show:
                 check_tsv(tsv, run.spec.noise, run.dataset.labels)
                 inputs = len(run.dataset)
+                if not (quiet or as_json):
+                    rate = run.rate or measure_rate(run.spec, run.executor, run.dataset)
+                    if expected := time_to_decide(target.ladder(run.spec), inputs, rate):
+                        say(f"buckler: {expected}", error=True)
                 decisions = runs.decide(
                     run.spec,
                     target,

@@ -3,86 +3,108 @@
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.errors import check_whole
+from buckler.errors import InvalidInput, check_whole
 from buckler.noise import noise_from_spec
 from buckler.report.tables import TextTable
-from buckler.runs.plan import CENTRE, SPREAD, pilot_top, plan
+from buckler.runs.decide import MAX_N
+from buckler.runs.open_run import open_run, settings_from
+from buckler.runs.plan import duration, measure_rate, plan
 
 RADIUS, SIGMA = 0.5, 0.5
 """Default radius and noise of the forecast."""
 
-RUN, FORECAST = "The run", "Forecast of buckler decide"
+SECONDS = 3.0
+"""Time of a measurement."""
+
+KNOWN, FORECAST = "Without a model", "Forecast of buckler decide"
 
 
 def plan_command(
-    inputs: Annotated[int, option("Inputs to certify.", group=RUN)],
-    classes: Annotated[int, option("Classes of the model.", group=RUN)],
-    n: Annotated[int, option("Draws for each input.", group=RUN)],
-    rate: Annotated[float, option("Draws a second of one device, as buckler sample shows them.", group=RUN)],
-    n0: Annotated[int, option("Separate draws that select the class.", group=RUN)] = 0,
-    gpus: Annotated[int, option("Devices that share the work.", group=RUN)] = 1,
-    radii: options.Radii = None,
-    sigma: Annotated[float | None, option("Noise of buckler decide.", f"{SIGMA}", group=FORECAST)] = None,
+    model: options.Model = None,
+    data: options.Data = None,
+    spec: options.Spec = None,
+    num_classes: options.NumClasses = None,
+    sigma: options.Sigma = None,
     noise: options.NoiseOption = None,
+    n: Annotated[int | None, option("Draws for each input.", f"{MAX_N:,}", name="--n", group=options.DRAWS)] = None,
+    n0: options.SelectionDraws = None,
+    every: options.Every = None,
+    limit: options.LimitOption = None,
+    device: options.Device = None,
+    inputs: Annotated[int | None, option("Inputs to certify.", "those of --data", group=KNOWN)] = None,
+    classes: Annotated[int | None, option("Classes of the model.", "those of --model", group=KNOWN)] = None,
+    rate: Annotated[
+        float | None, option("Draws a second of one device.", "measured for a few seconds", group=KNOWN)
+    ] = None,
+    gpus: Annotated[int, option("Devices that share the work.", group=options.CLUSTER)] = 1,
+    radii: options.Radii = None,
     alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST)] = 1e-3,
     like: Annotated[
-        Path | None, option("Certificates of a pilot run (Parquet).", "a typical data set", group=FORECAST)
+        Path | None,
+        option(
+            "A run or a file of decisions whose votes are like those to come.", "a typical data set", group=FORECAST
+        ),
     ] = None,
     as_json: Annotated[bool, options.as_json_option("Print the plan as JSON.")] = False,
 ) -> None:
     """Forecast the draws, hours and disk space of a run.
 
-    And what buckler decide would save: for the radii given as for that command, by default radius 0.5 (lam / 4 or one
-    pixel under other noise). That forecast is as good as the probabilities it is built on, those of a typical data set
-    or of a pilot run. How many inputs and draws a limit of the population's accuracy takes: buckler accuracy --plan.
+    Measures the model on one input for a few seconds, and says what n draws for every input cost, and what buckler
+    decide would: for the radii given as for that command, by default radius 0.5 (lam / 4 or one pixel under other
+    noise). The forecast for decide is as good as the votes it is built on: those of a typical data set, or of --like.
+    How many inputs and draws a limit of the population's accuracy takes: buckler accuracy --plan.
 
     Examples:
 
-      buckler plan --inputs 50000 --classes 1000 --n 100000 --rate 24000
-      buckler plan --inputs 10000 --classes 10 --n 100000 --rate 90000
-        --like pilot.parquet --radii 0.25:1.5
+      buckler plan --model mymodels:make --data cifar10.npz --sigma 0.5
+      buckler plan --spec run.toml --like pilot/ --radii 0.25:1.5
+      buckler plan --inputs 50000 --classes 1000 --rate 24000 --gpus 8
     """
     check_whole("gpus", gpus, 1)
-    smoothing = noise_from_spec(SIGMA if sigma is None and noise is None else sigma, noise)
+    given = {
+        "model": model, "data": data, "num_classes": num_classes, "sigma": sigma, "noise": noise, "n": n, "n0": n0,
+        "every": every, "limit": limit, "device": device,
+    }  # fmt: skip
+    settings: dict[str, Any] = {"n": MAX_N, **settings_from(spec, given)}
+    if "sigma" not in settings and "noise" not in settings:
+        settings["sigma"] = SIGMA
+    smoothing = noise_from_spec(settings.get("sigma"), settings.get("noise"), settings.get("noise_parameters"))
     usual = RADIUS if "sigma" in smoothing.parameters else smoothing.unit
     asked = options.radii_from(radii) or (usual,)
-    top = None if like is None else pilot_top(like)
+    if "model" in settings:
+        options.check_given(settings, "data")
+        with open_run(settings) as run:
+            inputs, classes = inputs or len(run.dataset), classes or run.spec.num_classes
+            rate = measure_rate(run.spec, run.executor, run.dataset, SECONDS) if rate is None else rate
+    if inputs is None or classes is None or rate is None:
+        raise InvalidInput("--model and --data must be given, to be measured; or --inputs, --classes and --rate")
+    n, n0 = int(settings["n"]), int(settings.get("n0", 0))
     made = plan(
         inputs=inputs, num_classes=classes, n=n, rate=rate, n0=n0, noise=smoothing, radii=asked, alpha=alpha,
-        top=top,
+        like=like,
     )  # fmt: skip
     if as_json:
-        say(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus}))
+        say(json.dumps({**asdict(made), "times_fewer": made.times_fewer, "gpus": gpus, "rate": rate}))
         return
-    source = f"pilot of {len(top)} certificates, {like}" if top is not None else (
-        f"typical data set: normal quantiles of the top class's probability ~ Normal({CENTRE:g}, {SPREAD:g})"
-    )  # fmt: skip
     share = f"{gpus} devices" if gpus > 1 else "one device"
     what = f"radius {asked[0]:g} is" if len(asked) == 1 else f"{len(asked)} radii up to {asked[-1]:g} are"
     fewer = f"{made.anytime_samples:,} ({made.times_fewer:,.1f} times fewer)"
     rows = (
         ("draws", f"{made.samples:,}", fewer),
-        ("device-hours", _hours(made.gpu_hours), _hours(made.anytime_hours)),
-        (f"hours on {share}", _hours(made.gpu_hours / gpus), _hours(made.anytime_hours / gpus)),
+        (f"time on {share}", *(duration(3600.0 * hours / gpus) for hours in (made.gpu_hours, made.anytime_hours))),
         ("disk space", _size(made.evidence_bytes), "certificates alone"),
     )
     title = f"{inputs:,} inputs, {classes:,} classes, n {n:,}, n0 {n0:,}, {rate:,.0f} draws a second and device"
     say(TextTable(("", "every draw", f"until {what} decided"), rows).to_text(title))
-    shares = ", ".join(f"{share:.0%}" for share in made.anytime_shares_certified)
-    under = f"at sigma {smoothing.unit:g}" if noise is None else f"under {smoothing.describe()}"
-    say(
-        f"Forecast of buckler decide {under}, alpha {alpha:g}: {shares} of inputs are certified, from a {source}; the "
-        "runner-up holds all other votes."
-    )
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:,.1f}" if hours >= 10 else f"{hours:.2g}"
+    certified = ", ".join(f"{part:.0%}" for part in made.anytime_shares_certified)
+    under = f"at sigma {smoothing.unit:g}" if "noise" not in settings else f"under {smoothing.describe()}"
+    source = "a typical data set" if like is None else f"the votes in {like}"
+    say(f"Forecast of buckler decide {under}, alpha {alpha:g}: {certified} of inputs are certified, from {source}.")
 
 
 def _size(count: float) -> str:

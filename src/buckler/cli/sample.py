@@ -13,6 +13,7 @@ from buckler.progress import bar
 from buckler.runs import sample as runs
 from buckler.runs.executor import Interrupted
 from buckler.runs.open_run import Where, open_run, settings_from
+from buckler.runs.plan import measure_rate, time_to_sample
 from buckler.runs.spec import values, with_draws
 
 
@@ -121,11 +122,16 @@ def sample_command(
         try:
             where = Where(executor, address, workers, gpus_per_worker)
             shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
-            with open_run(settings, where, out) as (resolved, classifier, dataset), shown as advance:
+            with open_run(settings, where, out) as run, shown as advance:
+                resolved = run.spec
+                if not (quiet or as_json):
+                    rate = run.rate or measure_rate(resolved, run.executor, run.dataset)
+                    if expected := time_to_sample(resolved, len(run.dataset), rate):
+                        say(f"buckler: {expected}", error=True)
                 summary = runs.sample(
                     resolved,
-                    classifier,
-                    dataset,
+                    run.executor,
+                    run.dataset,
                     out,
                     progress=lambda state: advance(state.done, state.total, state.drawn),
                     max_seconds=max_seconds,

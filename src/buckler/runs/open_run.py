@@ -5,15 +5,16 @@ is left out is filled in here, from the model and its device.
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from buckler.errors import InvalidInput, check_real
+from buckler.errors import DamagedEvidence, InvalidInput, check_real
 from buckler.files import read_text
 from buckler.runs.executor import Executor
+from buckler.runs.plan import measure_rate
 from buckler.runs.ray import open_ray
 from buckler.runs.spec import RunSpec, from_dict, read_toml
 from buckler.runs.store.folder import MANIFEST, read_manifest
@@ -25,6 +26,9 @@ from buckler.sampling.streams import seed_of
 
 LARGEST_TOML = 16 << 20
 """Bytes of a file of settings, at most: the names of a million inputs."""
+
+LONGEST_BATCH = 2.0
+"""Seconds of a batch on a processor, at most, unless its size is given: what is drawn is kept batch by batch."""
 
 ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
 """Settings that are filled in where the classifier runs on cuda, and these are not given."""
@@ -46,6 +50,8 @@ class Opened(NamedTuple):
     spec: RunSpec
     executor: Executor
     dataset: Dataset
+    rate: float | None = None
+    """Draws a second of all workers, where they were measured."""
 
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
@@ -94,8 +100,9 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
 def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path | None = None) -> Iterator[Opened]:
     """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
 
-    With ``fresh_seed`` the seed is drawn from the operating system once the model is loaded; where such a run was begun
-    in ``out``, a folder of evidence or a file of decisions, it is that one's.
+    With ``fresh_seed`` the seed is drawn from the operating system once the model is loaded. Where a batch of the usual
+    size would take longer than two seconds on a processor, a smaller size is filled in. Of a run that was begun in
+    ``out``, a folder of evidence or a file of decisions, seed and size are that one's.
 
     ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
@@ -129,13 +136,22 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
             raise InvalidInput(f"num_classes must be given: it cannot be inferred from {draft.model!r}")
         kind = device.split(":")[0]
         filled = {"num_classes": num_classes, "device": kind}
+        begun, rate = _begun(out) if draft.fresh_seed or "batch_size" not in settings else {}, None
         if draft.fresh_seed:
-            begun = _begun(out)
             filled["seed"] = begun["seed"] if begun.get("fresh_seed") is True else seed_of(None)
         own = (
             {} if kind != "cuda" else ON_CUDA if draft.noise.draws == "gaussian" else {**ON_CUDA, "generator": "philox"}
         )
-        yield Opened(from_dict({**own, **settings, **filled}), executor, dataset)
+        spec = from_dict({**own, **settings, **filled})
+        if kind == "cpu" and "batch_size" not in settings:
+            if "batch_size" in begun:
+                spec = replace(spec, batch_size=begun["batch_size"])
+            else:
+                rate = measure_rate(spec, executor, dataset)
+                fitting = int(rate / executor.width * LONGEST_BATCH)
+                if fitting < spec.batch_size:
+                    spec = replace(spec, batch_size=max(1, 1 << fitting.bit_length() - 1))
+        yield Opened(spec, executor, dataset, rate)
 
 
 def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:
@@ -143,8 +159,10 @@ def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:
 
 
 def _begun(out: Path | None) -> Mapping[str, Any]:
-    """Return the specification of what was begun in a folder or a file, nothing if there is none."""
-    if out is not None and (out / MANIFEST).is_file():
-        return read_manifest(out)[1].as_dict()
-    found = read_origin(out).get("spec") if out is not None and out.is_file() else None
-    return found if isinstance(found, dict) else {}
+    """Return the specification of what was begun in a folder or a file, nothing if there is none that can be read."""
+    with suppress(DamagedEvidence):  # whoever goes on with it refuses or repairs it
+        if out is not None and (out / MANIFEST).is_file():
+            return read_manifest(out)[1].as_dict()
+        found = read_origin(out).get("spec") if out is not None and out.is_file() else None
+        return found if isinstance(found, dict) else {}
+    return {}

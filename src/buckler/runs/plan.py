@@ -1,8 +1,14 @@
-"""What a run will cost, before it is begun: draws, hours, bytes on disk, and what deciding any-time would save."""
+"""What a run will cost, before it is begun: draws, hours, bytes on disk, and what deciding any-time would save.
 
+The speed of a model is measured on one input. The draws of ``decide`` are simulated: votes are drawn from the shares
+of a recorded run, or of a typical data set, and decided as ``decide`` would.
+"""
+
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, sqrt
+from functools import partial
+from math import ceil, inf, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -10,26 +16,45 @@ from scipy.special import ndtr, ndtri
 
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
-from buckler.errors import InvalidInput, check_float_array, check_positive, check_whole, show
-from buckler.noise import Gaussian
-from buckler.runs.sample import SECONDS
+from buckler.errors import InvalidInput, check_positive, check_whole
+from buckler.noise import Gaussian, default_margin
+from buckler.runs.executor import SAVE_EVERY, Executor
+from buckler.runs.logs import IMPORTED
 from buckler.runs.spec import RunSpec
-from buckler.runs.store.tables import read_certificates
-from buckler.types import ArrayLike, FloatArray, Noise
+from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.tables import read_decisions
+from buckler.sampling.classifiers import Classifier
+from buckler.sampling.datasets import Dataset
+from buckler.types import Float32Array, FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
 
+QUICK = 0.25
+"""Seconds that a measurement takes at the start of a run, unless a batch takes longer."""
+
 CENTRE, SPREAD = 1.0, 1.2
 """A typical data set: normal quantiles of the top class's probability are spread like Normal(CENTRE, SPREAD)."""
+
+SIMULATED = 1000
+"""Inputs whose deciding is simulated, at least, where there are recorded votes of fewer."""
+
+SHORT = 5.0
+"""Seconds that need not be foretold."""
+
+FEW = 200
+"""Inputs that are simulated where a command begins."""
+
+TOP = 8
+"""Classes with votes of their own in a simulation; the others are one more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What a run costs; ``anytime_samples`` and ``anytime_hours`` are for deciding radii instead.
 
-    ``anytime_shares_certified`` are the shares of inputs that have the margin of each radius.
+    ``anytime_shares_certified`` are the shares of inputs that are certified to each radius.
     """
 
     inputs: int
@@ -46,6 +71,27 @@ class Plan:
         return self.samples / self.anytime_samples
 
 
+def measure_rate(spec: RunSpec, executor: Executor, dataset: Dataset, seconds: float = QUICK) -> float:
+    """Return the draws a second of all workers, measured on the first input for about so many seconds."""
+    return executor.width * executor.call(partial(_rate, spec, dataset.ids[:1], dataset.load(0, 1), seconds))
+
+
+def _rate(
+    spec: RunSpec, ids: Sequence[str], x: Float32Array, seconds: float, classifier: Classifier, threads: int | None
+) -> float:
+    engine, rows = spec.engine(classifier, threads), 1
+    most = spec.noise.total or (spec.batch_size if seconds <= QUICK else inf)
+    with engine.session():
+        engine.votes(x, ids, "selection", 1)  # the first call may load or compile
+        while True:
+            began = time.monotonic()
+            engine.votes(x, ids, "selection", rows)
+            took = max(time.monotonic() - began, 1e-6)
+            if took >= seconds or rows >= most:
+                return rows / took
+            rows = int(min(8 * rows, ceil(1.2 * rows * seconds / took) + 1, most))
+
+
 def plan(
     *,
     inputs: int,
@@ -56,19 +102,17 @@ def plan(
     noise: Noise = Gaussian(0.5),  # noqa: B008  (a frozen record)
     radii: Sequence[float] = (0.5,),
     alpha: float = 1e-3,
-    top: FloatArray | None = None,
+    like: Path | None = None,
 ) -> Plan:
-    """Return what ``n`` draws for each input cost at ``rate`` draws a second of one device.
+    """Return what ``n`` draws for each input cost at ``rate`` draws a second, and what deciding ``radii`` costs.
 
-    ``top`` are probabilities of the top class, one for each input of a pilot or of a typical data set; a plan built on
-    them is as good as they are.
+    ``like`` is a run, or a file of decisions, of inputs like those to come, in place of a typical data set. Where its
+    decisions were about the same radii, their draws are taken as they are; otherwise decisions about its votes are
+    simulated.
     """
-    inputs = check_whole("inputs", inputs, 1)
-    rate = check_positive("rate", rate)
-    probabilities = typical_top() if top is None else top
-    ladder = Ladder(tuple(radii), noise, alpha=alpha, max_n=n)
-    draws = simulated_draws(probabilities, ladder)
-    reached = 2.0 * ndtri(probabilities) if ladder.margin == "quantile" else 2.0 * probabilities - 1.0
+    inputs, rate = check_whole("inputs", inputs, 1), check_positive("rate", rate)
+    ladder = Ladder(tuple(radii), noise, alpha, n, default_margin(noise), winner=True)
+    draws, reached = deciding_like(like, ladder)
     spec = RunSpec(model="plan", data="plan", noise=noise, num_classes=num_classes, n=n, n0=n0)
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
@@ -76,51 +120,109 @@ def plan(
         inputs,
         samples,
         samples / rate / 3600.0,
-        evidence_size(spec, inputs, files=ceil(samples / rate / SECONDS)),
+        evidence_size(spec, inputs, files=ceil(samples / rate / SAVE_EVERY)),
         deciding,
         deciding / rate / 3600.0,
-        tuple(float((reached > margin).mean()) for margin in ladder.margins),
+        tuple(float((reached > step).mean()) for step in range(len(radii))),
     )
 
 
-def typical_top(inputs: int = 500) -> FloatArray:
-    """Return top-class probabilities at the middles of ``inputs`` equal shares of a typical data set.
+def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatArray]:
+    """Return the draws that inputs like those of a run take, and how many radii are certified."""
+    if like is None:
+        return simulate_deciding(typical_shares(), ladder)
+    if not like.exists():
+        raise InvalidInput(f"like must be a folder of buckler sample or a file of buckler decide; got {str(like)!r}")
+    if like.is_file():
+        made = read_decisions(like)
+        budget, settings = made.origin.get("final_n"), (made.origin.get("radii"), made.origin.get("alpha"))
+        one = made.decided[0].certificate
+        if settings == (list(ladder.radii), ladder.alpha) and (budget, one.noise) == (ladder.max_n, ladder.noise):
+            ended = [decided for decided in made.decided if decided.decision != "undecided"] or made.decided
+            draws = np.array([float(decided.certificate.n) for decided in ended])
+            return draws, np.array([float(len(decided.certified_at)) for decided in ended])
+    return simulate_deciding(recorded_shares(like), ladder)
 
-    >>> print(typical_top(5).round(3))
+
+def time_to_sample(spec: RunSpec, inputs: int, rate: float) -> str:
+    """Return how long drawing takes, as a sentence; empty where that is no time to speak of."""
+    each = spec.n + spec.n0
+    seconds = inputs * each / rate
+    said = f"{inputs:,} inputs, {each:,} draws each, {rate:,.0f} a second: {duration(seconds)} in all"
+    return said if seconds > SHORT else ""
+
+
+def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
+    """Return how long deciding takes, as a sentence; empty where that is no time to speak of."""
+    if inputs * ladder.max_n / rate <= SHORT:
+        return ""
+    draws, _ = simulate_deciding(typical_shares(FEW), ladder, at_least=FEW)
+    about, most = duration(inputs * float(draws.mean()) / rate), duration(inputs * ladder.max_n / rate)
+    return f"{inputs:,} inputs, {rate:,.0f} draws a second: {about} for a typical data set, {most} at most"
+
+
+def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:
+    """Return the draws that inputs with these class probabilities take, and how many radii are certified.
+
+    The inputs are repeated until there are ``at_least`` so many.
+    """
+    rng, ranked = np.random.default_rng(0), -np.sort(-shares, axis=1)
+    truths = np.concatenate([ranked[:, :TOP], ranked[:, TOP:].sum(axis=1, keepdims=True)], axis=1)
+    truths = np.tile(truths, (ceil(at_least / len(truths)), 1))
+    truths /= truths.sum(axis=1, keepdims=True)
+    first = np.zeros(len(truths), dtype=np.int64)
+    test = AnytimeTest(ladder, len(truths) if ladder.winner else first, truths.shape[1])
+    while (rows := test.undecided).size:
+        test.update(rows, rng.multinomial(test.batch_sizes(rows), truths[rows]))
+    reached = [len(test.decided(row, str(row)).certified_at) for row in range(len(truths))]
+    return np.asarray(test.n, dtype=np.float64), np.array(reached, dtype=np.float64)
+
+
+def typical_shares(inputs: int = SIMULATED) -> FloatArray:
+    """Return class probabilities of a typical data set; the runner-up holds all that the top class has not.
+
+    >>> print(typical_shares(5).round(3)[:, 0])
     [0.295 0.645 0.841 0.948 0.994]
     """
-    middles = (np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs
-    return np.asarray(ndtr(CENTRE + SPREAD * ndtri(middles)), dtype=np.float64)
+    top = ndtr(CENTRE + SPREAD * ndtri((np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs))
+    return np.stack([top, 1.0 - top], axis=1)
 
 
-def simulated_draws(top: ArrayLike, ladder: Ladder) -> FloatArray:
-    """Return how many draws the ladder takes for simulated votes of inputs of these top-class probabilities.
+def recorded_shares(path: Path) -> FloatArray:
+    """Return the shares of each class in the votes of a run, or of a file of decisions, as probabilities.
 
-    The runner-up holds all other votes, the hardest case.
-
-    >>> ladder = Ladder((0.5,), Gaussian(0.5))
-    >>> simulated_draws([0.3, 0.999], ladder).tolist()
-    [16.0, 48.0]
+    A class without votes among n is given half a vote, so that no probability is 0 or 1.
     """
-    p = check_float_array("top", top)
-    if ((p < 0.0) | (p > 1.0)).any():
-        raise InvalidInput(f"top must hold probabilities; got {show(top)}")
-    test, rng = AnytimeTest(ladder, np.zeros(p.size), 2), np.random.default_rng(0)
-    while (rows := test.undecided).size:
-        votes = rng.binomial(wanted := test.batch_sizes(rows), p[rows])
-        test.update(rows, np.stack([votes, wanted - votes], axis=1))
-    return test.n.astype(np.float64)
-
-
-def pilot_top(path: Path) -> FloatArray:
-    """Return about the top class's probability of each input of a pilot, from its certificates in a Parquet file."""
-    kept = read_certificates(path)
-    margins = np.array([max(c.margin, 0.0) for c in kept])
-    quantile = np.array([c.margin_kind == "quantile" for c in kept])
-    return np.where(quantile, ndtr(margins / 2.0), (1.0 + margins) / 2.0)
+    if path.is_dir():
+        evidence = open_evidence(path)
+        if evidence.spec.model == IMPORTED:
+            raise InvalidInput(f"like must be a run with votes of its own; {str(path)!r} was recovered from a log")
+        votes = evidence.counts()[0].values.astype(np.float64)
+    else:
+        made = read_decisions(path).decided
+        votes = np.zeros((len(made), TOP + 1))
+        for row, decided in zip(votes, made, strict=True):
+            counts = sorted((count for _, count in decided.votes), reverse=True)
+            row[: min(len(counts), TOP)] = counts[:TOP]
+            row[TOP] = sum(counts[TOP:])
+    ranked = -np.sort(-votes, axis=1)[:, : TOP + 1]
+    ranked[:, 1] = np.maximum(ranked[:, 1], 0.5)
+    return np.asarray(ranked / ranked.sum(axis=1, keepdims=True))
 
 
 def evidence_size(spec: RunSpec, inputs: int, *, files: int) -> int:
     """Return about how many bytes the votes of ``inputs`` inputs take in so many shards, to a factor of two or so."""
     rows = len(spec.checkpoints) + (spec.n0 > 0)
     return round(FILE_BYTES * files + inputs * (INPUT_BYTES + ROW_BYTES * rows * sqrt(spec.num_classes)))
+
+
+def duration(seconds: float) -> str:
+    """Return a time in words, to two digits.
+
+    >>> duration(8.27), duration(312.0), duration(40_000.0), duration(2e6)
+    ('8.3 seconds', '5.2 minutes', '11 hours', '23 days')
+    """
+    for unit, size in (("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0)):
+        if seconds >= 2.0 * size:
+            return f"{float(f'{seconds / size:.2g}'):,g} {unit}"
+    return f"{float(f'{seconds:.2g}'):g} seconds"
