@@ -19,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from scipy.special import ndtri
 
-from benchmarks.continuous_width import bonferroni, margin_variable
 from buckler.certificate import LEAST_UNIFORM
 from buckler.certify.scores import margin_lower
 from buckler.runs.store.evidence import open_evidence
@@ -44,8 +43,6 @@ METHODS: dict[str, Method] = {
     "pairwise/randomised_betting": pairwise("betting", randomised=True),
     "pairwise/betting": pairwise("betting"),
     "pairwise/sequence": pairwise("sequence"),
-    "margin variable, star": lambda x, label, _: margin_variable(x, label, "star"),
-    "Bonferroni, sequence": lambda x, label, _: bonferroni(x, label, "sequence"),
 }
 
 
