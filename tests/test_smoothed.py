@@ -453,6 +453,19 @@ def test_the_fewest_draws_that_certify_anything_are_named(scores: Any, labels: A
         assert model.certify([[0.0]], n=fewest - 1, labels=labels)[0].abstained
 
 
+@pytest.mark.parametrize("labels", [None, [1]])
+def test_the_fewest_draws_that_decide_a_radius_are_named(labels: Any) -> None:
+    model = Smoothed(lambda batch: 1e3 * np.eye(2)[[1] * len(batch)], sigma=0.5, num_classes=2)
+    with pytest.warns(buckler.BucklerWarning, match="max_n = 20 draws cannot certify radius 0.5 at alpha") as told:
+        assert model.certify_until([[0.0]], radii=[0.5], max_n=20, labels=labels)[0].abstained
+    fewest = int(str(told[0].message).rpartition(" ")[2])
+    assert model.certify_until([[0.0]], radii=[0.5], max_n=fewest, labels=labels)[0].radius == 0.5
+    with pytest.warns(buckler.BucklerWarning, match=f"max_n must be at least {fewest}"):
+        assert model.certify_until([[0.0]], radii=[0.5], max_n=fewest - 1, labels=labels)[0].abstained
+    with pytest.warns(buckler.BucklerWarning, match="nor can 10,000"):
+        model.certify_until([[0.0]], radii=[5.0], max_n=100, labels=labels)
+
+
 def test_texts_as_classes_go_in_and_out() -> None:
     pytest.importorskip("sklearn")
     from sklearn.naive_bayes import GaussianNB

@@ -12,7 +12,7 @@ import numpy as np
 from buckler.certificate import ABSTAINED, Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify.budget import after_drawing
-from buckler.certify.forecast import warn_of_few_draws
+from buckler.certify.forecast import warn_of_few_draws, warn_of_short_ladder
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
 from buckler.certify.sequential import SEQUENCE, Decided
 from buckler.certify.settings import Scoring, Softmax, make_settings
@@ -239,6 +239,8 @@ class Smoothed:
             precision=precision,
             winner=labels is None and chosen == 0,
         )
+        if (classes := self.classifier.num_classes) is not None:
+            warn_of_short_ladder(ladder, classes)
         states: dict[str, Decided] = {}
         steps = session.certify_until(inputs, ladder, lambda one: states.update({one.certificate.id: one}), n0=chosen)
         self._run("deciding", steps, session, inputs, progress, states, max_seconds)

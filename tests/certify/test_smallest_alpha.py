@@ -41,7 +41,7 @@ DOORS: list[Any] = [
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.filterwarnings("ignore:n = ")
+@pytest.mark.filterwarnings("ignore:n = ", "ignore:max_n = ")
 def test_alpha_below_the_smallest_is_refused(door: Any) -> None:
     for alpha in (0.0, 1e-250, BELOW):
         with pytest.raises(buckler.InvalidInput, match=REFUSED):

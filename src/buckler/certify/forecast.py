@@ -3,6 +3,7 @@
 import warnings
 from bisect import bisect_left
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,8 +13,14 @@ from buckler.certify.settings import Settings
 from buckler.certify.votes import limits_of_votes
 from buckler.errors import BucklerWarning
 
+if TYPE_CHECKING:
+    from buckler.certify.ladder import Ladder
+
 CHECKED_DRAWS = 2000
 """More draws than these certify something at every alpha, unless the noise allows nothing."""
+
+MOST_CHECKED = 10_000
+"""Draws up to which the fewest that decide a radius are searched for."""
 
 
 def warn_of_few_draws(n: int, settings: Settings, num_classes: int, *, winner: bool) -> None:
@@ -49,3 +56,30 @@ def _can_certify(n: int, settings: Settings, num_classes: int, winner: bool) -> 
         scores = np.eye(1, num_classes)[None].repeat(n, axis=1)
         chosen, low, _ = limits_of_scores(scores, replace(settings, method=method, alpha=luck), labels=labels)
     return chosen.classes[0] != ABSTAINED and settings.noise.radius(float(low[0]), settings.margin) > 0.0
+
+
+def warn_of_short_ladder(ladder: "Ladder", num_classes: int) -> None:
+    """Warn if ``max_n`` draws cannot certify the first radius of a ladder, and name the fewest that can."""
+    if ladder.max_n >= MOST_CHECKED or _reaches(ladder.max_n, ladder, num_classes):
+        return
+    draws = range(MOST_CHECKED + 1)
+    enough = bisect_left(draws, True, ladder.max_n, key=lambda k: _reaches(k, ladder, num_classes))
+    fewest = f"max_n must be at least {enough}" if enough in draws else f"nor can {MOST_CHECKED:,}"
+    warnings.warn(
+        f"max_n = {ladder.max_n} draws cannot certify radius {ladder.radii[0]:g} at alpha = {ladder.alpha:g}, even if "
+        f"all are of one class: {fewest}",
+        BucklerWarning,
+        stacklevel=3,
+    )
+
+
+def _reaches(max_n: int, ladder: "Ladder", num_classes: int) -> bool:
+    """Return whether at most ``max_n`` draws that are all of one class certify the first radius."""
+    from buckler.certify.sequential import AnytimeTest  # compiled code, loaded only where it is used
+
+    test = AnytimeTest(
+        replace(ladder, radii=ladder.radii[:1], max_n=max_n, final_n=0), 1 if ladder.winner else [0], num_classes
+    )
+    while (rows := test.undecided).size:
+        test.update(rows, test.batch_sizes(rows)[:, None] * np.eye(1, num_classes, dtype=np.int64))
+    return not test.decided(0, "trial").certificate.abstained
