@@ -137,6 +137,18 @@ def test_a_model_whose_answer_is_not_its_inputs_alone_is_warned_of_once(model: A
     tried.certify(HELD[:3], n=100)  # not again
 
 
+def test_rounding_is_not_warned_of() -> None:
+    rng = np.random.default_rng(0)
+    for scale, rounding in ((1.0, 1e-3), (1e-9, 1e-6)):  # logits that differ, and logits that are about one number
+        tried = smoothed(lambda b, s=scale, r=rounding: 1 + s * columns(b) + r * rng.random((len(b), 5)))
+        tried.certify(HELD[:1], n=20)
+
+
+def test_infinite_logits_are_named_and_no_more() -> None:
+    with pytest.raises(buckler.BucklerError, match="infinite logit for input 0 "):
+        smoothed(lambda batch: np.full((len(batch), 5), np.inf)).certify(HELD[:2], n=20)
+
+
 def test_few_rows_are_run_again() -> None:
     rows = []
 
