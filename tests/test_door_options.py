@@ -20,7 +20,7 @@ ATTACK = DecoupledAttack(searches=1, steps=6, draws=16)
 SOFT = buckler.Softmax(0.5)
 
 USUAL: dict[str, dict[str, Any]] = {
-    "predict": {"n": 30},
+    "predict": {"n": 40},
     "predict within max_n": {"max_n": 300},
     "certify": {"n": 200},
     "certify scores": {"n": 100},
@@ -31,7 +31,7 @@ USUAL: dict[str, dict[str, Any]] = {
 }
 """A door, and after a space what else it does; with the options that it has anyway."""
 
-EVERYWHERE: dict[str, Any] = {"seed": 1, "ids": IDS, "progress": None}
+EVERYWHERE: dict[str, Any] = {"seed": 1, "ids": IDS}
 CERTIFIED = {**EVERYWHERE, "alpha": 0.01, "labels": LABELS, "n0": 20, "margin": "probability"}
 CHANGES: dict[str, dict[str, Any]] = {
     "predict": {**EVERYWHERE, "n": 20, "alpha": 0.5},
@@ -61,20 +61,22 @@ class Watched(torch.nn.Linear):  # type: ignore[misc, name-defined]
         return super().forward(x)
 
 
+def call(door: str, model: Watched, batch_size: int = 512, **options: Any) -> Any:
+    scores = SOFT if "scores" in door else None
+    smoothed = buckler.Smoothed(model, sigma=0.4, num_classes=3, scores=scores, batch_size=batch_size)
+    return getattr(smoothed, door.split(maxsplit=1)[0])(X, **options)
+
+
 def outcome(door: str, **options: Any) -> str:
-    """Return what came of a call: its results with all their fields, the largest batch, and whether progress was told.
+    """Return what came of a call: its results with all their fields, and the largest batch.
 
     Predictions tell little, so the draws that they come from stand beside them.
     """
-    told: list[float] = []
-    if "progress" in options:
-        options["progress"] = lambda done, of: told.append(done / of)
     model = Watched()
-    smoothed = buckler.Smoothed(model, sigma=0.4, num_classes=3, scores=SOFT if "scores" in door else None)
-    made = getattr(smoothed, door.split(maxsplit=1)[0])(X, **options)
+    made = call(door, model, **options)
     results = made.tolist() if isinstance(made, np.ndarray) else [repr(one) for one in made]
     drawn = model.total if door.startswith("predict") else None
-    return repr((results, getattr(made, "decided", None), model.rows, bool(told), drawn))
+    return repr((results, getattr(made, "decided", None), model.rows, drawn))
 
 
 @cache
@@ -89,8 +91,19 @@ def test_an_option_changes_something(door: str, option: str) -> None:
     assert usual(door) == outcome(door, **USUAL[door])
 
 
+@pytest.mark.parametrize("door", CHANGES)
+def test_batches_have_their_size_and_progress_rises_to_all_inputs(door: str) -> None:
+    told: list[float] = []
+    model = Watched()
+    call(door, model, **USUAL[door], batch_size=16, progress=lambda done, of: told.append(done / of))
+    assert model.rows == 16 or door == "refute"  # whose search takes all draws of a point at once
+    assert told == sorted(told)
+    assert told[-1] == 1.0
+    assert any(0.0 < share < 1.0 for share in told)
+
+
 @pytest.mark.parametrize("door", ["predict", "certify", "certify_until", "refute"])
 def test_every_option_is_tried(door: str) -> None:
-    known = {"self", "x", "certificates"}  # refutations of certificates: tests/test_groups.py
+    known = {"self", "x", "certificates", "progress"}  # refutations of certificates: tests/test_groups.py
     tried = {name for key, changes in CHANGES.items() if key.split()[0] == door for name in changes}
     assert tried == inspect.signature(getattr(buckler.Smoothed, door)).parameters.keys() - known

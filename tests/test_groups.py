@@ -95,6 +95,20 @@ def test_the_seed_and_the_ids_decide_the_noise(door: str) -> None:
     assert not runs[0] & (runs[2] | runs[3])
 
 
+@pytest.mark.parametrize(("door", "n0"), [("certify", 50), ("certify_until", 50), ("scores", 20), ("scores until", 20)])
+def test_selection_draws_are_others_than_those_of_the_limit(door: str, n0: int) -> None:
+    seen: list[bytes] = []
+
+    def watched(batch: AnyArray) -> AnyArray:
+        seen.extend(np.ascontiguousarray(row).tobytes() for row in batch)
+        return linear(batch)
+
+    own = {"n0": n0} if door.startswith("certify") else {}
+    made = DOORS[door](POINTS[:3], watched, seed=3, **own)
+    assert {one.n0 for one in made} == {n0}
+    assert len(set(seen)) >= sum(one.n + one.n0 for one in made)
+
+
 def test_a_tie_of_logits_is_a_vote_for_the_first_of_the_classes() -> None:
     tied = np.array([0.0, 2.0, 2.0, 1.0], dtype=np.float32)
     models: list[Any] = [lambda batch: np.tile(tied, (len(batch), 1))]
