@@ -55,7 +55,7 @@ def test_a_missing_number_is_noticed() -> None:
 
 def test_names_in_the_table_are_there() -> None:
     table = PAGE.partition("## Notation")[2].partition("\n## ")[0]
-    cells = [line.split("|")[3] for line in table.splitlines() if line.startswith("| $")]
+    cells = [line.split("|")[3] for line in table.splitlines() if line.startswith("| $") and "docstrings" not in line]
     names = {n for cell in cells for n in re.findall(r"`([A-Za-z_]\w+(?:\.\w+)*)`", cell)}
     assert len(names) > 10
     assert missing(names - {"num_classes", "counts", "scores", "model", "step"}) == []
