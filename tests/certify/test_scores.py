@@ -351,3 +351,40 @@ def test_a_number_needs_a_seed_and_an_id(options: Any, text: str) -> None:
 def test_numbers_outside_of_their_range_or_without_a_use_are_refused(limit: Limit, uniform: float) -> None:
     with pytest.raises(InvalidInput, match="uniform"):
         margin_lower(np.tile([[0.9, 0.1]], (50, 1)), 0, limit=limit, uniform=uniform)
+
+
+def record(**change: Any) -> Scores:
+    given: dict[str, Any] = {
+        "ids": ("a",),
+        "values": np.array([[[0.7, 0.2, 0.1], [0.5, 0.25, 0.25]]]),
+        "columns": np.array([[0, 1, 2]]),
+        "num_classes": 3,
+        "map": "softmax",
+        "temperature": 1.0,
+    }
+    return Scores(**given | change)
+
+
+def test_the_columns_of_a_record() -> None:
+    assert record().n == 2
+    kept = record(columns=np.array([[2, 0, OTHERS]]), num_classes=1000, values=np.array([[[0.3, 0.2, 0.001]]]))
+    assert kept.columns.tolist() == [[2, 0, OTHERS]]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"values": np.array([[[0.7, 0.2, 0.2], [0.5, 0.25, 0.25]]])}, "draw 0"),
+        ({"values": np.array([[[0.7, 0.2, 0.1], [0.5, 0.75, -0.25]]])}, "draw 1"),
+        ({"values": np.array([[[0.7, 0.2, np.nan], [0.5, 0.25, 0.25]]])}, "finite"),
+        ({"values": np.zeros((1, 0, 3))}, "shape"),
+        ({"columns": np.array([[0, 1, 1]])}, "columns"),
+        ({"columns": np.array([[0, 1, 3]])}, "columns"),
+        ({"temperature": 0.0}, "temperature"),
+        ({"map": "argmax"}, "map"),
+        ({"ids": ("a", "b")}, "ids"),
+    ],
+)
+def test_a_record_refuses(change: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidInput, match=named):
+        record(**change)

@@ -1,14 +1,23 @@
-"""The sentence of a certificate says what its theorem says: every noise, method and door against one table."""
+"""Certificates refuse what contradicts itself, round numbers down, and say what their theorem says."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
+from decimal import Decimal
+from fractions import Fraction
+from math import nextafter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from flint import arb
+from hypothesis import given
+from hypothesis import strategies as st
 
 import buckler
+from buckler.certificate import Claim, rounded_down
+from buckler.certify.ladder import Ladder
 from buckler.certify.methods import sound_methods
+from buckler.certify.sequential import AnytimeTest
 from buckler.noise import NOISES as BUILT_IN
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.runs.certify import certify_evidence
@@ -19,6 +28,148 @@ from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_certificates, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
+from buckler.types import MarginKind
+from tests.balls import normal_cdf
+
+
+def test_frozen_and_slotted() -> None:
+    certificate = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
+    assert not hasattr(certificate, "__dict__")
+    with pytest.raises(FrozenInstanceError):
+        certificate.id = "other"  # type: ignore[misc]
+
+
+def test_a_certificate_cannot_contradict_itself() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=1.0, labels=[0])[0]
+    for change in ({"predicted": None}, {"radius": 0.0}, {"radius": np.inf}, {"margin": -1.0}, {"margin_kind": "wide"}):
+        with pytest.raises(buckler.InvalidInput):
+            replace(good, **change)
+
+
+@pytest.mark.parametrize("margin", ["probability", "quantile"])
+@pytest.mark.parametrize("factor", [100.0, 1.0 + 1e-14, 1.0 - 1e-14, 0.5])
+def test_a_radius_is_tied_to_its_margin(margin: MarginKind, factor: float) -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin=margin)[0]
+    assert replace(good) == good
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, radius=factor * good.radius)
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, noise=Gaussian(0.7 / factor))
+
+
+def test_the_last_digits_of_another_machine_are_allowed() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin="probability")[0]
+    near = replace(good, radius=float(np.nextafter(good.radius, np.inf)))
+    # Still below the radius that the margin gives in exact arithmetic.
+    assert normal_cdf(arb(near.radius) / arb(0.7)) <= (1 + arb(near.margin)) / 2
+
+
+@pytest.mark.parametrize("noise", [Uniform(0.5), Splitting(0.5), DerandomizedSplitting(0.5), Ablation(2, 9)])
+def test_a_law_of_whole_numbers_has_no_last_digits(noise: Any) -> None:
+    """Its radius is the largest float that holds: the next one above may reach a point of the ball's edge."""
+    good = buckler.certify_votes([[noise.total or 1000, 0, 0]], noise=noise, labels=[0])[0]
+    assert replace(good) == good
+    for towards in (0.0, np.inf):
+        with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+            replace(good, radius=float(np.nextafter(good.radius, towards)))
+
+
+def test_an_abstention_hides_no_margin_that_certifies() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(good, predicted=None, radius=0.0)
+
+
+def test_a_probability_margin_is_at_most_one() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0], margin="probability")[0]
+    with pytest.raises(buckler.InvalidInput, match="at most 1"):
+        replace(good, margin=5.0, radius=good.radius)
+
+
+def test_a_target_is_tied_to_the_margin_it_needs() -> None:
+    test = AnytimeTest(Ladder((0.1,), Gaussian(0.3), alpha=0.01), [0, 1], 2)
+    test.update([0, 1], [[100, 0], [100, 0]])
+    good = test.decided(0, "a").certificate
+    assert test.decided(1, "b").certificate.abstained
+    assert good.radius == 0.1
+    for change in ({"radius": 0.2}, {"radius": float(np.nextafter(0.1, 1.0))}, {"margin": 9.0}, {"method": "exact"}):
+        with pytest.raises(buckler.InvalidInput, match="must be what"):
+            replace(good, **change)
+
+
+@pytest.mark.parametrize("method", ["wald", "Published", "published", "published/star", "pairwise", "own:mine", ""])
+def test_a_certificate_names_a_method_that_is_known_to_be_sound(method: str) -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
+    with pytest.raises(buckler.UnsoundMethod, match="cannot issue a certificate"):
+        replace(good, method=method)
+
+
+def test_votes_are_no_scores() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
+    with pytest.raises(buckler.InvalidInput, match="which reads votes"):
+        replace(good, map="softmax", temperature=1.0)
+
+
+def test_a_claim_promises_nothing_and_says_so() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
+    values = {name: getattr(good, name) for name in good.__dataclass_fields__}
+    claim = Claim(**values | {"method": "mine:wald", "sound": False})
+    assert "a promised, not proved, error probability at most 0.001" in str(claim)
+    assert not isinstance(claim, buckler.Certificate)
+    with pytest.raises(buckler.InvalidInput, match="radius must be what margin"):
+        replace(claim, radius=2.0 * claim.radius)
+    with pytest.raises(buckler.UnsoundMethod):
+        replace(claim, sound=True)
+
+
+def test_fields_as_columns() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7, labels=[0])[0]
+    assert list(good.as_dict()) == [
+        *("id", "predicted", "radius", "margin_kind", "margin", "alpha", "n", "n0", "sigma"),
+        *("map", "temperature", "method", "sound", "winner_alpha", "score_dtype", "noise", "noise_parameters"),
+    ]
+
+
+def test_a_winner_is_tested_at_a_part_of_alpha_on_the_same_draws() -> None:
+    good = buckler.certify_votes([[90, 10]], sigma=0.7)[0]
+    assert good.class_from == "winner of the same draws"
+    assert "for the winner of the same draws, tested at 0.0001, from 100 draws" in str(good)
+    for change in ({"winner_alpha": 0.01}, {"winner_alpha": -0.1}, {"n0": 5}):
+        with pytest.raises(buckler.InvalidInput, match="winner_alpha"):
+            replace(good, **change)
+
+
+def test_one_ulp_below_a_short_decimal() -> None:
+    for k in range(1, 40_000):
+        below = nextafter(k / 1e4, 0.0)
+        shown = rounded_down(below, 4)
+        assert Decimal(shown) < Decimal(below), k
+        assert shown == f"{(k - 1) // 10_000}.{(k - 1) % 10_000:04d}"
+
+
+@given(value=st.floats(allow_nan=False, allow_infinity=False), digits=st.integers(0, 12))
+def test_never_more_than_the_value(value: float, digits: int) -> None:
+    shown = rounded_down(value, digits)
+    assert float(shown) <= value
+    assert Fraction(repr(value)) - Fraction(shown) < Fraction(1, 10**digits)
+
+
+@given(k=st.integers(0, 10**7), digits=st.integers(0, 7))
+def test_what_has_so_few_digits_is_shown_as_it_is(k: int, digits: int) -> None:
+    assert Decimal(rounded_down(k / 10**digits, digits)) == Decimal(k).scaleb(-digits)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.0, "0.000"), (-0.0, "0.000"), (1e23, "1" + "0" * 23 + ".000"), (5e-324, "0.000"), (-1e-9, "-0.001")],
+)
+def test_ends(value: float, shown: str) -> None:
+    assert rounded_down(value) == shown
+
+
+def test_what_is_not_finite_is_named() -> None:
+    assert [rounded_down(float(text)) for text in ("inf", "-inf", "nan")] == ["inf", "-inf", "nan"]
+
 
 FLOATS = "idealised: real-valued noise, drawn and added in float32"
 BITS = "true to the last bit if the classifier is one function"
@@ -98,8 +249,8 @@ def test_methods_that_read_votes(noise: Any) -> None:
     ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"selection": first})]
     for method in [m.name for m in sound_methods("votes")] if noise.total is None else [None]:
         for margin in noise.margins:
-            for chosen, given in ways if noise.total is None else ways[:2]:
-                (made,) = buckler.certify_votes(counts, noise=noise, method=method, margin=margin, **given)
+            for chosen, how_chosen in ways if noise.total is None else ways[:2]:
+                (made,) = buckler.certify_votes(counts, noise=noise, method=method, margin=margin, **how_chosen)
                 check(made, chosen=chosen, scores="hardmax")
 
 
@@ -110,10 +261,10 @@ def test_methods_that_read_scores(noise: Any) -> None:
     ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"selection": first})]
     for rule in sound_methods("scores"):
         for margin in noise.margins:
-            for chosen, given in ways if margin in rule.margins else ():
+            for chosen, how_chosen in ways if margin in rule.margins else ():
                 how: Any = {"noise": noise, "method": rule.name, "margin": margin, "scoring": buckler.Softmax(0.5)}
                 drawn: Any = {"seed": 1, "ids": ["a"]} if rule.randomised else {}
-                (made,) = buckler.certify_scores(rows, **given, **how, **drawn)
+                (made,) = buckler.certify_scores(rows, **how_chosen, **how, **drawn)
                 check(made, chosen=chosen, scores="softmax at temperature 0.5")
 
 
@@ -142,11 +293,11 @@ def test_a_model_in_hand(noise: Any) -> None:
         return
     until: Any = {"radii": [noise.radius(0.5, "probability")], "margin": "probability"}
     ways: Any = [(WINNER, {}), (GIVEN, {"labels": [0]}), (SELECTED, {"n0": 100})]
-    for chosen, given in ways:
-        check(smoothed().certify_until(x, **given, **until)[0], chosen=chosen, scores="hardmax")
+    for chosen, how_chosen in ways:
+        check(smoothed().certify_until(x, **how_chosen, **until)[0], chosen=chosen, scores="hardmax")
         at_two = smoothed(buckler.Softmax(2.0))
-        check(at_two.certify(x, **given)[0], chosen=chosen, scores="softmax at temperature 2")
-        check(at_two.certify_until(x, **given, **until)[0], chosen=chosen, scores="softmax at temperature 2")
+        check(at_two.certify(x, **how_chosen)[0], chosen=chosen, scores="softmax at temperature 2")
+        check(at_two.certify_until(x, **how_chosen, **until)[0], chosen=chosen, scores="softmax at temperature 2")
     check(smoothed(buckler.Sparsemax()).certify(x)[0], chosen=WINNER, scores="sparsemax")
 
 
