@@ -144,7 +144,7 @@ def treats_rivals_alike(counts: IntArray, lows: FloatArray) -> bool:
 
 
 def orders(num_classes: int) -> list[tuple[int, ...]]:
-    """Return the orders of classes 1 to m - 1 to be tried: all, or, of more than six rivals, each round the circle.
+    """Return the orders of classes 1 to m - 1 to try: all, or beyond six the rotations of one and of its reverse.
 
     >>> orders(4)
     [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)]

@@ -323,7 +323,7 @@ class Drawers:
         return {name: self._values(name) for name in names}
 
     def sentence(self) -> str:
-        """Return what a reader must know: empty for a run drawn by one model that repeats."""
+        """Return a sentence if several models drew the run, or one that does not repeat; else an empty text."""
         said = []
         if len(self.records) > 1:
             first = self.records[0][0]
