@@ -114,7 +114,7 @@ class PredictionTest:
             raise InvalidInput(f"state must be of {self._votes.shape[1]} classes and of an input without draws")
         wins, losses, rejected = saved.reshape(3, -1)
         if (wins < 0).any() or (losses < 0).any() or (losses > votes).any() or not np.isin(rejected, (0, 1)).all():
-            raise InvalidInput("state must hold votes that bets were made on; got others")
+            raise InvalidInput("state must hold at most the votes of the input, and 0 or 1 for each class; it does not")
         self._votes[row], self._wins[row], self._losses[row] = votes, wins, losses
         self._rejected[row] = rejected.astype(np.bool_)
 

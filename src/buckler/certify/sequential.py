@@ -74,7 +74,7 @@ class Decided:
         if list(looks) != sorted(looks) or 0 in self.certified_at:
             raise InvalidInput(f"certified_at must rise within 1 and {n}; got {show(self.certified_at)}")
         if not self.certified_at and not self.certificate.abstained:
-            raise InvalidInput("certified_at must hold a look where a radius is certified")
+            raise InvalidInput("certified_at must name a draw for a certificate with a radius; got none")
         check_whole("by_final_test", self.by_final_test, 0, len(self.certified_at))
 
 
@@ -239,7 +239,7 @@ class AnytimeTest:
                 f"least one draw each; got shape {votes.shape}"
             )
         if len(set(where.tolist())) != where.size or not np.isin(where, self.undecided).all():
-            raise InvalidInput("counts must be of different inputs that are undecided; got others")
+            raise InvalidInput(f"rows must be different inputs that are undecided; got {show(where.tolist(), 60)}")
         if (most := int((self._n[where] + votes.sum(axis=1)).max(initial=0))) > self.ladder.max_n:
             raise InvalidInput(f"counts must stay within max_n = {self.ladder.max_n} draws; got {most}")
         return where, votes
