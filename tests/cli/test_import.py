@@ -16,9 +16,11 @@ def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest
     out = str(tmp_path / "imported")
     assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.001"]) == 0
     shown = capsys.readouterr().out
-    assert "Fits alpha 0.01, n 100,000, sigma 0.5" in shown
-    assert "Does NOT fit the claimed alpha 0.001" in shown
+    assert "It can have been made with alpha 0.01, n 100,000, sigma 0.5" in shown
+    assert "It was not made with the claimed alpha 0.001" in shown
+    assert "import it with --alpha, --n, --sigma and --out FOLDER" in shown
     assert run(["import", str(LOG), "--sigma", "0.5", "--n", "100000", "--alpha", "0.01", "--out", out]) == 0
+    assert f"buckler certify {out} --alpha 0.01." in capsys.readouterr().out
     again = tmp_path / "again.tsv"
     assert run(["certify", out, "--alpha", "0.01", "--method", "top_class", "--tsv", str(again), "--quiet"]) == 0
     before, after = read_log(LOG), read_log(again)
@@ -26,6 +28,33 @@ def test_import_then_certify_then_the_same_format(tmp_path: Path, capsys: pytest
     assert (after.predicted == before.predicted).all()
     assert (after.low <= before.high).all()
     assert (after.low >= before.low * (1 - 1e-6) - 2e-6).all()
+
+
+RIVALS = "tells nothing of the rivals' votes"
+
+
+def test_a_log_is_imported_first_and_top_class_is_its_method(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("log.tsv").write_bytes(LOG.read_bytes())
+    for command in (["certify", "log.tsv"], ["report", "log.tsv"]):
+        assert run(command) == 2
+        assert "is a log of radii; import it first" in capsys.readouterr().err
+    assert run(["import", "log.tsv", *CLAIM, "0.01", "--out", "imported"]) == 0
+    assert RIVALS in capsys.readouterr().out
+    assert run(["certify", "imported", "--alpha", "0.01"]) == 0
+    said = capsys.readouterr()
+    assert "method top_class" in said.out
+    assert RIVALS in said.err
+    assert run(["sweep", "imported", "--n", "100000", "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["method"] == "top_class"
+    assert RIVALS in said.err
+    assert run(["report", "imported", "-o", "page.html"]) == 0
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "tells nothing of the rivals" in page
+    assert "bonferroni" not in page
 
 
 def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:

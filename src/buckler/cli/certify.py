@@ -18,8 +18,8 @@ from buckler.errors import InvalidInput
 from buckler.progress import bar
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
-from buckler.runs.logs import write_log
-from buckler.runs.spec import RunSpec
+from buckler.runs.logs import refuse_log, write_log
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.types import MarginKind, Noise, SimplexMap
@@ -29,13 +29,14 @@ def certify_command(
     run: Annotated[Path, typer.Argument(help="Folder written by buckler sample.")],
     alpha: options.Alpha = 1e-3,
     method: Annotated[
-        str,
+        str | None,
         option(
             "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one "
             "of star, betting, sequence, bernstein or hoeffding for scores. Choose it before you look.",
+            "exact; top_class for an imported log",
             group=options.CERTIFICATE,
         ),
-    ] = "exact",
+    ] = None,
     margin: options.Margin = None,
     n: options.FirstDraws = None,
     certified_class: options.ClassOption = None,
@@ -66,7 +67,10 @@ def certify_command(
     if out is not None:
         check_ending(out, name="--out")
     shown = options.radii_from(radii)
+    refuse_log(run)
     evidence = open_evidence(run)
+    if evidence.spec.model == IMPORTED and not quiet:
+        say(f"buckler: {NO_RIVALS}", error=True)
     with bar(f"certifying {evidence.inputs:,} inputs", quiet=quiet or as_json):
         certificates, labels = certify_evidence(
             evidence,
@@ -87,7 +91,7 @@ def certify_command(
         origin = {
             "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": alpha,
             "inputs": contents, "drawn": drawn.as_dict(),
-            "method": method, "margin": certificates[0].margin_kind, "n": n or evidence.spec.n,
+            "method": certificates[0].method, "margin": certificates[0].margin_kind, "n": n or evidence.spec.n,
             "class": certified_class, "map": map, "temperature": temperature,
         }  # fmt: skip
         write_certificates(out, certificates, origin, labels)

@@ -117,8 +117,9 @@ def sweep_command(
 def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
     """Refuse what would be found out after hours of work, or never."""
     if baseline is not None:
-        check_choice("baseline", baseline, grid.method)
-        if len(grid.method) == 1:
+        methods = grid.method or ("exact",)
+        check_choice("baseline", baseline, methods)
+        if len(methods) == 1:
             raise InvalidInput(f"--baseline must have another --method to be compared with; got {baseline!r} alone")
     if table is not None:
         tables.format_of(table)

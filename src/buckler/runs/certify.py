@@ -66,7 +66,7 @@ def certify_evidence(
     evidence: Evidence,
     *,
     alpha: float = 1e-3,
-    method: str | Method = "exact",
+    method: str | Method | None = None,
     margin: MarginKind | None = None,
     n: int | None = None,
     certified_class: str | None = None,
@@ -78,12 +78,13 @@ def certify_evidence(
     **Guarantee.** Each certificate is wrong with probability at most ``alpha``, for a method, margin, number ``n`` of
     first draws, map and temperature chosen without looking at the estimation draws.
 
-    The method reads votes (``exact``) or scores (``pairwise/randomised_star``), as its name says. ``certified_class``
-    is ``"selection"`` (the default where selection draws are there), ``"winner"`` or ``"label"``.
+    The method reads votes (``exact``, the default; for an imported log ``top_class``) or scores
+    (``pairwise/randomised_star``), as its name says. ``certified_class`` is ``"selection"`` (the default of runs with
+    selection draws), ``"winner"`` or ``"label"``.
     """
     made = certify_by_each(
-        evidence, [method], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,
-        temperature=temperature,
+        evidence, [method or evidence.spec.default_method], alpha=alpha, margin=margin, n=n,
+        certified_class=certified_class, map=map, temperature=temperature,
     )  # fmt: skip
     return made.certificates[0], made.labels
 

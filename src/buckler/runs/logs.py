@@ -24,7 +24,7 @@ from buckler.errors import InvalidInput, check_alpha, check_positive, check_whol
 from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
@@ -92,6 +92,19 @@ def read_log(path: Path) -> Log:
     return Log(ids, np.array([row[1] for row in rows]), np.array([row[2] for row in rows]), low, high, settings)
 
 
+def refuse_log(path: Path) -> None:
+    """Say how a log of radii becomes a run, where a run or certificates are expected."""
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        header = file.readline(1000).decode("ascii", "replace").split()
+    if set(COLUMNS[:4]) <= set(header):
+        raise InvalidInput(
+            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
+            f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
+        )
+
+
 def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int, Decimal]:
     cells = line.split("\t")
     try:
@@ -156,9 +169,6 @@ RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, Gri
 
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""
-
-IMPORTED = "an imported log"
-"""Model of a run whose votes were recovered: lower limits of votes, not the votes themselves."""
 
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
 """Settings that most papers give for their logs."""
@@ -303,19 +313,23 @@ class Imported:
         certified, chosen, claim = int(self.log.certified.sum()), self.fits[0], self.claim
         fitted = f"alpha {chosen.alpha:g}, n {chosen.n:,}, sigma {chosen.sigma:g}"
         text = [f"{len(self.log.ids)} lines, {certified} certified, {len(self.log.ids) - certified} abstentions."]
-        text.append(f"Fits {fitted}: every radius has its count of votes.")
+        text.append(f"It can have been made with {fitted}: every radius has its count of votes.")
         if not claim.fits:
-            word = "claimed" if self.claimed else "usual"
-            text.append(f"Does NOT fit the {word} {_misfit(self.log, claim)}.")
+            word = "the claimed" if self.claimed else "the usual"
+            text.append(f"It was not made with {word} {_misfit(self.log, claim)}.")
         others = [f.alpha for f in self.fits[1:] if (f.n, f.sigma) == (chosen.n, chosen.sigma)]
         if others:
-            alphas = ", ".join(f"{a:g}" for a in others)
-            text.append(f"Fits as well: alpha {alphas}; the log alone cannot tell them apart.")
+            text.append(f"Alpha may also be {', '.join(f'{a:g}' for a in others)}: the log alone does not tell which.")
         sigmas = sorted({f.sigma for f in self.fits} - {chosen.sigma})
         if sigmas:
-            text.append(f"Larger sigmas fit as well ({', '.join(f'{s:g}' for s in sigmas)}): give sigma to be sure.")
-        if self.out is not None:
-            text.append(f"Votes written to {self.out}; certify them with: buckler certify {self.out} --alpha 0.001")
+            text.append(f"Sigma may also be {', '.join(f'{s:g}' for s in sigmas)}: give it to be sure.")
+        if self.out is None:
+            text.append("To certify it, import it with --alpha, --n, --sigma and --out FOLDER.")
+        else:
+            text.append(
+                f"Votes written to {self.out}; certify them with: buckler certify {self.out} --alpha {claim.alpha:g}. "
+                f"Any other alpha will do as well; {NO_RIVALS}."
+            )
         return text
 
 

@@ -19,8 +19,7 @@ from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
 from buckler.runs.executor import SAVE_EVERY, Executor
-from buckler.runs.logs import IMPORTED
-from buckler.runs.spec import RunSpec
+from buckler.runs.spec import IMPORTED, RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_decisions
 from buckler.sampling.classifiers import Classifier

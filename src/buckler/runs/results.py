@@ -16,9 +16,9 @@ from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_N
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
-from buckler.runs.logs import IMPORTED
+from buckler.runs.logs import refuse_log
 from buckler.runs.plugins import method_named
-from buckler.runs.spec import RunSpec, from_dict
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.tables import arrays_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import Dataset, open_dataset
@@ -141,14 +141,16 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
         )
+    refuse_log(path)
     return _from_certificates(path, options)
 
 
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
     drawn = evidence.drawers()
-    every = evidence.spec.noise.total is not None
-    methods = options.methods or (("exact",) if every else tuple(method.name for method in sound_methods()))
+    alone = evidence.spec.noise.total is not None or evidence.spec.model == IMPORTED
+    usual = (evidence.spec.default_method,) if alone else tuple(method.name for method in sound_methods())
+    methods = options.methods or usual
     given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
     made = certify_by_each(evidence, methods, **given)
     return Result(
@@ -161,7 +163,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         spec_toml=_again(evidence.spec),
         origins={"classifier": evidence.manifest["drawn_by"][0]["answers"], **evidence.manifest["owner"]},
         environment=drawn.facts(),
-        caution=drawn.sentence(),
+        caution=f"Note: {NO_RIVALS}." if evidence.spec.model == IMPORTED else drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
         votes=top_votes(made.votes),
         true_votes=true_votes(evidence, options.n),

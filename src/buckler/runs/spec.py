@@ -29,6 +29,11 @@ shard holds at least one group; more on a device, where a part of a batch costs 
 MOST_TOGETHER = 1000
 """Inputs of a group, at most: they are held in memory."""
 
+IMPORTED = "an imported log"
+"""Model of a run whose votes were recovered from a log of radii: lower limits of votes, not the votes themselves."""
+
+NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method certifies more from it than top_class"
+
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
 """Fields that are names: what they stand for is compared itself (``runs.identity``)."""
 
@@ -146,6 +151,11 @@ class RunSpec:
                 given = tuple(given) or value
             if given != value:
                 raise InvalidInput(f"{name} must be {value} for {noise.describe()}; got {show(given)}")
+
+    @property
+    def default_method(self) -> str:
+        """The method for votes unless another one is chosen: ``exact``, which needs the votes of rivals to gain."""
+        return "top_class" if self.model == IMPORTED else "exact"
 
     def engine(
         self, classifier: Classifier, threads: int | None = None, generator: GeneratorKind | None = None

@@ -29,7 +29,7 @@ from buckler.noise import default_margin
 from buckler.runs.certify import CertifiedClass, certified_class_of, certify_evidence, claim_evidence
 from buckler.runs.plugins import method_named
 from buckler.runs.results import short_names
-from buckler.runs.spec import RunSpec, distinct
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.tables import SweepTable
@@ -58,12 +58,12 @@ class Cell:
 class Grid:
     """The values of each axis, in the order they are shown; ``n`` empty is all draws, ``None`` every checkpoint.
 
-    ``margin`` empty is the first that the noise of a run has a radius for.
+    ``margin`` empty is the first that the noise of a run has a radius for, ``method`` empty the run's usual one.
     """
 
     n: tuple[int, ...] | None = ()
     alpha: tuple[float, ...] = (1e-3,)
-    method: tuple[str, ...] = ("exact",)
+    method: tuple[str, ...] = ()
     margin: tuple[MarginKind, ...] = ()
     map: tuple[SimplexMap, ...] = ()
     temperature: tuple[float, ...] = ()
@@ -71,9 +71,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         """Check every value, so that a long sweep does not end at its last cell."""
-        for name in ("alpha", "method"):
-            if not getattr(self, name):
-                raise InvalidInput(f"{name} must have at least one value")
+        if not self.alpha:
+            raise InvalidInput("alpha must have at least one value")
         for alpha in self.alpha:
             check_alpha(alpha)
         reads = {_usable(method).reads for method in self.method}
@@ -111,7 +110,7 @@ class Grid:
         """Return the cells of a run, methods innermost so that neighbours are comparable; or say what it cannot do."""
         chosen = certified_class_of(spec, self.certified_class)
         draws = spec.checkpoints if self.n is None else (self.n or (spec.n,))
-        methods = [_usable(method) for method in self.method]
+        methods = [_usable(method) for method in self.method or (spec.default_method,)]
         made = [
             Cell(
                 n=k,
@@ -240,6 +239,8 @@ def sweep_runs(
     for evidence in runs:
         if caution := evidence.drawers().sentence():
             warnings.warn(f"{str(evidence.root)!r}: {caution}", BucklerWarning, stacklevel=2)
+        if evidence.spec.model == IMPORTED:
+            warnings.warn(f"{str(evidence.root)!r}: {NO_RIVALS}", BucklerWarning, stacklevel=2)
     tasks = tasks_of(runs, grid)
     table = SweepTable(out)
     sweep(tasks, grid, table, progress=None if progress is None else lambda done: progress(done, len(tasks)))
