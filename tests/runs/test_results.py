@@ -39,7 +39,8 @@ page = build_page([read_result(Path(run), CertifyOptions(methods=("top_class", "
 assert "<html" in page and "bonferroni" in page
 cells = sweep_runs([run], Grid(method=("top_class", "bonferroni"), n=(50, 100)), Path("sweep.parquet"))
 print(sweep_table(cells, baseline="bonferroni").to_markdown())
-assert [path.name for path in draw_axes(cells, Path())] == ["accuracy_by_n.png", "accuracy_by_method.png"]
+drawn = [path.name for path in draw_axes(cells, Path())]
+assert drawn == [f"accuracy_by_{axis}.{kind}" for axis in ("n", "method") for kind in ("png", "pdf")]
 assert not [name for name in sys.modules if name.startswith("buckler.cli")]
 """
 
