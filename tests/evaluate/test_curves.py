@@ -39,6 +39,16 @@ def test_accuracy_counts_right_and_certified_inputs() -> None:
     assert curve.low[0] == 0.5 - false_certificates(4, 1e-3, 1e-3) / 4
 
 
+def test_the_band_is_that_of_the_largest_alpha() -> None:
+    counts, made = np.tile([1000, 0], (50, 1)), []
+    for alpha in (1e-3, 0.2):
+        ids = [f"{alpha} {i}" for i in range(50)]
+        made.append(list(buckler.certify_votes(counts, sigma=1.0, alpha=alpha, ids=ids)))
+    for both in ([*made[0], *made[1]], [*made[1], *made[0]]):
+        low = certified_accuracy(both, [0] * 100, [0.1]).low[0]
+        assert low == (100 - false_certificates(100, 0.2, 1e-3)) / 100
+
+
 @pytest.mark.parametrize("inputs", [1, 10, 500, 10_000])
 @pytest.mark.parametrize("alpha", [1e-3, 0.05])
 @pytest.mark.parametrize("delta", [1e-3, 0.05])
