@@ -2,7 +2,7 @@
 
 ``Routed(router, {sigma: model, ...}).certify(X)`` returns certificates of the composition: the router's choice does not
 change within its own certified radius, and the chosen classifier's prediction does not within its own; so the
-composition's does not within the smaller of both (T37).
+composition's does not within the smaller of both (T36).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +77,7 @@ class Routed:
 
         **Guarantee.** Over the noise, each certificate is wrong with probability at most ``alpha``: it is an
         abstention, or the composition of router and chosen classifier predicts its class everywhere in the open l2 ball
-        of its ``radius`` (T37). Other arguments are those of ``Smoothed.certify``.
+        of its ``radius`` (T36). Other arguments are those of ``Smoothed.certify``.
         """
         level = budget.routed_level(alpha)
         draws = n if router_n is None else router_n
@@ -103,7 +103,7 @@ class Routed:
         """Return the certificates of inputs ``x[inputs, ...]``, drawing until rising ``radii`` are decided for each.
 
         **Guarantee.** That of ``certify``, whenever drawing stops: a radius is certified where both the router's ladder
-        and the chosen classifier's certify it (T37). Each draws at most ``max_n`` times.
+        and the chosen classifier's certify it (T36). Each draws at most ``max_n`` times.
         """
         level = budget.routed_level(alpha)
         return self._composed(

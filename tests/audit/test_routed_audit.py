@@ -1,4 +1,4 @@
-"""A noise for each input: exact error probabilities of the composition over every outcome (T37).
+"""A noise for each input: exact error probabilities of the composition over every outcome (T36).
 
 The truth is a pair of half-spaces. The router's smoothed choice ends at distance R, beyond which the other classifier
 says another class, and the chosen classifier's prediction ends at distance R'; so the composition predicts one class

@@ -108,7 +108,7 @@ def routed_level(alpha: float) -> float:
     """Return the level at which a router and the classifier that it chooses are each certified.
 
     **Guarantee.** The level and its share for one winner's test add up to at most ``alpha``, which bounds the error of
-    the composition (T37).
+    the composition (T36).
 
     >>> round(routed_level(0.001), 7)
     0.0009091
