@@ -101,6 +101,8 @@ def test_several_methods_at_once_give_what_each_gives_alone(run: Path) -> None:
             assert made.labels is not None
             assert (labels == made.labels).all()
     assert len(made.contents) == 6
+    with pytest.raises(TypeError, match="got 'alhpa'"):
+        certify_evidence(evidence, alhpa=0.1)  # type: ignore[call-arg]
 
 
 def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:

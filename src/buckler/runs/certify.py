@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, cast, get_args
+from typing import Literal, NamedTuple, TypedDict, Unpack, cast, get_args
 
 import numpy as np
 
@@ -62,16 +62,19 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
     return cast(CertifiedClass, chosen)
 
 
+class Asked(TypedDict, total=False):
+    """Keywords that say how evidence is certified; None is what the run suggests, and alpha is 0.001 unless told."""
+
+    alpha: float
+    margin: MarginKind | None
+    n: int | None
+    certified_class: str | None
+    map: SimplexMap | None
+    temperature: float | None
+
+
 def certify_evidence(
-    evidence: Evidence,
-    *,
-    alpha: float = 1e-3,
-    method: str | Method | None = None,
-    margin: MarginKind | None = None,
-    n: int | None = None,
-    certified_class: str | None = None,
-    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
+    evidence: Evidence, *, method: str | Method | None = None, **asked: Unpack[Asked]
 ) -> tuple[Certificates, IntArray | None]:
     """Return the certificates of a run, and the labels where they are known.
 
@@ -82,73 +85,39 @@ def certify_evidence(
     (``pairwise/randomised_star``), as its name says. ``certified_class`` is ``"selection"`` (the default of runs with
     selection draws), ``"winner"`` or ``"label"``.
     """
-    made = certify_by_each(
-        evidence, [method or evidence.spec.default_method], alpha=alpha, margin=margin, n=n,
-        certified_class=certified_class, map=map, temperature=temperature,
-    )  # fmt: skip
+    made = certify_by_each(evidence, [method or evidence.spec.default_method], **asked)
     return made.certificates[0], made.labels
 
 
-def certify_by_each(
-    evidence: Evidence,
-    methods: Sequence[str | Method],
-    *,
-    alpha: float = 1e-3,
-    margin: MarginKind | None = None,
-    n: int | None = None,
-    certified_class: str | None = None,
-    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
-) -> CertifiedRun:
+def certify_by_each(evidence: Evidence, methods: Sequence[str | Method], **asked: Unpack[Asked]) -> CertifiedRun:
     """Return the certificates of a run by each of several methods; its files are read, and checked, once.
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
     """
-    found = limits_of_evidence(
-        evidence, [_sound(method) for method in methods], alpha=alpha, margin=margin, n=n,
-        certified_class=certified_class, map=map, temperature=temperature,
-    )  # fmt: skip
+    found = limits_of_evidence(evidence, [_sound(method) for method in methods], **asked)
     made = [make_certificates(settings, one.chosen, one.low, one.n, one.ids) for settings, one in found.answers]
     return CertifiedRun(made, *found[1:])
 
 
 def claim_evidence(
-    evidence: Evidence,
-    *,
-    method: str | Method,
-    alpha: float = 1e-3,
-    margin: MarginKind | None = None,
-    n: int | None = None,
-    certified_class: str | None = None,
-    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
+    evidence: Evidence, *, method: str | Method, **asked: Unpack[Asked]
 ) -> tuple[Certificates, IntArray | None]:
     """Return what any method claims, sound or not, and the labels; arguments are those of ``certify_evidence``."""
     rule = method_named(method) if isinstance(method, str) else method
-    found = limits_of_evidence(
-        evidence, [rule], alpha=alpha, margin=margin, n=n, certified_class=certified_class, map=map,
-        temperature=temperature,
-    )  # fmt: skip
+    found = limits_of_evidence(evidence, [rule], **asked)
     settings, one = found.answers[0]
     return make_certificates(settings, one.chosen, one.low, one.n, one.ids, Claim), found.labels
 
 
-def limits_of_evidence(
-    evidence: Evidence,
-    methods: Sequence[Method],
-    *,
-    alpha: float,
-    margin: MarginKind | None = None,
-    n: int | None = None,
-    certified_class: str | None = None,
-    map: SimplexMap | None = None,  # noqa: A002  (the record's own name for it)
-    temperature: float | None = None,
-) -> EvidenceLimits:
+def limits_of_evidence(evidence: Evidence, methods: Sequence[Method], **asked: Unpack[Asked]) -> EvidenceLimits:
     """Return the limits of every input by each method, in one pass over the shards."""
-    spec, rule = evidence.spec, certified_class_of(evidence.spec, certified_class)
+    if unknown := sorted(asked.keys() - Asked.__annotations__.keys()):
+        raise TypeError(f"keywords must be among {', '.join(Asked.__annotations__)}; got {unknown[0]!r}")
+    spec, rule = evidence.spec, certified_class_of(evidence.spec, asked.get("certified_class"))
+    n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))
     scored = [method for method in methods if method.reads == "scores"]
     names = ", ".join(method.name for method in methods)
-    if (map is not None or temperature is not None) and not scored:
+    if scores_of != (None, None) and not scored:
         raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
     if scored and spec.scores == "none":
         raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
@@ -158,7 +127,7 @@ def limits_of_evidence(
             f"{str(evidence.root)!r} cannot be certified at alpha 0: {differed} of {compared} rows gave other logits "
             "when they were run again, so its model is not one function of its input"
         )
-    asked = {"noise": spec.noise, "alpha": alpha, "margin": margin}
+    settled = {"noise": spec.noise, "alpha": asked.get("alpha", 1e-3), "margin": asked.get("margin")}
     point = evidence.checkpoint(n if len(scored) < len(methods) else None)
     of_scores: dict[str, list[tuple[Settings, Limits]]] = {method.name: [] for method in scored}
     held: list[Shard] = []
@@ -169,12 +138,12 @@ def limits_of_evidence(
         held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
         if not scored:
             continue
-        for scores, selection, label in evidence.scores_of(place, content, n, map, temperature):
+        for scores, selection, label in evidence.scores_of(place, content, n, *scores_of):
             how = scoring(scores.map, scores.temperature)
             labels = [cast(int, label)] if rule == "label" else None
             for method in scored:
                 seed = spec.seed if method.randomised else None
-                made = make_settings(**asked, method=method, scores=how, seed=seed)  # type: ignore[arg-type]
+                made = make_settings(**settled, method=method, scores=how, seed=seed)  # type: ignore[arg-type]
                 settings = replace(made, score_dtype=spec.score_dtype or "float32")
                 chosen = None if rule == "winner" else selection
                 answer = Limits(scores.ids, *limits_of_scores(scores, settings, labels=labels, selection=chosen))
@@ -188,7 +157,7 @@ def limits_of_evidence(
             parts = of_scores[method.name]
             answers.append((parts[0][0], _joined([part for _, part in parts])))
         else:
-            settings = make_settings(**asked, method=_unless_enumerated(spec, method))  # type: ignore[arg-type]
+            settings = make_settings(**settled, method=_unless_enumerated(spec, method))  # type: ignore[arg-type]
             answers.append((settings, _from_votes(held, settings, rule, truth)))
     contents = tuple(name for one in held for name in one.input_hashes)
     return EvidenceLimits(answers, truth, contents, [one.counts[:, 0] for one in held])
