@@ -48,8 +48,8 @@ def test_noise_that_is_rounded_away_is_refused(x: list[float], noise: Gaussian) 
     for call in (
         lambda: smoothed.certify(inputs, n=100),
         lambda: by_scores.certify(inputs, n=100, labels=[0]),
-        lambda: smoothed.certify_until(inputs, radii=[0.1], max_n=100),
-        lambda: by_scores.certify_until(inputs, radii=[0.1], max_n=100),
+        lambda: smoothed.certify_until(inputs, radii=[0.5 * noise.unit], max_n=100),
+        lambda: by_scores.certify_until(inputs, radii=[0.5 * noise.unit], max_n=100),
         lambda: smoothed.predict(inputs, n=100),
         lambda: smoothed.predict(inputs, max_n=100),
     ):

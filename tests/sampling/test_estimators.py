@@ -97,7 +97,7 @@ class _Fixed:
 def test_pairwise_decision_values_are_refused() -> None:
     model = fitted([0, 1, 2, 3], SVC(decision_function_shape="ovo"))
     with pytest.raises(ClassifierError, match=r"score for each of 4 classes; got shape .*decision_function_shape"):
-        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[:1], n=10)
+        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[:1], n=20)
 
 
 @pytest.mark.parametrize(
