@@ -30,8 +30,7 @@ from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import attack_named
-from buckler.evaluate.bracket import BracketCurve, bracket_curve
-from buckler.evaluate.refutations import MAX_DRAWS, Refuting
+from buckler.evaluate.refutations import MAX_DRAWS, BracketCurve, Refuting, bracket_curve
 from buckler.noise.gaussian import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betainc
 
 from buckler.bounds.binomial import STAKES, log_wealth_of_votes
-from buckler.evaluate.pairs import pairs_refuted
+from buckler.evaluate.refutations import pairs_refuted
 from buckler.types import FloatArray, IntArray
 
 Value = Callable[[IntArray, IntArray], FloatArray]

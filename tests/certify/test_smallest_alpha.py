@@ -11,7 +11,7 @@ from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.errors import check_alpha
-from buckler.evaluate.pairs import PairTests
+from buckler.evaluate.refutations import PairTests
 from buckler.noise import Gaussian
 
 SMALLEST, BELOW = 1e-200, float(np.nextafter(1e-200, 0.0))

@@ -9,7 +9,7 @@ from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
-from buckler.evaluate.bracket import alarm, bracket_curve
+from buckler.evaluate.refutations import alarm, bracket_curve
 from buckler.noise.gaussian import Gaussian
 
 

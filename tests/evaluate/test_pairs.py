@@ -4,7 +4,7 @@ import numpy as np
 
 from buckler.bounds.binomial import tail_of_votes
 from buckler.certificate import PairTest
-from buckler.evaluate.pairs import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
+from buckler.evaluate.refutations import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
 
 
 def test_pairs_are_decided_apart() -> None:

@@ -15,7 +15,6 @@ MUTATED = (
     "src/buckler/session.py",
     "src/buckler/evaluate/conformal.py",
     "src/buckler/evaluate/curves.py",
-    "src/buckler/evaluate/pairs.py",
     "src/buckler/evaluate/population.py",
     "src/buckler/evaluate/refutations.py",
     "src/buckler/runs/store",

@@ -13,8 +13,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
-from buckler.evaluate.bracket import alarm, bracket_curve
-from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting
+from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting, alarm, bracket_curve
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import refute as runs

@@ -1,11 +1,16 @@
-"""Points that an attack found -> refutations: judged on fresh draws, a pair at a time (T21, T22).
+"""Points that an attack found -> refutations, judged on fresh draws (T21, T22); with certificates, both sides.
 
 Points, rivals and their order are fixed before the first draw of the stream ``refutation``. Along the direction found,
 votes of the attack's own stream show where the class loses; candidates lie beyond that, farthest first, and each is
-tested until the first that fails: the last that passed is the refutation.
+tested until the first that fails: the last that passed is the refutation. The test is of one pair of classes at each
+point, and looks after every batch of draws.
+
+With probability at least ``1 - delta`` at most ``false_certificates(N, alpha, delta)`` brackets of N inputs are wrong,
+abstentions among the N (T19, T22): refutations inside of certified balls, more often than that, mean that something is
+broken, not bad luck.
 """
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from buckler.certificate import Claim, PairTest, Refutation
-from buckler.certify.budget import after_drawing
-from buckler.errors import InvalidInput, check_alpha, check_whole
-from buckler.evaluate.pairs import PairTests
+from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
+from buckler.certificate import Bracket, Claim, PairTest, Refutation
+from buckler.certificates import Certificates
+from buckler.certify.budget import after_drawing, split
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole
+from buckler.evaluate.curves import false_certificates
 from buckler.noise.grid import GridGaussian
-from buckler.types import AnyArray, FloatArray, IntArray, Noise
+from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack, Search
@@ -51,6 +58,74 @@ MAX_DRAWS = 200_000
 
 JUDGED = 1.25
 """Times the most draws of a candidate that an input takes to be judged, about: for a bar. Seen on CIFAR-10."""
+
+FIRST_BATCH, GROWTH = 64, 4
+"""Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
+
+HOPEFUL = 3.0
+"""A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end; the
+number falls to 0 with the draws that are left. Heuristic: giving up refutes nothing."""
+
+CAUSES = (
+    "the usual causes: sigma or radius in other units than the model's input (0 to 255 against 0 to 1), normalisation "
+    "outside of the model, another dtype or device, another model, or a bound that does not hold"
+)
+
+
+def votes_refute(test: PairTest, alpha: float) -> bool:
+    """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
+    # The last draw is not on record, so any may have been: what was refuted passes.
+    return not test.refuted or bool(pairs_refuted(test.wins, test.losses, True, check_alpha(alpha)))
+
+
+def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: float) -> BoolArray:
+    """Return which pairs are refuted by their votes: at any draw, or by a final test at the last, fixed beforehand.
+
+    **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
+    is for the any-time test and half for the final test (T17, T21).
+    """
+    share = split(alpha, 2)
+    final = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
+    return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | final, dtype=np.bool_)
+
+
+class PairTests:
+    """Any-time tests of several pairs (class, rival), one at each point: a ``Decider`` for ``sampling.engine``.
+
+    **Guarantee.** Where the class has at least as much as the rival, ``passed`` with probability at most alpha (T21).
+    """
+
+    def __init__(self, labels: IntArray, rivals: IntArray, alpha: float, max_n: int) -> None:
+        """Fix the pairs; each is given up after ``max_n`` draws."""
+        self._labels, self._rivals = labels, rivals
+        self._alpha, self._max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
+        self.n: IntArray = np.zeros(len(labels), dtype=np.int64)
+        self.wins, self.losses = self.n.copy(), self.n.copy()
+        self.passed: BoolArray = np.zeros(len(labels), dtype=np.bool_)
+        self._given_up = self.passed.copy()
+
+    @property
+    def undecided(self) -> IntArray:
+        """The points that want more draws."""
+        return np.flatnonzero(~self.passed & ~self._given_up)
+
+    def batch_sizes(self, rows: IntArray) -> IntArray:
+        """Return how many draws each wants next."""
+        return np.minimum(np.maximum(FIRST_BATCH, self.n[rows] // GROWTH), self._max_n - self.n[rows])
+
+    def update(self, rows: IntArray, counts: IntArray) -> None:
+        """Take the votes of these next draws."""
+        self.n[rows] += counts.sum(axis=1)
+        self.wins[rows] += counts[np.arange(len(rows)), self._rivals[rows]]
+        self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
+        wins, losses = self.wins[rows], self.losses[rows]
+        last = self.n[rows] >= self._max_n
+        self.passed[rows] |= pairs_refuted(wins, losses, last, self._alpha)
+        votes = np.maximum(wins + losses, 1)
+        made = self.n[rows] / self._max_n
+        share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
+        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split(self._alpha, 2))
+        self._given_up[rows] = ~self.passed[rows] & (lost | last)
 
 
 class Attacked(Protocol):
@@ -227,3 +302,64 @@ def distances_between(points: AnyArray, x: AnyArray) -> FloatArray:
     """Return the l2 distances of points and inputs, rounded up: differences of float32 are exact in float64, nearly."""
     apart = points.astype(np.float64) - x.astype(np.float64)
     return np.asarray(np.sqrt((apart**2).sum(axis=tuple(range(1, apart.ndim)))) * (1.0 + 1e-12), dtype=np.float64)
+
+
+def alarm(brackets: Sequence[Bracket], inputs: int, delta: float) -> str | None:
+    """Return a warning if more refutations lie inside of certified balls than chance allows, and else None.
+
+    **Guarantee.** If every certificate and every refutation keeps its promise, a warning comes with probability at
+    most ``delta``, inputs being drawn for independently (T22). ``inputs`` are all that were to be certified, those that
+    abstained included, since which are attacked depends on the draws: where all abstain but by error, all that are
+    certified are false.
+    """
+    inside = [bracket for bracket in brackets if bracket.contradicts]
+    check_whole("inputs", inputs, len(brackets))
+    if not inside:
+        return None
+    allowed = false_certificates(inputs, min(max(b.alpha for b in brackets), 0.999), delta)
+    if len(inside) <= allowed:
+        return None
+    first = inside[0].refutation
+    return (
+        f"ALARM: {len(inside)} of {len(brackets)} certificates are contradicted by refutations inside of their balls, "
+        f"and chance allows {allowed}, of {inputs} inputs; the first is {first.id!r}, certified to "
+        f"{inside[0].certified:.4g}, refuted at {first.radius:.4g}; {CAUSES}"
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BracketCurve:
+    """Accuracy against radius: at least ``certified``, at most ``refuted``, and unknown between, as observed."""
+
+    radii: FloatArray
+    certified: FloatArray
+    refuted: FloatArray
+    attacked: int
+    inputs: int
+
+    @property
+    def known(self) -> FloatArray:
+        """The certified accuracy that holds from each radius up to the next one: the lower edge of what is unknown."""
+        return np.append(self.certified[1:], self.certified[-1:])
+
+
+def bracket_curve(certificates: Certificates, refutations: Sequence[Refutation], radii: ArrayLike) -> BracketCurve:
+    """Return both sides for the inputs of a run: certified and right, and right as far as is not refuted.
+
+    An input counts against the upper side at radius r if another class is certified, or if its true class is refuted at
+    a distance of at most r. Inputs that were not attacked, or not certified at all, stay unknown there.
+    """
+    if certificates.labels is None:
+        raise InvalidInput("labels must be known to tell accuracy; this run has none")
+    r = check_float_array("radii", radii)
+    found: Mapping[str, Refutation] = {made.id: made for made in refutations}
+    certified, refuted = np.zeros_like(r), np.zeros_like(r)
+    for certificate, label in zip(certificates, certificates.labels.tolist(), strict=True):
+        if certificate.predicted is not None and certificate.predicted != label:
+            continue
+        made = found.get(certificate.id)
+        lost = made is not None and made.radius is not None and made.label == label
+        refuted += r < (made.radius if lost else np.inf)  # type: ignore[union-attr,operator]
+        certified += (r <= certificate.radius) & (not certificate.abstained)
+    total = len(certificates)
+    return BracketCurve(r, certified / total, refuted / total, sum(c.id in found for c in certificates), total)

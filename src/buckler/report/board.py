@@ -19,9 +19,9 @@ import numpy as np
 
 from buckler.certificate import rounded_down, rounded_up
 from buckler.errors import BucklerError, InvalidInput, check_real, show
-from buckler.evaluate.bracket import bracket_curve
 from buckler.evaluate.curves import Curve, certified_curve, round_grid
 from buckler.evaluate.population import PopulationAccuracy
+from buckler.evaluate.refutations import bracket_curve
 from buckler.files import atomic_write, read_text
 from buckler.noise import as_noise
 from buckler.report.charts import accuracy_chart, looks

@@ -25,9 +25,9 @@ from buckler.certificate import ANYTIME, ENUMERATED_METHOD, rounded_down, rounde
 from buckler.certificates import Certificates
 from buckler.certify.methods import methods
 from buckler.errors import InvalidInput, MissingExtra
-from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve, Histogram
 from buckler.evaluate.population import PopulationAccuracy
+from buckler.evaluate.refutations import BracketCurve
 from buckler.report.charts import Look, accuracy_chart, bracket_chart, histogram_chart, looks, runtime
 from buckler.report.plots import radius_axis
 from buckler.runs.results import TopVotes

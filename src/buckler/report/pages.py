@@ -13,9 +13,9 @@ import numpy as np
 from buckler.certificate import ENUMERATED_METHOD, Claim, ball, rounded_up
 from buckler.certificates import Certificates
 from buckler.errors import InvalidInput
-from buckler.evaluate.bracket import BracketCurve, bracket_curve
 from buckler.evaluate.curves import certified_curve, false_certificates, radius_histogram, round_grid
 from buckler.evaluate.population import USUAL_RADII, PopulationAccuracy, population_accuracy
+from buckler.evaluate.refutations import BracketCurve, bracket_curve
 from buckler.report.html import LARGEST_TABLE, RefutedPoint, RunPage, Series, confidence, report_page, tiles
 from buckler.runs.results import Result, short_names
 

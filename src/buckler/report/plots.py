@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from buckler.errors import InvalidInput, MissingExtra
-from buckler.evaluate.bracket import BracketCurve
 from buckler.evaluate.curves import Curve
+from buckler.evaluate.refutations import BracketCurve
 from buckler.files import atomic_write
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

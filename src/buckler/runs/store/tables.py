@@ -21,7 +21,7 @@ from buckler.certificate import LEAST_UNIFORM, RANDOMISED, Bracket, Certificate,
 from buckler.certificates import Certificates
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole_array, show
-from buckler.evaluate.pairs import votes_refute
+from buckler.evaluate.refutations import votes_refute
 from buckler.files import atomic_write, parse_json
 from buckler.noise import named
 from buckler.runs.identity import records_in
