@@ -10,6 +10,7 @@ from scipy.special import ndtri
 from buckler.bounds.betting import betting_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import LEAST_UNIFORM
+from buckler.certify import scores
 from buckler.certify.scores import margin_lower, uniform_of
 from buckler.types import FloatArray, Limit
 from tests.simulation import judge
@@ -115,3 +116,20 @@ def test_numbers_of_inputs_are_uniform_above_the_least_and_follow_seed_and_id() 
         assert judge(numbers.size - below, numbers.size, 1.0 - u).passed
     assert uniform_of(3, "a") != uniform_of(4, "a")
     assert uniform_of(3, "a") != uniform_of(3, "b")
+
+
+@pytest.mark.parametrize(
+    ("word", "number"),
+    [(2**64 - 1, 1.0), (2**63, 0.5 + 2.0**-53), (2**63 - 1, 0.5), (2**11 - 1, LEAST_UNIFORM), (0, LEAST_UNIFORM)],
+)
+def test_a_number_is_never_zero_and_no_digit_is_rounded(
+    word: int, number: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Hash:
+        def __init__(self, *_: object, **__: object) -> None: ...
+
+        def digest(self) -> bytes:
+            return word.to_bytes(8, "little")
+
+    monkeypatch.setattr(scores, "blake2b", Hash)
+    assert uniform_of(0, "a") == number

@@ -1,6 +1,7 @@
 """Betting limits: predictable stakes, monotone wealth, no holes, exact residuals, the reference."""
 
 from collections.abc import Callable
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -443,3 +444,25 @@ def test_the_limit_is_a_running_maximum() -> None:
     limits = [float(sequence_lower(x[:n], 0.01)) for n in range(1, 201)]
     assert (np.diff(limits) >= 0.0).all()
     assert sequence_lower(x[:, None] * np.ones(3), 0.01).shape == (3,)
+
+
+def test_the_goal_after_the_last_draw_is_met_by_a_wealth_equal_to_it() -> None:
+    one, index = np.ones(1), np.zeros(1, dtype=np.int64)
+    half = np.array([0.5])
+    bets = Bets(one, one, index)  # wealth 1 + 1 (1 - 1/2) against one half, exactly
+    assert rejects(bets, half, 3.0, 1.5)
+    assert not rejects(bets, half, 3.0, np.nextafter(1.5, 2.0))
+    assert search(one, one, 0.0, 1.0, 3.0, 1.5) >= 0.5
+    assert search(one, one, 0.0, 1.0, 3.0, np.nextafter(1.5, 2.0)) < 0.5
+    pair = Pair(one, np.zeros(1), np.zeros(1), index, NO_EARLIER)
+    stake = float(plug_in_bets(pair, 3.0).stakes[0])
+    wealth = 1.0 + min(stake, CAP / 0.5) * 0.5
+    assert plug_in_bets_below(pair, 3.0, PACE, 0.5, 20.0, wealth)[0]
+    assert not plug_in_bets_below(pair, 3.0, PACE, 0.5, 20.0, np.nextafter(wealth, 2.0 * wealth))[0]
+
+
+def test_the_goal_after_the_last_draw_is_rounded_up_and_never_above_the_other() -> None:
+    for goal, uniform in ((1000.0, 0.3), (20.0, 1.0), (1e9, 1 / 3), (50.000000001, 0.1)):
+        last = last_goal(goal, uniform)
+        assert Fraction(uniform) * Fraction(goal) <= Fraction(last) <= Fraction(goal)
+        assert last <= uniform * goal * (1.0 + 1e-15)

@@ -330,7 +330,7 @@ def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: flo
             wealth *= 1.0 + min(stakes[i], most) * (y[i] - m)
             if wealth >= goal or wealth < LOST:
                 break
-        if wealth >= goal or wealth >= last:
+        if wealth >= min(goal, last):
             low = m
         else:
             high = m
