@@ -190,6 +190,15 @@ def test_damaged_or_unfinished_evidence_is_one_line(
     assert seen.count("\n") == 1
 
 
+@pytest.mark.parametrize("name", ["index", "Upper", "a b", "-a"])
+def test_a_name_that_no_file_of_the_site_can_have_is_refused(
+    name: str, here: tuple[Path, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_card(here[0] / "board" / name)
+    assert run([*COMMAND, "--check"]) == 1
+    assert "the folder of an entry must be called" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("folder", ["nowhere", "empty"])
 def test_a_folder_without_entries_is_refused(
     folder: str, here: tuple[Path, float], capsys: pytest.CaptureFixture[str]

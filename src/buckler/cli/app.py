@@ -57,7 +57,7 @@ class Command(TyperCommand):
     function: Callable[..., None]
 
     def invoke(self, ctx: Any) -> Any:
-        """Call the function, unless it is asked to print nothing and JSON."""
+        """Call the function; --quiet together with --json raises InvalidInput."""
         if ctx.params.get("quiet") and ctx.params.get("as_json"):
             from buckler.errors import InvalidInput
 

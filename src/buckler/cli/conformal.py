@@ -16,7 +16,7 @@ from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.types import FloatArray
 
 USUALLY_USED = 100
-"""Draws that are used at most, unless told: more say little."""
+"""Draws used at most where --n is not given: more make the sets hardly smaller."""
 
 
 def conformal_command(

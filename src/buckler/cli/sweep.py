@@ -115,7 +115,7 @@ def sweep_command(
 
 
 def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
-    """Refuse what would be found out after hours of work, or never."""
+    """Check --baseline, --table and --radii before the work begins."""
     if baseline is not None:
         methods = grid.method or ("exact",)
         check_choice("baseline", baseline, methods)

@@ -324,4 +324,4 @@ ESTIMATES: dict[Reads, Method] = {
     "votes": Method("estimate", "votes", _of_frequencies, "the margin of the frequencies, no limit"),
     "scores": Method("estimate", "scores", _of_means, "the margin of the mean scores, no limit"),
 }
-"""What the margin seems to be; not registered, being no bound at all."""
+"""Margins of the observed frequencies or mean scores: estimates for comparison, not registered as bounds."""

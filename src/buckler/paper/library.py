@@ -155,7 +155,7 @@ class Library:
 
 
 def open_library(root: Path) -> Library:
-    """Return the runs in a folder, or say that there are none."""
+    """Return the runs in a folder; a folder without a finished run raises InvalidInput."""
     folders = sorted(path.parent for path in root.glob(f"*/{MANIFEST}")) if root.is_dir() else []
     found = {folder.name: open_evidence(folder) for folder in folders}
     runs = {name: Recorded(evidence) for name, evidence in found.items() if evidence.complete}

@@ -12,7 +12,7 @@ from typing import Literal
 from buckler.types import MarginKind
 
 ALPHA = 1e-3
-"""The level at which its figures can have been made."""
+"""Error probability of a limit: the paper does not state it, and 0.001 fits its figures."""
 
 Case = Literal["discrete", "continuous"]
 

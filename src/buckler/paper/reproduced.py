@@ -36,8 +36,8 @@ METHOD_NAMES = {
     "cited/bernstein": "paper's method, Bernstein",
     "pairwise/star": "pairwise/star (ours)",
 }
-"""What methods are called. In the continuous case the paper's method has the width of the theorem that it cites, which
-its tables fit, unless its name says *as printed*."""
+"""Names of methods in tables and figures. In the continuous case the paper's method has the width of the theorem that
+it cites, which its tables fit, unless its name says *as printed*."""
 
 COMPARED_METHODS: dict[Case, tuple[str, ...]] = {
     "discrete": ("bonferroni", "published", "exact"),
@@ -53,7 +53,7 @@ DATA = {"cifar10": "CIFAR-10", "imagenet": "ImageNet"}
 AXIS_NAMES = {"n": "numbers of samples", "sigma": "standard deviations", "temperature": "temperatures"}
 LITE = "EfficientNet-Lite0: not trained with noise, and not the ResNet-50 of the paper"
 OTHER_NETWORKS = {"examples.efficientnet_lite0:make": LITE}
-"""What a title says about the runs of a classifier, called as it is in their manifests."""
+"""Classifier in a manifest -> the sentence that a figure's title adds for its runs."""
 
 POINTS = 300
 LONGEST_AXIS = 6.0

@@ -40,14 +40,14 @@ LONGEST_TEXT = 300
 """Bytes of a card, entries of a board, claims of a card, and characters of one of its texts, at most."""
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-"""What the folder of an entry may be called; it names a file of the site."""
+"""Allowed names of an entry's folder, which become names of files of the site."""
 
 CLAIMED_TO = 5e-4
-"""Claims are read as printed with three digits: half a unit of the last one is no false claim."""
+"""A claim may exceed its evidence by half a unit of the third digit, as figures printed with three digits do."""
 
 HOLDS, FAILS, REFUTED, UNCHECKED = "holds", "does not hold", "refuted", "not checked"
 PopulationLimits = Mapping[str, PopulationAccuracy | None]
-"""PopulationLimits for the population, by the names of entries."""
+"""Limits of the population's certified accuracy, by the names of entries."""
 
 BOARD_COLUMNS = 7
 """Radii of the table: those that most cards claim."""
@@ -209,9 +209,9 @@ def read_entry(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> E
     **Guarantee.** Each certificate of the result is false with probability at most ``alpha``, provided that the votes
     are those of the model on the data: that no reader of votes can tell.
     """
-    if not NAME.fullmatch(folder.name):
+    if not NAME.fullmatch(folder.name) or folder.name == "index":
         raise InvalidInput(
-            f"the folder of an entry must be called by small letters, digits, . _ -; got {folder.name!r}"
+            f"the folder of an entry must be called by small letters, digits, . _ -, and not index; got {folder.name!r}"
         )
     card = read_entry_card(folder / CARD)
     if card.evidence is None and card.log is None:

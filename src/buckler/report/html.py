@@ -37,10 +37,10 @@ LARGEST_PAGE = 1_500_000
 """Bytes; what does not fit is left out, and the page says so."""
 
 CUTS = (1, 4, 16, 64)
-"""Where the page would be too large, the table has a fourth of its rows, and so on."""
+"""A page that would be too large shows all rows without pictures, then a fourth of them, and so on."""
 
 QUALITY = 50
-"""Of the pictures, as WebP: 0 to 100."""
+"""Quality of the pictures as WebP, 0 to 100."""
 
 LARGEST_TABLE = 2_000
 """Inputs of a run in the table at most, with their pictures; the file of certificates has all."""
