@@ -44,7 +44,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*DECIDE, "--out", "t.parquet", "--tsv", "t.tsv"]) == 0
-    assert "25 inputs" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "25 inputs" in shown
+    assert "Certified accuracy, sigma" in shown
+    assert "r=0.05" in shown
     certificates = read_certificates(here / "t.parquet")
     assert len(certificates) == 25
     assert {c.method for c in certificates} == {"anytime"}

@@ -2,14 +2,19 @@
 
 import csv
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from buckler.certificate import rounded_down
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve
+from buckler.report import sweeps
+from buckler.report.sweeps import draw_axes, sweep_table
 from buckler.report.tables import TextTable, accuracy_table, relative_gain
+from buckler.runs.sweep import SweptCell
 
 MARGINS = np.arange(0.5, 5.0, 0.5)
 
@@ -78,3 +83,16 @@ def test_tables_that_do_not_fit_are_refused() -> None:
         TextTable(("a", "b"), (("1",),))
     with pytest.raises(InvalidInput, match="share their radii"):
         accuracy_table([curve("a", [0.5, 0.4]), curve("b", [0.5])])
+
+
+def test_a_sweep_shows_the_radii_of_its_largest_sigma_and_all_curves_in_one_plot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = {sigma: certify_votes([[990, 10], [700, 300]], sigma=sigma, labels=[0, 0]) for sigma in (0.25, 1.0)}
+    cells = [SweptCell(str(sigma), one) for sigma, one in made.items()]
+    assert sweep_table(cells).header[-3:] == ("r=1", "r=2", "r=3")
+    plotted: list[list[str]] = []
+    monkeypatch.setattr(sweeps, "accuracy_plot", lambda curves, *_, **__: plotted.append([c.name for c in curves]))
+    written = draw_axes(cells, tmp_path)
+    assert {path.stem for path in written} == {"accuracy_by_sigma"}
+    assert plotted == [["sigma 0.25", "sigma 1"]] * len(written)
