@@ -82,7 +82,7 @@ def timed(spec: RunSpec, inputs: int, kind: str, workers: int | None, seconds: f
         if kind == "ray"
         else nullcontext(Executor(load(seconds))) as executor,
     ):
-        executor.describe()
+        executor.call(lambda classifier, _: classifier.num_classes)  # every worker has loaded it
         time.sleep(0.0 if workers is None else 3.0)  # the other workers come
         summary = sample(spec, executor, simulated(inputs), Path(home) / "run")
         return summary.seconds, summary.shards, peak()
