@@ -2,17 +2,19 @@
 
 from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
 
+import buckler
 from buckler.bounds.betting import betting_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import LEAST_UNIFORM
 from buckler.certify import scores
 from buckler.certify.scores import margin_lower, uniform_of
-from buckler.types import FloatArray, Limit
+from buckler.types import FloatArray, IntArray, Limit
 from tests.simulation import judge
 
 N, ALPHA = 10, 0.2
@@ -133,3 +135,22 @@ def test_a_number_is_never_zero_and_no_digit_is_rounded(
 
     monkeypatch.setattr(scores, "blake2b", Hash)
     assert uniform_of(0, "a") == number
+
+
+def test_inputs_through_the_door_and_one_number_for_all_of_them() -> None:
+    # Two classes with equal means: every certificate of class 0 is false, of the winner of the draws too.
+    inputs, n, alpha = 4000, 30, 0.2
+    votes = np.random.default_rng(8).random((inputs, n)) < 0.5
+    rows = np.stack([votes, ~votes], axis=2).astype(np.float64)
+    how = "pairwise/randomised_betting"
+    asked: dict[str, Any] = {"sigma": 1.0, "alpha": alpha, "margin": "probability", "seed": 5, "method": how}
+    labels: IntArray = np.zeros(inputs, dtype=np.int64)
+    ids = [f"image {i}" for i in range(inputs)]
+    made = buckler.certify_scores(rows, labels=labels, ids=ids, **asked)
+    assert judge(int((~made.abstained).sum()), inputs, alpha).passed
+    winners = buckler.certify_scores(rows, ids=ids, **asked)
+    assert judge(int((~winners.abstained).sum()), inputs, alpha).passed
+    # Planted bug: every input has the number of one id, here a small one. Errors are no longer independent (T19).
+    small = next(name for name in ids if uniform_of(5, name) == LEAST_UNIFORM)
+    shared = margin_lower(rows, labels, alpha, limit="betting", uniform=uniform_of(5, small))
+    assert not judge(int((shared > 0.0).sum()), inputs, alpha).passed
