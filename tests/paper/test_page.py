@@ -1,4 +1,4 @@
-"""docs/reproduction.md says what the code computes from evidence/ today; README says what the page says."""
+"""docs/reproduction.md says what the code computes from evidence/ today."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,6 @@ from buckler.paper.reproduced import Reproduced, reproduce_table, text_table
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def rows(table: Reproduced) -> list[str]:
@@ -45,16 +44,3 @@ def test_the_folder_beside_the_page_holds_the_figures_that_it_shows() -> None:
     assert shown == made
     kept = ["/docs/reproduction/*", "!/docs/reproduction/*.png", "/docs/reproduction/*_selected.png"]
     assert [rule for rule in rules if "docs/reproduction" in rule] == kept
-
-
-def test_the_readme_says_what_the_page_says() -> None:
-    section = README.partition("## The paper\n")[2].partition("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("| ") and "0." in line]
-    assert len(table) >= 4
-    for line in table[1:]:
-        _, name, *cells, _ = (cell.strip() for cell in line.split("|"))
-        assert re.search(rf"\| 100 \| {re.escape(name)} \| [\w ]+ \| {re.escape(' | '.join(cells))} \|", PAGE), line
-    gains = re.findall(r"\+0\.\d{3}", section)
-    assert gains
-    short = PAGE.partition("## In short\n")[2].partition("\n## ")[0]
-    assert all(gain in short for gain in gains)
