@@ -177,13 +177,13 @@ def test_another_noise_is_refused_for_a_model_that_does_not_see_it(tmp_path: Pat
         return np.tile(np.array([0, 1], dtype=np.float32), (len(batch), 1))
 
     def attempt(lam: float, inputs: int) -> bool:
-        asked = RunSpec(model="m", data="d", noise=Splitting(lam), num_classes=2, n=50)
+        asked = RunSpec(model="m", data="d", noise=Splitting(lam), num_classes=2, n=50, shard_inputs=1)
         pixels = from_arrays(np.zeros((4, 3), dtype=np.float32))
         most = 50 * inputs
         return sample(asked, as_classifier(constant, num_classes=2), pixels, tmp_path, max_samples=most).complete
 
     assert not attempt(0.5, 2)
-    with pytest.raises(StoreError, match="another specification"):
+    with pytest.raises(StoreError, match="noise_parameters"):
         attempt(0.6, 4)
     assert attempt(0.5, 4)
 
