@@ -8,7 +8,7 @@ Call shapes, all vectorised and all returning float64:
   ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``; ``constant_stake_lower(x, alpha,
   stake)`` for draws of different means.
 - ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning;
-  ``half_space_mixture(L)`` and ``kl_to_half_space(p, L)`` for a difference of probabilities.
+  ``half_space_mixture(L)`` and ``distance_to_half_space(p, L)`` for a difference of probabilities.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``: which
   outcomes count as more extreme, and the limit. It uses ``supremum`` (a guess, and its proof) and ``trinomial`` (curve
   of one margin, probability of a region).

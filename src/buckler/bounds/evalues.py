@@ -291,14 +291,3 @@ def distance_to_half_space(p: ArrayLike, L: float) -> FloatArray:
         near, far = np.where(onward, middle, near), np.where(onward, far, middle)
     growth = np.maximum(xlogy(three, np.maximum(1.0 + near[..., None] * gain, 0.0)).sum(axis=-1), 0.0)
     return np.asarray(np.copysign(np.sqrt(2.0 * growth), side), dtype=np.float64)
-
-
-def kl_to_half_space(p: ArrayLike, L: float) -> FloatArray:
-    """Return ``min of KL(p || q) over q1 - q2 <= L`` for ``p[..., 3]``, zero inside: the best growth of a log e-value.
-
-    A plan, not a bound: accurate to about 1e-9, not rounded to a side.
-
-    >>> print(kl_to_half_space([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], 0.5).round(6))
-    [0.07246 0.     ]
-    """
-    return np.asarray(0.5 * np.maximum(distance_to_half_space(p, L), 0.0) ** 2)
