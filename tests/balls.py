@@ -31,7 +31,7 @@ def normal_quantile(p: float) -> arb:
 
 
 def margin_curve_point(quantile: bool, L: float, t: float) -> tuple[arb, arb, arb]:
-    """Return enclosures of the trinomial at parameter t of the curve of margin L (``bounds.curve``)."""
+    """Return enclosures of the trinomial at parameter t of the curve of margin L (``bounds.trinomial``)."""
     low, at = arb(L), arb(t)
     if quantile:
         q1, q2 = normal_cdf(at + low / 2), normal_cdf(at - low / 2)

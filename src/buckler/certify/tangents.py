@@ -144,7 +144,7 @@ def cells_limit(
     coarse: bool,
     uniform: float = 1.0,
 ) -> float:
-    """Return the end of the margins rejected by bettors of their own (``bounds.cells``), or ``high`` if it is above.
+    """Return the end of the margins rejected by bettors of their own (``bounds.star``), or ``high`` if it is above.
 
     **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to TOLERANCE,
     for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of separate draws.
