@@ -348,8 +348,14 @@ def _few_answers(probe: identity.Probe, model: Any) -> bytes:
         return probe.answers(as_classifier(model, num_classes=3)).encode()
 
 
+LONG = {"shard_inputs": None, "batch_size": 12, "n": 400}
+"""Of the 400 draws of an input the first 20 are drawn again, in two batches."""
+
+
 @pytest.mark.parametrize("scores", ["none", "softmax"])
-@pytest.mark.parametrize("shape", [{}, {"shard_inputs": 6, "n": 37, "n0": 3}, {"shard_inputs": None, "batch_size": 32}])
+@pytest.mark.parametrize(
+    "shape", [{}, {"shard_inputs": 6, "n": 37, "n0": 3}, {"shard_inputs": None, "batch_size": 32}, LONG]
+)
 def test_one_finished_input_is_drawn_again(
     tmp_path: Path, scores: ScoreKind, shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

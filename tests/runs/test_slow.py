@@ -62,7 +62,7 @@ def contents(home: Path) -> dict[str, bytes]:
 def test_an_interruption_loses_ten_seconds_of_work_at_most(slow: Slow, tmp_path: Path) -> None:
     assert draw(slow, tmp_path / "whole").complete
     kept, done = 0, list[int]()
-    for after in (30.0, 47.0, 61.0, 83.0, 120.0, 170.0, 90.0):
+    for after in (30.0, 47.0, 61.0, 50.0, 70.0, 40.0):
         slow.stop = slow.now + after
         with pytest.raises(Interrupted) as caught:
             draw(slow, tmp_path / "run")
@@ -70,12 +70,15 @@ def test_an_interruption_loses_ten_seconds_of_work_at_most(slow: Slow, tmp_path:
         assert summary.lost <= 10 * RATE
         kept += summary.samples - summary.lost
         done.append(summary.inputs_done)
-    assert kept > 4 * 540
+    assert kept > 3 * 540
     assert done == sorted(done)
     assert done[-1] >= 3
     assert open_evidence(tmp_path / "run").counts()[0].ids == tuple(map(str, range(done[-1])))
+    before = slow.now
     last = draw(slow, tmp_path / "run")
     assert last.complete
+    # Beside what is new: the probe, twice and once more, and a few batches of one finished input.
+    assert slow.now - before - last.samples / RATE <= (3 * 6 * 4 + 24 + 40) / RATE
     assert kept + last.samples == 6 * 540
     assert contents(tmp_path / "run") == contents(tmp_path / "whole")
 

@@ -20,6 +20,7 @@ from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, 
 from buckler.noise import NOISES, default_margin, parse
 from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step, as_executor
 from buckler.runs.identity import (
+    BATCHES_AGAIN,
     NOT_REPEATABLE,
     DrawAgain,
     Expected,
@@ -334,6 +335,8 @@ class Decisions:
         own = [d for d in self.kept.values() if is_same(self._drawer(d.certificate.id), self._record)]
         if self._path is None or not own or self._record["answers"] == NOT_REPEATABLE:
             return
+        few = [d for d in own if d.certificate.n <= BATCHES_AGAIN * spec.batch_size]
+        own = few or [min(own, key=lambda d: d.certificate.n)]
         chosen = min(own, key=lambda d: (max(dict(d.votes).values()) / d.certificate.n, -d.certificate.n))
         name, n = chosen.certificate.id, chosen.certificate.n
         position = Lookup(self._dataset, self._path).places([name])[0]

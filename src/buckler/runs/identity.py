@@ -7,7 +7,8 @@ Data are identified by ids and labels, and by the values of the probed inputs; t
 when a run goes on.
 
 Two models may give the same answers to the probe, hard-label models above all. So one finished input, that with the
-least unanimous votes, where another model differs most, is drawn again in full and must give the votes that were kept.
+least unanimous votes, where another model differs most, is drawn again, up to a checkpoint of a few batches, and must
+give the votes that were kept.
 """
 
 import hashlib
@@ -50,6 +51,9 @@ AT_ONCE = 128
 ROUNDING_SHARE = 0.01
 """Share of the draws that may vote otherwise when drawn again, for a decided input, whose batches are not the same, or
 on a device, whose kernels need not repeat their sums. On the host, votes of a finished shard must be equal."""
+
+BATCHES_AGAIN = 4
+"""Batches of one input that are drawn again, about: a slow network would take minutes for all of them."""
 
 NOT_REPEATABLE = "not repeatable"
 """The answers of a model that gave different logits for the same batch."""
@@ -224,6 +228,11 @@ class DrawAgain:
 
     def _votes(self, engine: Engine, stream: Stream, start: int, stop: int) -> IntArray:
         n, size = stop - start, self.spec.batch_size
+        if len(self.ids) == 1:  # whole batches, as in the run; votes beyond ``stop`` are not counted
+            end = min(start + -(-n // size) * size, self.spec.n if stream == "estimation" else self.spec.n0)
+            requests = [Request(0, start, max(stop, end))]
+            alone: IntArray = engine.draw(self.x, self.ids, stream, requests, checkpoints=(stop, 2**62)).counts[0, 0]
+            return alone
         first = self.row * n // size * size
         last = min(-(-(self.row + 1) * n // size) * size, len(self.ids) * n)
         spans = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]

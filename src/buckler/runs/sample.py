@@ -20,7 +20,17 @@ import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step, as_executor
-from buckler.runs.identity import NOT_REPEATABLE, DrawAgain, Expected, Identity, Lookup, check_votes, identify, is_same
+from buckler.runs.identity import (
+    BATCHES_AGAIN,
+    NOT_REPEATABLE,
+    DrawAgain,
+    Expected,
+    Identity,
+    Lookup,
+    check_votes,
+    identify,
+    is_same,
+)
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
 from buckler.runs.store.folder import Place
 from buckler.runs.store.sealed import temporary
@@ -225,7 +235,7 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
     """Refuse data or a model that the finished shards were not drawn from.
 
     Values and labels of all finished inputs are compared. One finished input, drawn by a model with this identity, is
-    drawn again in the batches of its first time.
+    drawn again in the batches of its first time, up to a checkpoint of a few batches.
     """
     spec, lookup = writer.spec, Lookup(dataset, writer.root)
     least, chosen = inf, None
@@ -244,19 +254,24 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
             if top.min() < least:
                 least, at = float(top.min()), rows.start + int(top.argmin())
                 selected = None if drawn.selection is None else drawn.selection[at]
-                chosen = place.first + at, selected, drawn.counts[at, -1]
+                chosen = place.first + at, selected, drawn.counts[at]
     if chosen is None or identity.answers == NOT_REPEATABLE:
         return
     position, selection, counts = chosen
     first = position // spec.drawn_together * spec.drawn_together
     ids = dataset.ids[first : first + spec.drawn_together]
-    x, spans = dataset.load(first, first + len(ids)), _spans(spec)
+    x, spans, point = dataset.load(first, first + len(ids)), _spans(spec), -1
+    if len(ids) == 1 and spec.scores == "none":
+        most = BATCHES_AGAIN * spec.batch_size
+        point = max([i for i, n in enumerate(spec.checkpoints) if n <= most], default=0)
+        cut = {"estimation": spec.checkpoints[point], "selection": spec.n0 if spec.n0 <= most else 0}
+        spans = tuple((stream, low, cut[stream]) for stream, low, _ in spans if cut[stream])
     now = dict[Stream, IntArray]()
     for (stream, _, _), votes in zip(
         spans, executor.call(DrawAgain(spec, ids, x, position - first, spans).votes), strict=True
     ):
         now[stream] = now.get(stream, np.zeros_like(votes)) + votes
-    before: dict[Stream, Any] = {"estimation": counts, "selection": selection}
+    before: dict[Stream, Any] = {"estimation": counts[point], "selection": selection}
     for stream, votes in now.items():
         check_votes(writer.root, dataset.ids[position], votes, before[stream], *([0.0] if spec.device == "cpu" else []))
 
