@@ -328,6 +328,15 @@ def test_command_on_runs_and_certificates(
         assert len(told.splitlines()) == 1
 
 
+def test_the_band_is_that_of_the_delta_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path, "run")
+    result = read_result(tmp_path / "run", CertifyOptions())
+    pages = [Parsed(build_page([result], delta=delta)) for delta in (0.5, 1e-6)]
+    wide, narrow = (float(parsed.payload["series"][0]["low"][0]) for parsed in pages)
+    assert wide > narrow
+
+
 def test_limits_for_the_population_are_beside_the_curve() -> None:
     """Those of ``population_accuracy`` from the draws asked for, at radii that the noise alone decides."""
     run_folder = Path(__file__).parents[2] / "evidence" / "cifar10-sigma0.50"

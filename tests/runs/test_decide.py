@@ -300,6 +300,12 @@ def test_another_run_is_refused_and_not_overwritten(tmp_path: Path, change: dict
     assert out.read_bytes() == before
 
 
+def test_another_precision_is_refused(tmp_path: Path) -> None:
+    call(tmp_path / "decided.parquet", Target(precision=0.3))
+    with pytest.raises(InvalidInput, match="another precision"):
+        call(tmp_path / "decided.parquet", Target(precision=0.4))
+
+
 def test_another_noise_is_refused_for_a_model_that_does_not_see_it(tmp_path: Path) -> None:
     def constant(batch: AnyArray) -> AnyArray:
         return np.tile(np.array([0, 1, 0, 0], dtype=np.float32), (len(batch), 1))
