@@ -4,8 +4,8 @@
         --data cifar10_test500.npz --sigma 0.5 --device cuda
     python benchmarks/anytime_device.py --images 40 --max-n 4000
 
-The plain rate is of ``--plain-n`` draws for every image; the ladder is K radii, sigma/2 apart, of the class that 100
-selection draws choose, with at most ``--max-n`` draws. Times by the clock for all images: of the ladder, and of
+The plain rate is of ``--plain-n`` draws for every image; the ladder is K radii, sigma/2 apart, of the class with the
+most votes, with at most ``--max-n`` draws. Times by the clock for all images: of the ladder, and of
 ``--max-n`` draws each at the plain rate. Without a model, a small untrained network and random images stand in: they
 run anywhere, and say little about a trained network on a device.
 """
@@ -25,8 +25,6 @@ from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine, draw_until_decided
 from buckler.types import AnyArray
-
-SELECTION = 100
 
 
 def stand_in(images: int) -> tuple[Classifier, AnyArray]:
@@ -72,15 +70,14 @@ def measure(classifier: Classifier, x: AnyArray, rows: int, options: argparse.Na
     engine = Engine(classifier, sigma=options.sigma, batch_size=rows)
     ids = [str(i) for i in range(len(x))]
     radii = tuple(0.5 * options.sigma * k for k in range(1, options.radii + 1))
-    ladder = Ladder(radii, Gaussian(options.sigma), options.alpha, options.max_n)
+    ladder = Ladder(radii, Gaussian(options.sigma), options.alpha, options.max_n, winner=True)
     plain, climbing, draws = [], [], 0
     with engine.session():
-        chosen = engine.votes(x, ids, "selection", SELECTION).argmax(axis=1)
         for _ in range(options.repeat):
             start = time.perf_counter()
             engine.votes(x, ids, "estimation", options.plain_n)
             plain.append(time.perf_counter() - start)
-            test = AnytimeTest(ladder, chosen, engine.num_classes)
+            test = AnytimeTest(ladder, len(x), engine.num_classes)
             start = time.perf_counter()
             for _ in draw_until_decided(engine, x, ids, test):
                 pass
