@@ -18,7 +18,7 @@ from buckler.runs.plan import duration, measure_rate, plan
 RADIUS, SIGMA = 0.5, 0.5
 """Default radius and noise of the forecast."""
 
-SECONDS = 3.0
+MEASURED_SECONDS = 3.0
 """Time of a measurement."""
 
 KNOWN, FORECAST = "Without a model", "Forecast of buckler decide"
@@ -80,7 +80,7 @@ def plan_command(
         options.check_given(settings, "data")
         with open_run(settings) as run:
             inputs, classes = inputs or len(run.dataset), classes or run.spec.num_classes
-            rate = measure_rate(run.spec, run.executor, run.dataset, SECONDS) if rate is None else rate
+            rate = measure_rate(run.spec, run.executor, run.dataset, MEASURED_SECONDS) if rate is None else rate
     if inputs is None or classes is None or rate is None:
         raise InvalidInput("--model and --data must be given, to be measured; or --inputs, --classes and --rate")
     n, n0 = int(settings["n"]), int(settings.get("n0", 0))
