@@ -146,7 +146,7 @@ class Mixture:
 
         >>> wealth = tangent_mixture(2 * 1.2815515655446004)
         >>> print(wealth.log_wealth([108, 109], [1, 1], [109, 110]).round(4))
-        [6.2672 6.3565]
+        [6.4805 6.5704]
         """
         first = check_whole_array("x1", x1)
         second = check_whole_array("x2", x2)
@@ -276,7 +276,7 @@ def distance_to_half_space(p: ArrayLike, L: float) -> FloatArray:
     that ``E_p[ln(1 + lambda (v - L))]`` can be, found by the sign of its slope in lambda.
 
     >>> print(distance_to_half_space([[0.9, 0.1, 0.0], [0.6, 0.4, 0.0]], 0.5).round(6))
-    [ 0.380684 -0.328982]
+    [ 0.380684 -0.328984]
     """
     three, L = check_distribution(p), _check_difference(L)
     side = three[..., 0] - three[..., 1] - L

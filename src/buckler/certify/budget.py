@@ -81,7 +81,7 @@ def final_share(alpha: float, final_n: int) -> float:
 
     It depends on nothing else, so it is fixed before the first draw. E-values take the others.
 
-    >>> final_share(0.001, 1000), final_share(0.001, 100_000)
+    >>> final_share(0.001, 1000), round(final_share(0.001, 100_000), 9)
     (0.00025, 2.5e-05)
     """
     share = split(alpha, FINAL_PARTS * -(-final_n // FINAL_DRAWS))

@@ -104,7 +104,7 @@ class AnytimeTest:
     ...     test.update(test.undecided, votes)
     >>> decided = test.decided(0, "image 7")
     >>> decided.decision, decided.certificate.radius, decided.certified_at
-    ('certified', 0.5, (24, 55))
+    ('certified', 0.5, (23, 52))
     """
 
     def __init__(self, ladder: Ladder, labels: ArrayLike | int, num_classes: int) -> None:
