@@ -450,8 +450,8 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, 
     ``uniform`` below 1, as there, the wealth after the last draw needs to reach ``uniform / alpha`` alone (T15a).
 
     Each bet is as large as is needed to bring the candidate's wealth to ``1/alpha`` by draw n (after Voracek & Orabona
-    2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth
-    falls in m and bisection is sound, and every cell below the limit is rejected.
+    2025). Candidates are cut into cells; within a cell they hold the same bets, so that the wealth falls in m and
+    bisection is sound, and every cell below the limit is rejected.
 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.833199
