@@ -115,8 +115,7 @@ class Row:
     refused: tuple[str, ...] = ()
 
 
-QUIET = Row("--quiet", refused=("--quiet --json",))
-JSON = Row("--json", refused=("--json --quiet",))
+OUTPUT = {"--json": Row("--json", refused=("--json --quiet",)), "--quiet": Row("--quiet", refused=("--quiet --json",))}
 SCORED = "--model models_for_options:linear --scores softmax"
 MEASURED = (
     "plan --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 6 --n 300 --rate 1000"
@@ -124,6 +123,12 @@ MEASURED = (
 NO_RADII = "decide --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 2 --max-n 300"
 TORCH = "--model models_for_options:network"
 RAY = "--executor ray"
+CLUSTER = {
+    "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
+    "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
+    "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
+    "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+}
 LOGITS = "--method pairwise/hoeffding"
 MADE = "=report c.parquet"
 WRONG = (
@@ -138,8 +143,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--check": Row("--check", "files"),
         "--alpha": Row("--alpha 1e-100", given="--json", refused=("--alpha 0",)),
         "--method": Row("--method bonferroni", "files", refused=("--method published", "--method pairwise/star")),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "": {
         "--version": Row("--version"),
@@ -150,8 +154,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 30"),
         "--images": Row("--images 13", "evidence"),
         "--epochs": Row("--epochs 2", "evidence"),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "sample": {
         "--spec": Row("--spec run.toml", "evidence", refused=("--spec nowhere.toml",)),
@@ -215,12 +218,8 @@ TABLE: dict[str, dict[str, Row]] = {
         "--max-samples": Row("--max-samples 1", "code"),
         "--repair": Row("--repair", "call:sample"),
         "--allow-other-model": Row("--allow-other-model", "call:sample"),
-        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
-        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
-        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
-        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **CLUSTER,
+        **OUTPUT,
     },
     "certify": {
         "--radii": Row("--radii 0.05,0.1", refused=("--radii a",)),
@@ -241,8 +240,7 @@ TABLE: dict[str, dict[str, Row]] = {
         ),
         "--out": Row("--out made.parquet", "files", refused=("--out made.tsv",)),
         "--tsv": Row("--tsv made.tsv", "files", refused=("=certify bare --tsv made.tsv",)),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "decide": {
         "--radii": Row(
@@ -276,12 +274,8 @@ TABLE: dict[str, dict[str, Row]] = {
         "--allow-other-model": Row(
             "--allow-other-model", "call:decide", given="--out made.parquet", refused=("--allow-other-model",)
         ),
-        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
-        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
-        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
-        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **CLUSTER,
+        **OUTPUT,
     },
     "refute": {
         "--model": Row(TORCH, refused=("--model nothing",)),
@@ -303,10 +297,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--figure": Row("--figure made.png", "files", refused=("--figure made.gif", f"={WRONG} --figure made.png")),
         "--strict": Row("--strict", "code", base=WRONG),
         "--delta": Row("--delta 1e-12", "err", base=WRONG),
-        "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
-        "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
-        "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
-        "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
+        **CLUSTER,
         "--json": Row("--json", base=f"{WRONG} --limit 1", refused=("--json --quiet",)),
         "--quiet": Row("--quiet", base=f"{WRONG} --limit 1", refused=("--quiet --json",)),
     },
@@ -338,8 +329,7 @@ TABLE: dict[str, dict[str, Row]] = {
         ),
         "--table": Row("--table t.md", "files", refused=("--table t.docx",)),
         "--plots": Row("--plots figures", "files"),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "report": {
         "--refutations": Row(
@@ -364,10 +354,9 @@ TABLE: dict[str, dict[str, Row]] = {
         "--data": Row("--data digits", "files", refused=("--data floats.npy",)),
         "--classes": Row("--classes names.txt", "files", refused=("--classes nowhere.txt", "--classes few.txt")),
         "--title": Row("--title Mine", "files"),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
-    "compact": {"--json": Row("--json"), "--quiet": QUIET},
+    "compact": OUTPUT,
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
         "--lam": Row(
@@ -409,8 +398,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--compile": Row("--compile", "call:train", refused=("--device cpu --compile",)),
         "--max-seconds": Row("--max-seconds 9", "call:train"),
         "--resume": Row("--resume", "call:train"),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "audit": {
         "--noise": Row(
@@ -429,8 +417,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--power": Row("--power", refused=("--power --quiet", "=audit top_class --n 8 --collapsed --power")),
         "--truth": Row("--truth 0.6,0.3,0.1", given="--power", refused=("--truth 0.6,0.3,0.1", "--power --truth 1,x")),
         "--fail": Row("--fail", "code", base="audit bounds_for_options:high --n 8 --points 4"),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "import": {
         "--out": Row("--out imported", "files", given="--n 100000 --alpha 0.01"),
@@ -438,8 +425,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
         "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
         "--n0": Row("--n0 50", "evidence", given="--n 100000 --alpha 0.01 --out imported", refused=("--n0 50",)),
-        "--json": JSON,
-        "--quiet": QUIET,
+        **OUTPUT,
     },
     "models": {
         "--folder": Row("--folder images", refused=("--folder nowhere",)),
