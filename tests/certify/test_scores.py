@@ -327,6 +327,8 @@ def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> N
     np.testing.assert_array_equal(off.radii, plain.radii)
     turned = certify_scores(scores[::-1][:7], sigma=0.5, labels=labels[:7], seed=5, ids=ids[::-1][:7])
     np.testing.assert_array_equal(turned.radii, made.radii[::-1][:7])
+    largest = certify_scores(scores[:1], sigma=0.5, labels=[0], seed=2**53, ids=["a"])
+    assert largest[0].seed == 2**53
     betting = certify_scores(
         scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/randomised_betting", margin="probability"
     )
@@ -340,6 +342,7 @@ def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> N
         ({"method": "pairwise/randomised_star"}, "seed must be given with method 'pairwise/randomised_star'"),
         ({"seed": 1}, "ids must be given with method 'pairwise/randomised_star'; got None"),
         ({"seed": -1, "ids": ["a"]}, "seed must be"),
+        ({"seed": 2**53 + 1, "ids": ["a"]}, "seed must be"),
     ],
 )
 def test_a_number_needs_a_seed_and_an_id(options: Any, text: str) -> None:
@@ -388,3 +391,10 @@ def test_the_columns_of_a_record() -> None:
 def test_a_record_refuses(change: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidInput, match=named):
         record(**change)
+
+
+def test_one_number_out_of_range_among_several_is_refused() -> None:
+    rows = np.tile([[0.9, 0.1]], (2, 50, 1))
+    for numbers in ([0.5, 1.5], [0.0, 0.5]):
+        with pytest.raises(InvalidInput, match="uniform must be above 0 and at most 1"):
+            margin_lower(rows, [0, 0], uniform=numbers)
