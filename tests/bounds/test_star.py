@@ -26,9 +26,9 @@ from buckler.bounds.star import (
     BEYOND,
     COARSE,
     DOUBT,
+    DROPPED_BELOW,
     FINE,
     HAZARDS,
-    HOPELESS,
     MOST,
     NODES,
     OPENING,
@@ -113,7 +113,7 @@ class Bettor:
                 reach = hazard(min(price, -1e-15), HAZARDS) / np.sqrt(self.n - i)
                 skewness = (s3 / count - 3.0 * mean * s2 / count + 2.0 * mean**3) / deviation**3
                 stake = reach / deviation * min(max(1.0 + skewness * reach / 6.0, 0.2), 1.5)
-                if price <= -log_goal - HOPELESS:
+                if price <= -log_goal - DROPPED_BELOW:
                     stake = 0.0
             self.stakes.append(stake)
 

@@ -173,7 +173,7 @@ def test_memory_that_runs_out_halves_the_batch() -> None:
 
 
 @needs_cuda
-def test_laws_from_words_draw_what_the_host_draws() -> None:
+def test_noises_from_words_draw_what_the_host_draws() -> None:
     """The same votes, whatever the batch size, on the host as on the device; and the same bits in other batches."""
     x = GridGaussian(0.5).values(np.random.default_rng(1).integers(0, 256, size=X.shape))
 

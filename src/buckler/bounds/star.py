@@ -18,7 +18,7 @@ everything below it is (T15).
 the limit are cut more finely. Candidates k standard errors ``s / sqrt n`` apart should hold different bets only once
 ``k i / n`` is no longer small, so the width is ``FINE s sqrt(n) / i``. A cell inherits the bets of the one it was cut
 from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is below
-``exp(-HOPELESS)`` bets nothing until it is cut again; the cells above it are then dropped.
+``exp(-DROPPED_BELOW)`` bets nothing until it is cut again; the cells above it are then dropped.
 
 Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
@@ -78,8 +78,8 @@ OPENING = 32
 BEYOND = 1e-6
 """Bets aim at ``ln(goal) + BEYOND``; aimed at the goal itself, they would fade out just below it."""
 
-HOPELESS = 16.0
-"""A cell bets nothing once ``ln K`` is below ``-HOPELESS``."""
+DROPPED_BELOW = 16.0
+"""A cell bets nothing once ``ln K`` is below ``-DROPPED_BELOW``."""
 
 _ROOTS: FloatArray = np.arange(1, LAST_ROOT * STEPS + 2) / STEPS
 _LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
@@ -373,7 +373,7 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
             if i >= opening:
                 log_price += log(wealth[k]) if wealth[k] > 0.0 else -inf
             stakes[k, j] = 0.0
-            if log_price < 0.0 and log_price > -log_goal - HOPELESS:
+            if log_price < 0.0 and log_price > -log_goal - DROPPED_BELOW:
                 stakes[k, j] = stake_for(log_price, n - i, moments, game.hazards)
                 wealth[k] = follow(y[i:stop], stakes[k, j], game.table[upper[k], s], wealth[k], goal)
             elif log_price < 0.0 and k + 1 < cells:

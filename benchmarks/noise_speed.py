@@ -1,7 +1,7 @@
 """Draws a second under every noise, against the Gaussian, in one process on the same network and images.
 
-    python benchmarks/law_speed.py --arch resnet110 --device cuda --n 20000
-    python benchmarks/law_speed.py --arch resnet110 --device cpu --threads 1 --n 32 --batch-size 64
+    python benchmarks/noise_speed.py --arch resnet110 --device cuda --n 20000
+    python benchmarks/noise_speed.py --arch resnet110 --device cpu --threads 1 --n 32 --batch-size 64
 
 Weights are random: speed does not depend on them. On cuda in bfloat16, channels last and compiled, as in a run;
 compiling comes first and is not timed. Draws are rounded up to whole batches, since all but the last of a run are full.

@@ -1,12 +1,12 @@
 """Noise on a grid, on a device: the same draws as on the host, their chi-square, and what they cost.
 
-    python benchmarks/laws_device.py --device cuda
-    python benchmarks/laws_device.py --device cuda --arch resnet50 --n 4000 --skip-draws
-    python benchmarks/laws_device.py --device cpu --threads 1 --n 32 --batch-size 64 --equal 100000 --chi 1000000
+    python benchmarks/noise_device.py --device cuda
+    python benchmarks/noise_device.py --device cuda --arch resnet50 --n 4000 --skip-draws
+    python benchmarks/noise_device.py --device cpu --threads 1 --n 32 --batch-size 64 --equal 100000 --chi 1000000
 
 First, of ``--equal`` draws made on the device, how many are not those of the host, to the bit. Second, chi-square of
 ``--chi`` draws against the law's own probabilities, cells of fewer than ten expected draws put together, with its
-p-value. Third, draws a second of the engine under ``gaussian`` and under ``grid`` in turn, as in ``law_speed.py``.
+p-value. Third, draws a second of the engine under ``gaussian`` and under ``grid`` in turn, as in ``noise_speed.py``.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from scipy.special import chdtrc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.law_speed import in_turn, parser
+from benchmarks.noise_speed import in_turn, parser
 from buckler.noise import Gaussian, GridGaussian
 from buckler.sampling.cuda import device_words
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Piece, words

@@ -1,7 +1,7 @@
 """Certified accuracy under noise on the grid against noise in float32, on the networks of ``models/``.
 
-    python benchmarks/laws_accuracy.py --data cifar10_test500.npz --n 100000 --device cuda --out accuracy/
-    python benchmarks/laws_accuracy.py --data cifar10_test500.npz --n 10000 --device cuda --kept evidence
+    python benchmarks/noise_accuracy.py --data cifar10_test500.npz --n 100000 --device cuda --out accuracy/
+    python benchmarks/noise_accuracy.py --data cifar10_test500.npz --n 10000 --device cuda --kept evidence
 
 For each sigma, ``buckler sample`` draws from the same network under both laws (bfloat16, channels last and compiled on
 cuda), and ``buckler certify`` at alpha .001 counts the images that are right and certified to each radius, the class by
