@@ -118,7 +118,7 @@ def _pillow() -> Any:
 class RefutedPoint:
     """A refutation in a row's details: its distance as text, the class that wins there, and its sentence.
 
-    ``tile`` is a small picture of the point, as ``thumbnails.tiles`` makes them.
+    ``tile`` is a small picture of the point, as ``tiles`` makes them.
     """
 
     radius: str

@@ -305,8 +305,6 @@ def as_classifier(
     if isinstance(model, Classifier):
         made = model
     elif isinstance(model, (str, Path)):
-        from buckler.sampling.classifiers import OnnxClassifier
-
         made = OnnxClassifier(model)
     elif hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
         made = EstimatorClassifier(model)

@@ -221,7 +221,7 @@ WORD = (1 << 64) - 1
 
 
 class Form(Protocol):
-    """A noise in torch (see ``device_noise``)."""
+    """A noise in torch, which makes copies of inputs from the words of rows."""
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs ``x[inputs, ...]``."""

@@ -209,7 +209,7 @@ _SETTINGS = Lock()
 def repeatable() -> Iterator[None]:
     """Let torch use deterministic algorithms, chosen without timing, and restore its settings afterwards.
 
-    Operations without one run as usual; rows that are run a second time tell whether it mattered (``determinism``).
+    Operations without one run as usual; rows that are run a second time tell whether it mattered (``cpu.RepeatCheck``).
     The settings are global: if contexts overlap in threads, the last one to end restores them.
     """
     cudnn = torch.backends.cudnn
