@@ -57,14 +57,14 @@ def main() -> None:
                 for path, said in ((same, list(radii)), (other, [0.5 * radius for radius in radii])):
                     origin = {"radii": said, "alpha": args.alpha, "final_n": args.max_n, "drawn_by": [MODEL]}
                     write_decisions(path, made, [Drawing("", 0)] * len(made), {**origin, "replayed": [0, 0]})
-                told = [
+                forecasts = [
                     plan(
                         inputs=len(shares), num_classes=shares.shape[1], n=args.max_n, rate=1.0, noise=Gaussian(sigma),
                         radii=radii, alpha=args.alpha, like=like,
                     ).anytime_samples
                     for like in (min(args.evidence.glob(pilot)), same, other, None)
                 ]  # fmt: skip
-            cells = " ".join(f"{t:>8,} {t / drawn:>5.2f}" for t in told)
+            cells = " ".join(f"{t:>8,} {t / drawn:>5.2f}" for t in forecasts)
             print(f"{truth:>26} {','.join(f'{r:g}' for r in radii):>18} {drawn:>10,} {cells}")
 
 

@@ -30,7 +30,7 @@ from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import attack_named
-from buckler.evaluate.refutations import MAX_DRAWS, BracketCurve, Refuting, bracket_curve
+from buckler.evaluate.refutations import MAX_DRAWS, BracketCurve, RefutationSettings, bracket_curve
 from buckler.noise.gaussian import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
@@ -135,7 +135,7 @@ def measure(
         flush=True,
     )
     for number, text in enumerate(options.attack or ["decoupled"]):
-        how = Refuting(
+        how = RefutationSettings(
             Gaussian(options.sigma), options.alpha, options.max_n, 8.0 * options.sigma, (0.0, 1.0), attack_named(text)
         )
         looked, searching, took = 0, 0.0, 0.0
@@ -155,7 +155,7 @@ def measure(
                 made += exhaust(how.refute(model, ids[some], x[some], labels[some], radii[some]), tick)
             took += time.perf_counter() - start
             refuted = np.array([np.inf if r.radius is None else r.radius for r in made])
-            told(text, made, refuted / radii[: len(made)], (looked, searching, took))
+            print_line(text, made, refuted / radii[: len(made)], (looked, searching, took))
             if options.out and number == 0:
                 done = len(made)
                 both: dict[str, Any] = {"ids": ids[:done], "certified": radii[:done], "refuted": refuted}
@@ -168,7 +168,7 @@ def measure(
                 np.savez(options.out, **both, sigma=options.sigma)
 
 
-def told(text: str, made: list[Refutation], ratios: FloatArray, spent: tuple[int, float, float]) -> None:
+def print_line(text: str, made: list[Refutation], ratios: FloatArray, spent: tuple[int, float, float]) -> None:
     """Print the line of an attack, of the images so far."""
     (looked, searching, took), ratio, images = spent, np.sort(ratios), len(made)
     low, middle, high = np.quantile(ratio, [0.25, 0.5, 0.75], method="higher")

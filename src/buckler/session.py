@@ -200,7 +200,7 @@ class Session:
     def refute(self, inputs: Inputs, refuting: Any, start: FloatArray, sink: Sink) -> Iterator[Step]:
         """Search around each input for a point that its label does not win, and hand over ``Refutation`` records.
 
-        ``refuting`` is an ``evaluate.refutations.Refuting``; the search of each input begins at distance ``start``.
+        ``refuting`` is an ``evaluate.refutations.RefutationSettings``; each search begins at distance ``start``.
         """
         from buckler.sampling.gradients import Gradients  # torch
 

@@ -282,7 +282,7 @@ class Smoothed:
             raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
         from buckler.evaluate.attacks import DecoupledAttack
         from buckler.evaluate.refutations import MAX_DRAWS as JUDGED
-        from buckler.evaluate.refutations import REACH, Refuting
+        from buckler.evaluate.refutations import REACH, RefutationSettings
 
         inputs, session = self._open(x, labels, ids, seed)
         start = np.zeros(len(inputs))
@@ -292,7 +292,7 @@ class Smoothed:
         if within is not None:
             claimed = check_positive("within", within)
             max_radius = claimed if self.noise.closed else float(np.nextafter(claimed, 0.0))
-        refuting = Refuting(
+        refuting = RefutationSettings(
             self.noise,
             check_risk(alpha),
             _draws("max_n", JUDGED if max_n is None else max_n),

@@ -12,7 +12,7 @@ import pytest
 from buckler.certificate import Certificate
 from buckler.certify.votes import certify_votes
 from buckler.cli.app import run
-from buckler.evaluate.refutations import Refuting
+from buckler.evaluate.refutations import RefutationSettings
 from buckler.runs.store.tables import read_refutations, write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
@@ -80,16 +80,16 @@ def test_an_interrupt_keeps_what_is_done(
     sampled()
     command = ["refute", "run", *LOOKS, "--max-n", "300", "--batch-size", "64", "--limit", "4"]
     command += ["--out", "r.parquet", "--quiet"]
-    blocks, whole = [0], Refuting.refute
+    blocks, whole = [0], RefutationSettings.refute
 
-    def interrupted(self: Refuting, *arguments: Any) -> Any:
+    def interrupted(self: RefutationSettings, *arguments: Any) -> Any:
         blocks[0] += 1
         if blocks[0] == 2:
             raise KeyboardInterrupt
         return whole(self, *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Refuting, "refute", interrupted)
+        patch.setattr(RefutationSettings, "refute", interrupted)
         assert run(command) == 3
     done = len(read_refutations(here / "r.parquet")[0])
     assert done == 2

@@ -14,7 +14,14 @@ from torch import nn
 from buckler.certificate import PairTest, Refutation
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, DecoupledAttack, PGDAttack, Search
-from buckler.evaluate.refutations import COARSE_DRAWS, COARSE_ROUNDS, FINE_DRAWS, JUDGED, Refuting, distances_between
+from buckler.evaluate.refutations import (
+    COARSE_DRAWS,
+    COARSE_ROUNDS,
+    FINE_DRAWS,
+    JUDGED,
+    RefutationSettings,
+    distances_between,
+)
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
 from buckler.sampling.classifiers import as_classifier
@@ -61,7 +68,7 @@ def refuted(module: nn.Module, x: AnyArray, labels: AnyArray, attack: Attack, **
     ids = [str(i) for i in range(len(x))]
     model = Gradients(engine, ids)
     with model.session():
-        refuting = Refuting(Gaussian(SIGMA), ALPHA, attack=attack, **{"reach": 5.0, "max_n": 100_000, **how})  # type: ignore[arg-type]
+        refuting = RefutationSettings(Gaussian(SIGMA), ALPHA, attack=attack, **{"reach": 5.0, "max_n": 100_000, **how})  # type: ignore[arg-type]
         return exhaust(refuting.refute(model, ids, x.astype(np.float32), labels, np.full(len(x), 0.05)))
 
 
@@ -157,7 +164,7 @@ def test_what_has_no_gradients_is_refused_by_name() -> None:
 def test_all_draws_are_told_as_they_are_made() -> None:
     x, quick = POINTS[:2].astype(np.float32), DecoupledAttack(searches=2, steps=9, draws=4)
     model = Gradients(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, batch_size=512), ["a", "b"])
-    how = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
+    how = RefutationSettings(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=4000, attack=quick)
     ticks: list[int] = []
     with model.session():
         steps = how.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05))
@@ -187,7 +194,7 @@ def test_no_candidate_is_tried_after_one_that_failed() -> None:
     model = Scripted(Engine(as_classifier(Linear(WEIGHTS), num_classes=2), sigma=SIGMA, seed=5), ["a", "b"])
     model.verdicts = [True, True, False, True, True, True, True]
     with model.session():
-        refuting = Refuting(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=1000, attack=QUICK)
+        refuting = RefutationSettings(Gaussian(SIGMA), ALPHA, reach=5.0, max_n=1000, attack=QUICK)
         made = exhaust(refuting.refute(model, ["a", "b"], x, np.zeros(2, dtype=np.int64), np.full(2, 0.05)))
     assert len(model.verdicts) == 4
     for r, point in zip(made, x, strict=True):
@@ -205,7 +212,7 @@ def test_distances_are_rounded_up() -> None:
 
 
 def test_distances_on_a_grid_are_those_of_what_floats_stand_for() -> None:
-    how, steps = Refuting(GridGaussian(0.5)), np.random.default_rng(0).integers(0, 256, size=(2, 100, 30))
+    how, steps = RefutationSettings(GridGaussian(0.5)), np.random.default_rng(0).integers(0, 256, size=(2, 100, 30))
     far, x = (how.placed((s / 255.0).astype(np.float32)) for s in steps)
     for d, a, b in zip(how.distances(far, x).tolist(), *steps.tolist(), strict=True):
         squared = Fraction(sum((p - q) ** 2 for p, q in zip(a, b, strict=True)), 255**2)

@@ -42,7 +42,7 @@ from buckler.sampling.datasets import from_arrays, open_dataset
 SPEC = RunSpec(
     model="m", data="d", sigma=0.5, num_classes=3, n=20, n0=5, scores="softmax", shard_inputs=2, checkpoints=(10, 20)
 )
-FIRST = folder.Place(0, 2)
+FIRST = folder.ShardRange(0, 2)
 
 
 @cache

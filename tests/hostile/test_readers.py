@@ -176,7 +176,7 @@ def test_links_do_not_lead_out(tmp_path: Path, link: str) -> None:
 def test_names_are_made_of_numbers(tmp_path: Path) -> None:
     for number in (0, 7, 10**9):
         for part in ("seal", "counts", "scores"):
-            place = folder.Place(number, number + 3)
+            place = folder.ShardRange(number, number + 3)
             assert place.path(tmp_path, part).parent == tmp_path / "shards"
     (tmp_path / "shards").mkdir()
     for name in ("..", "0", "000000", "000000-", "-1", "000000-0000x1", "\u0660\u0660\u0660\u0660\u0660\u0660"):

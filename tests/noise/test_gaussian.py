@@ -15,7 +15,7 @@ from scipy.special import erf
 
 import buckler
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import Refuting
+from buckler.evaluate.refutations import RefutationSettings
 from buckler.noise import Gaussian, as_noise, named
 from buckler.paper.estimators import lipschitz_radius
 from buckler.types import MarginKind, Noise
@@ -165,4 +165,4 @@ def test_a_scaled_half_space_is_certified_to_its_exact_distance() -> None:
     assert 0.9 * away < certificate.radius < away  # short of it by the limit's width, beyond it once in a million
     assert "scaled l2" in str(certificate)
     with pytest.raises(InvalidInput, match="refutations are searched in l2"):
-        Refuting(Gaussian(scale=scale), 1e-3, 1000)
+        RefutationSettings(Gaussian(scale=scale), 1e-3, 1000)

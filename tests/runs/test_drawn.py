@@ -65,7 +65,7 @@ def test_every_seal_names_its_environment(mixed: Path) -> None:
     first, second = drawn_by(mixed)
     assert [first["environment"]["numpy"], second["environment"]["numpy"]] == ["1.0", "2.0"]
     assert (first.get("allowed_other_model"), second["allowed_other_model"]) == (None, True)
-    drawn = open_evidence(mixed / "run").drawers()
+    drawn = open_evidence(mixed / "run").provenance()
     assert drawn.sentence() == MIXED
     assert drawn.facts() == {"device": "cpu", "numpy": "1.0 (4 inputs), 2.0 (2 inputs)"}
 
@@ -262,9 +262,9 @@ def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.M
 
 def test_merged_shards_keep_who_drew_them(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert compact(mixed / "run").after == 1
-    assert open_evidence(mixed / "run").drawers().sentence() == MIXED
+    assert open_evidence(mixed / "run").provenance().sentence() == MIXED
     (mixed / "run" / MANIFEST).unlink()
     with elsewhere(monkeypatch, "1.0"):
         assert go_on(linear, mixed).samples == 100
     assert [entry["environment"]["numpy"] for entry in drawn_by(mixed)] == ["1.0", "2.0"]
-    assert open_evidence(mixed / "run").drawers().facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"
+    assert open_evidence(mixed / "run").provenance().facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"

@@ -304,7 +304,9 @@ def test_a_model_that_does_not_repeat_itself_is_named(tmp_path: Path) -> None:
     assert [record["answers"] for record in drawn_by(tmp_path)] == [NOT_REPEATABLE]
     with pytest.raises(StoreError, match="one of the two gives different logits"):
         go_on(linear, tmp_path)
-    assert open_evidence(tmp_path / "run").drawers().sentence() == "The model gave different logits for the same batch."
+    assert (
+        open_evidence(tmp_path / "run").provenance().sentence() == "The model gave different logits for the same batch."
+    )
 
 
 def test_every_worker_must_be_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.runs.open_run import Where, open_run, read_settings
+from buckler.runs.open_run import ExecutorOptions, open_run, read_settings
 
 MODEL = """
 from sklearn.datasets import load_digits
@@ -54,16 +54,18 @@ def test_what_is_left_out_is_filled_in() -> None:
 @pytest.mark.parametrize(
     ("change", "where", "message"),
     [
-        ({"model": "model_to_open:silent"}, Where(), "^num_classes must be given"),
-        ({"sigma": -1.0}, Where(), "^sigma must be above 0"),
-        ({"colour": 1}, Where(), "no field 'colour'"),
-        ({}, Where(gpus_per_worker=1.0), "^gpus_per_worker must be .* for the executor 'ray'"),
-        ({}, Where("ray", gpus_per_worker=-1.0), "^gpus_per_worker must be at least 0"),
-        ({}, Where("thread"), "^executor must be one of"),
-        ({}, Where(workers=3), "workers are for the executor 'ray'"),
+        ({"model": "model_to_open:silent"}, ExecutorOptions(), "^num_classes must be given"),
+        ({"sigma": -1.0}, ExecutorOptions(), "^sigma must be above 0"),
+        ({"colour": 1}, ExecutorOptions(), "no field 'colour'"),
+        ({}, ExecutorOptions(gpus_per_worker=1.0), "^gpus_per_worker must be .* for the executor 'ray'"),
+        ({}, ExecutorOptions("ray", gpus_per_worker=-1.0), "^gpus_per_worker must be at least 0"),
+        ({}, ExecutorOptions("thread"), "^executor must be one of"),
+        ({}, ExecutorOptions(workers=3), "workers are for the executor 'ray'"),
     ],
 )
-def test_mistakes_are_named_in_words_of_the_library(change: dict[str, object], where: Where, message: str) -> None:
+def test_mistakes_are_named_in_words_of_the_library(
+    change: dict[str, object], where: ExecutorOptions, message: str
+) -> None:
     with pytest.raises(InvalidInput, match=message) as caught, open_run({**SETTINGS, **change}, where):
         pass
     assert "--" not in str(caught.value)

@@ -20,7 +20,7 @@ torch.set_num_threads(1)
 MODELS = Path(__file__).parents[2] / "models"
 
 
-class Told(nn.Module):
+class EchoesSigma(nn.Module):
     """Answers with what it was told, so that it can be read off."""
 
     def forward(self, x: Any, sigma: float) -> Any:
@@ -49,11 +49,11 @@ X = torch.full((2, 3, 4, 4), 0.6)
 @pytest.mark.parametrize(
     ("denoiser", "to_denoiser", "expected"),
     [
-        (Told(), None, 0.3 + 0.25),
+        (EchoesSigma(), None, 0.3 + 0.25),
         (Blind(), None, 0.3),
         (Optional(), None, 0.3 + 0.25),
         # seen 2 x - 1 = 0.2, told 0.5: 0.1 + 0.5 = 0.6, and back (0.6 + 1) / 2
-        (Told(), (2.0, -1.0), 0.8),
+        (EchoesSigma(), (2.0, -1.0), 0.8),
         (Blind(), (2.0, -1.0), 0.55),
     ],
 )
@@ -65,14 +65,14 @@ def test_the_pair_is_the_composition(denoiser: nn.Module, to_denoiser: Any, expe
 @pytest.mark.parametrize(
     ("make", "named"),
     [
-        (lambda: Denoised(Told(), Head(), sigma=0.0), "sigma must be above 0"),
+        (lambda: Denoised(EchoesSigma(), Head(), sigma=0.0), "sigma must be above 0"),
         (lambda: Denoised(lambda x: x, Head(), sigma=0.25), "denoiser must be a torch module"),  # type: ignore[arg-type]
-        (lambda: Denoised(Told(), "a.onnx", sigma=0.25), "classifier must be a torch module"),  # type: ignore[arg-type]
-        (lambda: Denoised(Told(), Head(), sigma=1.0, to_denoiser=(0.0, 1.0)), "scale of to_denoiser"),
-        (lambda: Denoised(Told(), Head(), sigma=1.0, to_classifier=3), "to_classifier must be a callable"),  # type: ignore[arg-type]
+        (lambda: Denoised(EchoesSigma(), "a.onnx", sigma=0.25), "classifier must be a torch module"),  # type: ignore[arg-type]
+        (lambda: Denoised(EchoesSigma(), Head(), sigma=1.0, to_denoiser=(0.0, 1.0)), "scale of to_denoiser"),
+        (lambda: Denoised(EchoesSigma(), Head(), sigma=1.0, to_classifier=3), "to_classifier must be a callable"),  # type: ignore[arg-type]
         (lambda: Denoised(nn.Flatten(), Head(), sigma=1.0)(X), r"images of the shape \(2, 3, 4, 4\); got \(2, 48\)"),
-        (lambda: Diffusion(Told(), [0.5, 0.9]), "abar must fall"),
-        (lambda: Diffusion(Told(), [1.5, 0.9]), "abar must fall"),
+        (lambda: Diffusion(EchoesSigma(), [0.5, 0.9]), "abar must fall"),
+        (lambda: Diffusion(EchoesSigma(), [1.5, 0.9]), "abar must fall"),
         (lambda: schedule({"rescale_betas_zero_snr": True}), "rescale_betas_zero_snr"),
         (lambda: schedule({"beta_schedule": "sigmoid"}), "beta_schedule must be one of"),
         (lambda: schedule({"trained_betas": [0.5, 1.0]}), "between 0 and 1"),
@@ -97,14 +97,18 @@ def test_sigma_is_one_that_the_denoiser_was_made_for() -> None:
 
 
 def test_normalisation_lies_between_denoiser_and_classifier(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pair_here.py").write_text("from tests.sampling.test_denoised import Head, Told as told\nhead = Head\n")
+    (tmp_path / "pair_here.py").write_text(
+        "from tests.sampling.test_denoised import EchoesSigma as echoes, Head\nhead = Head\n"
+    )
     monkeypatch.chdir(tmp_path)
-    pair = resolve_model("pair_here:head", denoiser="pair_here:told", sigma=0.25, mean=[0.5], std=[0.1], num_classes=2)
+    pair = resolve_model(
+        "pair_here:head", denoiser="pair_here:echoes", sigma=0.25, mean=[0.5], std=[0.1], num_classes=2
+    )
     assert pair(X)[:, 0].tolist() == pytest.approx([(0.55 - 0.5) / 0.1] * 2, abs=1e-5)
 
 
 def test_another_sigma_than_the_denoiser_is_told_is_refused() -> None:
-    pair = nn.Sequential(nn.Identity(), Denoised(Told(), Head(), sigma=0.25))
+    pair = nn.Sequential(nn.Identity(), Denoised(EchoesSigma(), Head(), sigma=0.25))
     x = np.full((3, 4, 4), 0.5, dtype=np.float32)
     for noise in ({"sigma": 0.5}, {"noise": buckler.noise.GridGaussian(0.5)}):
         with pytest.raises(InvalidInput, match=r"sigma must be 0\.25, which the denoiser is told; got Gaussian noise"):
@@ -159,7 +163,7 @@ def test_schedules_are_those_of_diffusers() -> None:
 
 
 def test_sigma_outside_of_the_schedule_is_refused() -> None:
-    diffusion = Diffusion(Told(), schedule({}))
+    diffusion = Diffusion(EchoesSigma(), schedule({}))
     assert diffusion.sigmas == pytest.approx((0.005, 78.7), rel=0.01)
     with pytest.raises(InvalidInput, match=r"sigma must be from 0\.005"):
         Denoised(diffusion, Head(), sigma=0.004)
@@ -168,7 +172,7 @@ def test_sigma_outside_of_the_schedule_is_refused() -> None:
 # torch says so of every traced module under Python 3.13.0 itself.
 @pytest.mark.filterwarnings("ignore:Guards may run slower:RuntimeWarning")
 def test_the_pair_traces_for_a_compiler() -> None:
-    pair = Denoised(Diffusion(Told(), schedule({})), Head(), sigma=0.25)
+    pair = Denoised(Diffusion(EchoesSigma(), schedule({})), Head(), sigma=0.25)
     traced = torch.compile(pair, backend="eager", fullgraph=True)
     assert torch.equal(traced(X), pair(X))
 

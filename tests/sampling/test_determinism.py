@@ -13,7 +13,7 @@ from buckler.errors import BucklerWarning
 from buckler.noise import DerandomizedSplitting, Gaussian, GridGaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import Target, decide
-from buckler.runs.identity import drawers_from
+from buckler.runs.identity import provenance_from
 from buckler.runs.results import CertifyOptions, read_result
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
@@ -203,9 +203,9 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     sample(spec, as_classifier(model, num_classes=2), data, tmp_path / "run")
     evidence = open_evidence(tmp_path / "run")
     assert evidence.replayed == (compared, differed)
-    drawn = evidence.drawers()
+    drawn = evidence.provenance()
     assert ("NOT bit-stable" in drawn.sentence()) != stable
-    assert drawers_from(drawn.as_dict()) == drawn
+    assert provenance_from(drawn.as_dict()) == drawn
     with nullcontext() if stable else pytest.warns(BucklerWarning, match=UNSTABLE):
         decide(spec, Target((0.05,)), as_classifier(model, num_classes=2), data, tmp_path / "d.parquet")
     assert ("NOT bit-stable" in read_result(tmp_path / "d.parquet", CertifyOptions()).caution) != stable

@@ -83,7 +83,7 @@ def certify_command(
             temperature=temperature,
         )
     check_tsv(tsv, evidence.spec.noise, labels)
-    drawn = evidence.drawers()
+    drawn = evidence.provenance()
     if out is not None:
         contents = contents_hash(
             pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)

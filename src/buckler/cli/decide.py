@@ -19,7 +19,7 @@ from buckler.runs import decide as runs
 from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_to_decide
 from buckler.runs.executor import Interrupted
 from buckler.runs.logs import write_log
-from buckler.runs.open_run import Where, open_run, settings_from
+from buckler.runs.open_run import ExecutorOptions, open_run, settings_from
 from buckler.runs.plan import measure_rate, time_to_decide
 from buckler.runs.store.tables import check_ending
 
@@ -98,7 +98,7 @@ def decide_command(
         raise InvalidInput("--allow-other-model is for going on with the file of --out, and there is none")
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker)
+            where = ExecutorOptions(executor, address, workers, gpus_per_worker)
             shown = bar("deciding", quiet=quiet or as_json, unit="draws", transient=False)
             with open_run(settings, where, out) as run, shown as show:
                 check_tsv(tsv, run.spec.noise, run.dataset.labels)

@@ -13,12 +13,12 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import MAX_DRAWS, REACH, Refuting, alarm, bracket_curve
+from buckler.evaluate.refutations import MAX_DRAWS, REACH, RefutationSettings, alarm, bracket_curve
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import refute as runs
 from buckler.runs.executor import Interrupted
-from buckler.runs.open_run import Where, open_run
+from buckler.runs.open_run import ExecutorOptions, open_run
 from buckler.runs.results import CertifyOptions, Result, read_result
 
 if TYPE_CHECKING:
@@ -96,13 +96,15 @@ def refute_command(
         raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker)
+            where = ExecutorOptions(executor, address, workers, gpus_per_worker)
             with open_run(settings, where) as opened, bar("refuting", quiet=quiet or as_json, unit="draws") as show:
                 noise = opened.spec.noise
                 total = sum(not c.abstained for c in result.groups[0])
                 total = total if limit is None else min(limit, total)
                 reach = REACH * noise.unit if max_radius is None else max_radius
-                how = Refuting(noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack))
+                how = RefutationSettings(
+                    noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack)
+                )
                 refuted = runs.refute(
                     result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
                 )

@@ -12,7 +12,7 @@ from buckler.cli.terminal import interruptible, say, stop
 from buckler.progress import bar
 from buckler.runs import sample as runs
 from buckler.runs.executor import Interrupted
-from buckler.runs.open_run import Where, open_run, settings_from
+from buckler.runs.open_run import ExecutorOptions, open_run, settings_from
 from buckler.runs.plan import measure_rate, time_to_sample
 from buckler.runs.spec import values, with_draws
 
@@ -120,7 +120,7 @@ def sample_command(
     options.check_given(settings, "model", "data", "n")
     with interruptible():
         try:
-            where = Where(executor, address, workers, gpus_per_worker)
+            where = ExecutorOptions(executor, address, workers, gpus_per_worker)
             shown = bar("sampling", quiet=quiet or as_json, unit="draws", transient=False)
             with open_run(settings, where, out) as run, shown as advance:
                 resolved = run.spec
@@ -144,13 +144,13 @@ def sample_command(
         except KeyboardInterrupt:
             stop("interrupted before anything was drawn")
     if as_json:
-        told = {
+        fields = {
             "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
             "shards": summary.shards, "samples": summary.samples, "lost": summary.lost,
             "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
             "spec_hash": resolved.hash(),
         }  # fmt: skip
-        say(json.dumps(told))
+        say(json.dumps(fields))
     elif not quiet:
         rate = summary.samples / max(summary.seconds, 1e-9)
         done = f"{summary.inputs_done:,} of {summary.inputs:,} inputs in {out}"

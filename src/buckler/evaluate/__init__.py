@@ -8,9 +8,9 @@
 - ``curves.radius_histogram(certificates, labels, edges)``: how many inputs are certified how far.
 - ``audit.audit_discrete(bound, margin, num_classes, n, alpha)``: the exact worst miss probability of a bound.
 - ``power.compare_power(bounds, counts, margin=, alpha=, truths=)``: power against the linear-programming optimum.
-- ``refutations.Refuting(noise, alpha).refute(model, ids, x, labels, start)``: points at which the smoothed classifier
-  does not predict a class, found by ``attacks`` and judged on fresh draws; ``bracket_curve`` and ``alarm`` set them
-  beside certificates.
+- ``refutations.RefutationSettings(noise, alpha).refute(model, ids, x, labels, start)``: points at which the smoothed
+  classifier does not predict a class, found by ``attacks`` and judged on fresh draws; ``bracket_curve`` and ``alarm``
+  set them beside certificates.
 
 May import: the root modules, ``bounds`` and ``certify``; torch only in ``attacks``.
 """

@@ -155,7 +155,7 @@ def check_searched(noise: Noise) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuting:
+class RefutationSettings:
     """How inputs are refuted: at which level, by at most how many draws a candidate, how far away, by which attack.
 
     ``first`` stops at the first candidate that passes; nearer ones are not tried then.
@@ -256,7 +256,7 @@ class _Line:
     search: "Search"
     ids: Sequence[str]
     labels: IntArray
-    how: Refuting
+    how: RefutationSettings
 
     def tie(
         self, distances: FloatArray, offsets: FloatArray, n: int

@@ -307,8 +307,8 @@ def _guide(sigma: Fraction, step: Fraction) -> Steps:
     first = np.arange(1 << TOP_BITS, dtype=np.uint64) << np.uint64(64 - TOP_BITS)
     last = first | np.uint64((1 << (64 - TOP_BITS)) - 1)
     reached = np.searchsorted(edges, first)
-    told = np.searchsorted(edges, last, side="right") == reached
-    return np.where(told, reached - len(edges) // 2, DOUBTFUL).astype(np.int32)
+    certain = np.searchsorted(edges, last, side="right") == reached
+    return np.where(certain, reached - len(edges) // 2, DOUBTFUL).astype(np.int32)
 
 
 def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32Array]:

@@ -62,7 +62,7 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
     return cast(CertifiedClass, chosen)
 
 
-class Asked(TypedDict, total=False):
+class CertifyKeywords(TypedDict, total=False):
     """Keywords that say how evidence is certified; None is what the run suggests, and alpha is 0.001 unless told."""
 
     alpha: float
@@ -74,7 +74,7 @@ class Asked(TypedDict, total=False):
 
 
 def certify_evidence(
-    evidence: Evidence, *, method: str | Method | None = None, **asked: Unpack[Asked]
+    evidence: Evidence, *, method: str | Method | None = None, **asked: Unpack[CertifyKeywords]
 ) -> tuple[Certificates, IntArray | None]:
     """Return the certificates of a run, and the labels where they are known.
 
@@ -89,7 +89,9 @@ def certify_evidence(
     return made.certificates[0], made.labels
 
 
-def certify_by_each(evidence: Evidence, methods: Sequence[str | Method], **asked: Unpack[Asked]) -> CertifiedRun:
+def certify_by_each(
+    evidence: Evidence, methods: Sequence[str | Method], **asked: Unpack[CertifyKeywords]
+) -> CertifiedRun:
     """Return the certificates of a run by each of several methods; its files are read, and checked, once.
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
@@ -100,7 +102,7 @@ def certify_by_each(evidence: Evidence, methods: Sequence[str | Method], **asked
 
 
 def claim_evidence(
-    evidence: Evidence, *, method: str | Method, **asked: Unpack[Asked]
+    evidence: Evidence, *, method: str | Method, **asked: Unpack[CertifyKeywords]
 ) -> tuple[Certificates, IntArray | None]:
     """Return what any method claims, sound or not, and the labels; arguments are those of ``certify_evidence``."""
     rule = method_named(method) if isinstance(method, str) else method
@@ -109,10 +111,12 @@ def claim_evidence(
     return make_certificates(settings, one.chosen, one.low, one.n, one.ids, Claim), found.labels
 
 
-def limits_of_evidence(evidence: Evidence, methods: Sequence[Method], **asked: Unpack[Asked]) -> EvidenceLimits:
+def limits_of_evidence(
+    evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]
+) -> EvidenceLimits:
     """Return the limits of every input by each method, in one pass over the shards."""
-    if unknown := sorted(asked.keys() - Asked.__annotations__.keys()):
-        raise TypeError(f"keywords must be among {', '.join(Asked.__annotations__)}; got {unknown[0]!r}")
+    if unknown := sorted(asked.keys() - CertifyKeywords.__annotations__.keys()):
+        raise TypeError(f"keywords must be among {', '.join(CertifyKeywords.__annotations__)}; got {unknown[0]!r}")
     spec, rule = evidence.spec, certified_class_of(evidence.spec, asked.get("certified_class"))
     n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))
     scored = [method for method in methods if method.reads == "scores"]

@@ -22,10 +22,10 @@ from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step,
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
-    DrawAgain,
     Expected,
     Identity,
     Lookup,
+    Redraw,
     admit,
     check_votes,
     identify,
@@ -341,7 +341,7 @@ class Decisions:
         name, n = chosen.certificate.id, chosen.certificate.n
         position = Lookup(self._dataset, self._path).places([name])[0]
         x = self._dataset.load(position, position + 1)
-        (now,) = executor.call(DrawAgain(spec, (name,), x, 0, (("estimation", 0, n),)).votes)
+        (now,) = executor.call(Redraw(spec, (name,), x, 0, (("estimation", 0, n),)).votes)
         before = np.zeros(spec.num_classes, dtype=np.int64)
         for k, count in chosen.votes:
             before[k] = count

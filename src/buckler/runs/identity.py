@@ -207,7 +207,7 @@ def contents_hash(pairs: Iterable[tuple[str, str]]) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DrawAgain:
+class Redraw:
     """Draws of one input that are made again: estimation and selection draws ``[start, stop)`` of each segment.
 
     ``row`` is the position of the input among those that shared its batches; the same batches are made, and of them
@@ -317,7 +317,7 @@ def admit(where: Path, known: Sequence[dict[str, Any]], record: dict[str, Any], 
 
 
 @dataclass(frozen=True, slots=True)
-class Drawers:
+class Provenance:
     """The models that drew a run or the rows of a file: records, each with its number of inputs.
 
     ``replayed`` counts rows that were run again at other places of a batch, and those of them that gave other bits.
@@ -371,7 +371,7 @@ class Drawers:
         return ", ".join(f"{value} ({count:,} input{'s' * (count > 1)})" for value, count in found.items())
 
 
-def drawers_of(parts: Sequence[tuple[Mapping[str, Any], int]], replayed: tuple[int, int] = (0, 0)) -> Drawers:
+def provenance_of(parts: Sequence[tuple[Mapping[str, Any], int]], replayed: tuple[int, int] = (0, 0)) -> Provenance:
     """Return the models of pairs (record, number of inputs), each model once."""
     merged: list[tuple[Mapping[str, Any], int]] = []
     for record, count in parts:
@@ -380,15 +380,15 @@ def drawers_of(parts: Sequence[tuple[Mapping[str, Any], int]], replayed: tuple[i
             merged.append((record, count))
         else:
             merged[at] = (merged[at][0], merged[at][1] + count)
-    return Drawers(tuple(merged), replayed)
+    return Provenance(tuple(merged), replayed)
 
 
-def drawers_from(values: Any) -> Drawers | None:
-    """Return what ``Drawers.as_dict`` wrote, None for anything else."""
+def provenance_from(values: Any) -> Provenance | None:
+    """Return what ``Provenance.as_dict`` wrote, None for anything else."""
     try:
         records = records_in(values)
         pairs = [({k: v for k, v in record.items() if k != "count"}, int(record["count"])) for record in records]
-        return drawers_of(pairs, replayed_in(values))
+        return provenance_of(pairs, replayed_in(values))
     except (AttributeError, KeyError, TypeError, ValueError, DamagedEvidence):
         return None
 

@@ -35,7 +35,7 @@ ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ExecutorOptions:
     """Where the work is done: the executor ``process`` or ``ray``, and for ray which cluster and how many workers."""
 
     executor: str = "process"
@@ -44,7 +44,7 @@ class Where:
     gpus_per_worker: float | None = None
 
 
-class Opened(NamedTuple):
+class OpenRun(NamedTuple):
     """What a run needs, ready to be drawn from."""
 
     spec: RunSpec
@@ -97,7 +97,9 @@ def load_classifier(draft: RunSpec, num_classes: int | None, device: str | None)
 
 
 @contextmanager
-def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path | None = None) -> Iterator[Opened]:
+def open_run(
+    settings: Mapping[str, Any], where: ExecutorOptions | None = None, out: Path | None = None
+) -> Iterator[OpenRun]:
     """Yield the specification with everything filled in, an executor that runs its classifier, and its data.
 
     With ``fresh_seed`` the seed is drawn from the operating system once the model is loaded. Where a batch of the usual
@@ -106,7 +108,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
 
     ``with open_run(settings) as run: sample(run.spec, run.executor, run.dataset, folder)`` is the command ``sample``.
     """
-    where = Where() if where is None else where
+    where = ExecutorOptions() if where is None else where
     # Everything is checked before the model is loaded; two classes stand in where the number is not known yet.
     draft = from_dict({"num_classes": 2, **settings})
     if draft.fresh_seed and "seed" in settings:
@@ -151,7 +153,7 @@ def open_run(settings: Mapping[str, Any], where: Where | None = None, out: Path 
                 fitting = int(rate / executor.width * LONGEST_BATCH)
                 if fitting < spec.batch_size:
                     spec = replace(spec, batch_size=max(1, 1 << fitting.bit_length() - 1))
-        yield Opened(spec, executor, dataset, rate)
+        yield OpenRun(spec, executor, dataset, rate)
 
 
 def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:

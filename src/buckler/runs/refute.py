@@ -15,10 +15,10 @@ import numpy as np
 
 from buckler.certificate import Bracket, Certificate, Refutation
 from buckler.errors import InvalidInput, check_whole
-from buckler.evaluate.refutations import Refuting, check_searched, to_refute
+from buckler.evaluate.refutations import RefutationSettings, check_searched, to_refute
 from buckler.runs.executor import SAVE_EVERY, Interrupted, Sink, Step
 from buckler.runs.identity import Expected, Lookup, identify
-from buckler.runs.open_run import Opened
+from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result, inputs_of
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
@@ -66,7 +66,7 @@ class RefuteInputs:
     """The work of ``refute``, for an executor."""
 
     spec: RunSpec
-    how: Refuting
+    how: RefutationSettings
     expected: Expected
 
     @contextmanager
@@ -100,8 +100,8 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
 
 def refute(
     result: Result,
-    run: Opened,
-    how: Refuting,
+    run: OpenRun,
+    how: RefutationSettings,
     out: str | Path | None = None,
     *,
     limit: int | None = None,
@@ -163,7 +163,7 @@ class _Brackets:
         self,
         out: str | Path | None,
         spec: RunSpec,
-        how: Refuting,
+        how: RefutationSettings,
         classifier: str,
         wanted: Mapping[str, _Wanted],
         labels: Sequence[int] | None,

@@ -15,7 +15,7 @@ from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_N
 from buckler.runs.certify import certify_by_each
-from buckler.runs.identity import Lookup, contents_hash, drawers_from, drawers_of, records_in, replayed_in
+from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
 from buckler.runs.logs import refuse_log
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
@@ -147,7 +147,7 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
 
 def _from_evidence(path: Path, options: CertifyOptions) -> Result:
     evidence = open_evidence(path)
-    drawn = evidence.drawers()
+    drawn = evidence.provenance()
     alone = evidence.spec.noise.total is not None or evidence.spec.model == IMPORTED
     usual = (evidence.spec.default_method,) if alone else tuple(method.name for method in sound_methods())
     methods = options.methods or usual
@@ -203,11 +203,11 @@ def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     groups, truth = _grouped(path, arrays_in(table, path), methods)
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
-    contents, drawn, votes = None, drawers_from(origin.get("drawn")), None
+    contents, drawn, votes = None, provenance_from(origin.get("drawn")), None
     if "drawn_by" in origin:
         made, records = read_decisions(path), records_in(origin)
         contents = tuple(drawing.input for drawing in made.drawings)
-        drawn = drawers_of([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
+        drawn = provenance_of([(records[drawing.drawn_by], 1) for drawing in made.drawings], replayed_in(origin))
         votes = _votes_of(made.decided) if len(groups) == 1 else None
     return Result(
         path=path,

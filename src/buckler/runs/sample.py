@@ -23,18 +23,18 @@ from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step,
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
-    DrawAgain,
     Expected,
     Identity,
     Lookup,
+    Redraw,
     check_votes,
     identify,
     is_same,
 )
 from buckler.runs.spec import MOST_TOGETHER, RunSpec, ScoreKind
-from buckler.runs.store.folder import Place
+from buckler.runs.store.folder import ShardRange
 from buckler.runs.store.sealed import temporary
-from buckler.runs.store.shard import Begun, ScoreWriter, Shard
+from buckler.runs.store.shard import PartialInput, ScoreWriter, Shard
 from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
@@ -64,7 +64,7 @@ class Block:
     ids: tuple[str, ...]
     labels: IntArray | None
     x: Float32Array
-    before: Begun | None = None
+    before: PartialInput | None = None
 
     def groups(self, size: int) -> list["Block"]:
         """Return the block cut where the position of an input is a multiple of ``size``."""
@@ -87,7 +87,7 @@ class Blocks:
         spec: RunSpec,
         dataset: Dataset,
         missing: Sequence[tuple[int, int]],
-        begun: dict[int, Begun] | None = None,
+        begun: dict[int, PartialInput] | None = None,
         most: int | None = None,
     ) -> None:
         """Take the ranges of inputs to draw, and what is there of them; at most ``most`` inputs are given out."""
@@ -162,9 +162,9 @@ class _Keeper:
         """The draws of this call that the folder holds."""
         return sum(self._kept.values())
 
-    def take(self, made: Begun | tuple[int, Shard]) -> None:
+    def take(self, made: PartialInput | tuple[int, Shard]) -> None:
         """Keep a block, or what there is of an input."""
-        if isinstance(made, Begun):
+        if isinstance(made, PartialInput):
             self._kept[made.first] = made.done - self._before.get(made.first, 0)
             self._writer.keep(made)
             return
@@ -268,7 +268,7 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
         spans = tuple((stream, low, cut[stream]) for stream, low, _ in spans if cut[stream])
     now = dict[Stream, IntArray]()
     for (stream, _, _), votes in zip(
-        spans, executor.call(DrawAgain(spec, ids, x, position - first, spans).votes), strict=True
+        spans, executor.call(Redraw(spec, ids, x, position - first, spans).votes), strict=True
     ):
         now[stream] = now.get(stream, np.zeros_like(votes)) + votes
     before: dict[Stream, Any] = {"estimation": counts[point], "selection": selection}
@@ -391,13 +391,15 @@ class _InPieces:
             replayed = np.array(self._engine.replayed()) - self._at_first
             replayed += (0, 0) if self._before is None else self._before.replayed
             votes = self._votes[0].copy()
-            made = Begun(self._first, self._done, votes, self._engine.rows, self._record, tuple(replayed.tolist()))
+            made = PartialInput(
+                self._first, self._done, votes, self._engine.rows, self._record, tuple(replayed.tolist())
+            )
             self._sink(made)
             self._saved = self._done
 
 
 def _score_file(block: Block) -> str:
-    return temporary(Place(block.first, block.first + len(block.ids)).path(Path(), "scores")).name
+    return temporary(ShardRange(block.first, block.first + len(block.ids)).path(Path(), "scores")).name
 
 
 def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:

@@ -237,7 +237,7 @@ def sweep_runs(
         raise InvalidInput("a sweep needs at least one run, a folder with evidence; got none")
     runs = [open_evidence(folder) for folder in folders]
     for evidence in runs:
-        if caution := evidence.drawers().sentence():
+        if caution := evidence.provenance().sentence():
             warnings.warn(f"{str(evidence.root)!r}: {caution}", BucklerWarning, stacklevel=2)
         if evidence.spec.model == IMPORTED:
             warnings.warn(f"{str(evidence.root)!r}: {NO_RIVALS}", BucklerWarning, stacklevel=2)

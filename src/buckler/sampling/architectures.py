@@ -179,21 +179,21 @@ FREQUENCIES = 16
 class UNetBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut; the deviation scales and shifts what lies between them."""
 
-    def __init__(self, width_in: int, width: int, told: int) -> None:
+    def __init__(self, width_in: int, width: int, embedding: int) -> None:
         """Build the block; it starts as its shortcut."""
         super().__init__()
         self.norm1 = nn.GroupNorm(8, width_in)
         self.conv1 = nn.Conv2d(width_in, width, 3, padding=1)
-        self.told = nn.Linear(told, 2 * width)
+        self.told = nn.Linear(embedding, 2 * width)
         self.norm2 = nn.GroupNorm(8, width)
         self.conv2 = nn.Conv2d(width, width, 3, padding=1)
         nn.init.zeros_(self.conv2.weight)
         nn.init.zeros_(self.conv2.bias)  # type: ignore[arg-type]
         self.shortcut = nn.Conv2d(width_in, width, 1) if width_in != width else nn.Identity()
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         """Return the block's output."""
-        scale, shift = self.told(told)[:, :, None, None].chunk(2, dim=1)
+        scale, shift = self.told(embedding)[:, :, None, None].chunk(2, dim=1)
         y = self.conv1(functional.silu(self.norm1(x)))
         y = self.conv2(functional.silu(self.norm2(y) * (1.0 + scale) + shift))
         return y + self.shortcut(x)  # type: ignore[no-any-return]
@@ -210,23 +210,25 @@ class UNet(nn.Module):
     def __init__(self, widths: tuple[int, int, int] = (64, 112, 112), blocks: int = 2) -> None:
         """Build the network with ``blocks`` residual blocks at each resolution on the way down and up."""
         super().__init__()
-        told = 4 * FREQUENCIES
-        self.listen = nn.Sequential(nn.Linear(2 * FREQUENCIES, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
+        embedding = 4 * FREQUENCIES
+        self.listen = nn.Sequential(
+            nn.Linear(2 * FREQUENCIES, embedding), nn.SiLU(), nn.Linear(embedding, embedding), nn.SiLU()
+        )
         self.first = nn.Conv2d(3, widths[0], 3, padding=1)
         self.down, self.up = nn.ModuleList(), nn.ModuleList()
         skips, width = [widths[0]], widths[0]
         for following in widths:
             stage = nn.ModuleList()
             for _ in range(blocks):
-                stage.append(UNetBlock(width, following, told))
+                stage.append(UNetBlock(width, following, embedding))
                 width = following
                 skips.append(width)
             self.down.append(stage)
-        self.middle = UNetBlock(width, width, told)
+        self.middle = UNetBlock(width, width, embedding)
         for following in reversed(widths):
             stage = nn.ModuleList()
             for _ in range(blocks):
-                stage.append(UNetBlock(width + skips.pop(), following, told))
+                stage.append(UNetBlock(width + skips.pop(), following, embedding))
                 width = following
             self.up.append(stage)
         self.last = nn.Sequential(nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, 3, 3, padding=1))
@@ -238,7 +240,7 @@ class UNet(nn.Module):
         """Return the estimate of the images without noise, in their own units; not clipped to their range."""
         deviation = torch.as_tensor(sigma, dtype=torch.float32, device=x.device).expand(len(x))
         angles = deviation.log()[:, None] * self.waves
-        told = self.listen(torch.cat([angles.cos(), angles.sin()], dim=1).to(x.dtype))
+        embedding = self.listen(torch.cat([angles.cos(), angles.sin()], dim=1).to(x.dtype))
         s = deviation[:, None, None, None]
         total = s * s + DEVIATION**2
         centred = x - MEAN
@@ -248,13 +250,13 @@ class UNet(nn.Module):
             if level > 0:
                 y = functional.avg_pool2d(y, 2)
             for block in stage:  # type: ignore[attr-defined]
-                y = block(y, told)
+                y = block(y, embedding)
                 kept.append(y)
-        y = self.middle(y, told)
+        y = self.middle(y, embedding)
         for level, stage in enumerate(self.up):
             if level > 0:
                 y = functional.interpolate(y, scale_factor=2.0, mode="nearest")
             for block in stage:  # type: ignore[attr-defined]
-                y = block(torch.cat([y, kept.pop()], dim=1), told)
+                y = block(torch.cat([y, kept.pop()], dim=1), embedding)
         change: Tensor = self.last(y)
         return MEAN + centred * (DEVIATION**2 / total) + change.float() * (s * DEVIATION / total.sqrt())

@@ -83,7 +83,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class VotesAndSums:
     """Votes ``counts[input, segment, class]`` and, where asked for, sums of scores ``sums[input, class]``."""
 
     counts: IntArray
@@ -199,7 +199,7 @@ class Engine:
         checkpoints: Sequence[int] = (2**62,),
         keep: KeptScores | None = None,
         sink: Sink | None = None,
-    ) -> Generator[int, None, Tally]:
+    ) -> Generator[int, None, VotesAndSums]:
         """Draw what is requested; yield the draws of each group of batches, and return the votes.
 
         Votes are counted segment by segment between the checkpoints. Scores go to ``sink`` in the order of the
@@ -235,11 +235,11 @@ class Engine:
             if differed:
                 raise ClassifierError(self._not_one_function(compared, differed) + "; alpha = 0 needs one function")
         votes, sums = self._backend.tally()
-        return Tally(votes.reshape(len(inputs), segments, m), sums)
+        return VotesAndSums(votes.reshape(len(inputs), segments, m), sums)
 
     def draw(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, requests: Iterable[Request], **options: Any
-    ) -> Tally:
+    ) -> VotesAndSums:
         """Return the votes of the requested draws; options are those of ``steps``."""
         return exhaust(self.steps(x, ids, stream, requests, **options))
 

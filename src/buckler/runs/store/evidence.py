@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
-from buckler.runs.identity import Drawers, drawers_of
+from buckler.runs.identity import Provenance, provenance_of
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
-from buckler.runs.store.folder import Place
+from buckler.runs.store.folder import ShardRange
 from buckler.runs.store.shard import ScoreFile, Shard, decode
 from buckler.sampling.simplex import to_simplex
 from buckler.types import AnyArray, FloatArray, IntArray, SimplexMap
@@ -41,7 +41,7 @@ class Evidence:
     root: Path
     spec: RunSpec
     manifest: Mapping[str, Any]
-    shards: tuple[Place, ...]
+    shards: tuple[ShardRange, ...]
     parts: tuple[Mapping[str, Any], ...]
     """Ranges of inputs that were drawn at once, with who drew them, as the seals say."""
 
@@ -58,16 +58,16 @@ class Evidence:
     @property
     def inputs_done(self) -> int:
         """The number of inputs that have been drawn."""
-        return sum(place.count for place in self.shards)
+        return sum(span.count for span in self.shards)
 
     @property
     def replayed(self) -> tuple[int, int]:
         """Rows that were run again at other places of a batch, and how many of them gave other bits."""
         return sum(part["replayed"] for part in self.parts), sum(part["differed"] for part in self.parts)
 
-    def drawers(self) -> Drawers:
+    def provenance(self) -> Provenance:
         """Return the models that drew the run, each with its number of inputs."""
-        return drawers_of([(part["drawn_by"], part["count"]) for part in self.parts], self.replayed)
+        return provenance_of([(part["drawn_by"], part["count"]) for part in self.parts], self.replayed)
 
     def read_shards(self) -> Iterator[Shard]:
         """Yield the shards that are there, in the order of the inputs."""
@@ -82,17 +82,17 @@ class Evidence:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def _read(self, place: Place) -> Shard:
-        return read_shard(self.root, place, self.spec, self.manifest["owner"])
+    def _read(self, span: ShardRange) -> Shard:
+        return read_shard(self.root, span, self.spec, self.manifest["owner"])
 
     def digest(self) -> str:
         """Return a hash of all draws, input by input: it does not depend on where shards begin and end."""
         total = hashlib.blake2b(digest_size=20, person=b"buckler-drawn-1")
-        for place, shard in zip(self.shards, self.read_shards(), strict=True):
-            scores = None if shard.columns is None else self._scores(place)
+        for span, shard in zip(self.shards, self.read_shards(), strict=True):
+            scores = None if shard.columns is None else self._scores(span)
             for i, name in enumerate(shard.ids):
                 label = None if shard.labels is None else int(shard.labels[i])
-                total.update(json.dumps([place.first + i, name, label, shard.input_hashes[i]]).encode())
+                total.update(json.dumps([span.first + i, name, label, shard.input_hashes[i]]).encode())
                 for values in (shard.selection, shard.counts, shard.columns):
                     total.update(b"-" if values is None else values[i].tobytes())
                 for stream in ("selection", "estimation") if scores is not None else ():
@@ -100,8 +100,8 @@ class Evidence:
                         total.update(rows.tobytes())
         return total.hexdigest()
 
-    def _scores(self, place: Place) -> ScoreFile:
-        return ScoreFile(place.path(self.root, "scores"), self.spec, place.count)
+    def _scores(self, span: ShardRange) -> ScoreFile:
+        return ScoreFile(span.path(self.root, "scores"), self.spec, span.count)
 
     def checkpoint(self, n: int | None) -> int:
         """Return the index of the checkpoint at ``n`` draws, by default the last."""
@@ -113,13 +113,13 @@ class Evidence:
 
     def counts(self, n: int | None = None) -> tuple[Counts, Counts | None, IntArray | None]:
         """Return the votes of the first ``n`` draws (all by default), of the selection, and the labels where known."""
-        place = self.checkpoint(n)
+        point = self.checkpoint(n)
         names: list[str] = []
         votes, chosen, labels = [], [], []
         for shard in self.read_shards():
             # Copies, so that the other checkpoints are freed.
             names += shard.ids
-            votes.append(shard.counts[:, place].copy())
+            votes.append(shard.counts[:, point].copy())
             if shard.selection is not None:
                 chosen.append(shard.selection.copy())
             if shard.labels is not None:
@@ -143,12 +143,12 @@ class Evidence:
 
         ``map`` and ``temperature`` are for stored logits; other scores have those of the run.
         """
-        for place, content in zip(self.shards, self.read_shards(), strict=True):
-            yield from self.scores_of(place, content, n, map, temperature)
+        for span, content in zip(self.shards, self.read_shards(), strict=True):
+            yield from self.scores_of(span, content, n, map, temperature)
 
     def scores_of(
         self,
-        place: Place,
+        span: ShardRange,
         content: Shard,
         n: int | None = None,
         map: SimplexMap | None = None,  # noqa: A002
@@ -169,7 +169,7 @@ class Evidence:
         chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
         if kind != "logits":
             temperature = self.spec.temperature
-        rows = self._scores(place)
+        rows = self._scores(span)
         for i, name in enumerate(content.ids):
             label = None if content.labels is None else int(content.labels[i])
             made = [
@@ -187,10 +187,10 @@ def _as_double(rows: AnyArray) -> FloatArray:
         return np.asarray(rows, dtype=np.float64)
 
 
-def read_shard(root: Path, place: Place, spec: RunSpec, owner: Mapping[str, Any]) -> Shard:
+def read_shard(root: Path, span: ShardRange, spec: RunSpec, owner: Mapping[str, Any]) -> Shard:
     """Return a shard after comparing its files with its seal."""
-    parts = folder.check_shard(root, place, owner)["parts"]
-    return decode(place.path(root, "counts"), spec, place.count, min(part["rows"] for part in parts))
+    parts = folder.check_shard(root, span, owner)["parts"]
+    return decode(span.path(root, "counts"), spec, span.count, min(part["rows"] for part in parts))
 
 
 def open_evidence(root: str | Path) -> Evidence:
@@ -198,8 +198,8 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     folder.check_run(root)
     manifest, spec = folder.read_manifest(root)
-    count, _, overlapping = folder.sort_out(folder.places(root, manifest["inputs"])[0])
+    count, _, overlapping = folder.sort_out(folder.shard_ranges(root, manifest["inputs"])[0])
     if overlapping:
         raise DamagedEvidence(f"{str(overlapping[0].path(root, 'seal'))!r} is damaged: it overlaps another shard")
-    parts = [part for place in count for part in folder.read_seal(root, place, manifest["owner"])["parts"]]
+    parts = [part for span in count for part in folder.read_seal(root, span, manifest["owner"])["parts"]]
     return Evidence(root, spec, manifest, tuple(count), tuple(parts))

@@ -52,7 +52,7 @@ def begun_names(root: Path) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ShardRange:
     """The inputs ``[first, stop)`` of a shard, which its files are named by."""
 
     first: int
@@ -78,25 +78,25 @@ def sealed_names(root: Path) -> list[str]:
     return sorted(path.stem for path in (root / SHARDS).glob("*.json") if _NAME.fullmatch(path.stem))
 
 
-def places(root: Path, inputs: int) -> tuple[list[Place], list[str]]:
-    """Return the places of the shards that have a seal, and the names of seals that a run of ``inputs`` cannot have."""
-    found, strange = list[Place](), list[str]()
+def shard_ranges(root: Path, inputs: int) -> tuple[list[ShardRange], list[str]]:
+    """Return the ranges of the shards that have a seal, and the names of seals that a run of ``inputs`` cannot have."""
+    found, strange = list[ShardRange](), list[str]()
     for name in sealed_names(root):
         first, last = map(int, name.split("-"))
-        place = Place(first, last + 1)
-        if first <= last < inputs and place.name == name:
-            found.append(place)
+        span = ShardRange(first, last + 1)
+        if first <= last < inputs and span.name == name:
+            found.append(span)
         else:
             strange.append(name)
     return found, strange
 
 
-def sort_out(found: Iterable[Place]) -> tuple[list[Place], list[Place], list[Place]]:
+def sort_out(found: Iterable[ShardRange]) -> tuple[list[ShardRange], list[ShardRange], list[ShardRange]]:
     """Return the shards that count in the order of the inputs, those inside of others, and those that overlap."""
-    whole, inside, overlapping = list[Place](), list[Place](), list[Place]()
-    for place in sorted(found, key=lambda place: (place.first, -place.stop)):
+    whole, inside, overlapping = list[ShardRange](), list[ShardRange](), list[ShardRange]()
+    for span in sorted(found, key=lambda span: (span.first, -span.stop)):
         before = whole[-1].stop if whole else 0
-        (whole if place.first >= before else inside if place.stop <= before else overlapping).append(place)
+        (whole if span.first >= before else inside if span.stop <= before else overlapping).append(span)
     return whole, inside, overlapping
 
 
@@ -134,19 +134,19 @@ def read_manifest(root: Path) -> tuple[dict[str, Any], RunSpec]:
         raise DamagedEvidence(f"{str(path)!r} is damaged: {problem}") from None
 
 
-def read_seal(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
+def read_seal(root: Path, span: ShardRange, owner: Mapping[str, Any]) -> dict[str, Any]:
     """Return the seal of a shard, checked field by field; its files are not read."""
-    path = place.path(root, "seal")
+    path = span.path(root, "seal")
     seal = read_sealed(path)
-    if (seal.get("first"), seal.get("count"), seal.get("owner")) != (place.first, place.count, dict(owner)):
+    if (seal.get("first"), seal.get("count"), seal.get("owner")) != (span.first, span.count, dict(owner)):
         raise DamagedEvidence(f"{str(path)!r} is damaged: it belongs to another run or shard")
     files, parts = seal.get("files"), seal.get("parts")
     if not isinstance(files, dict) or "counts" not in files or not files.keys() <= PARTS.keys():
         raise DamagedEvidence(f"{str(path)!r} is damaged: it does not name the shard's files")
     if not isinstance(parts, list) or not parts or not all(map(_is_part, parts)):
         raise DamagedEvidence(f"{str(path)!r} is damaged: it does not say who drew the shard")
-    stops = [place.first, *(part["first"] + part["count"] for part in parts)]
-    if [*(part["first"] for part in parts), place.stop] != stops:
+    stops = [span.first, *(part["first"] + part["count"] for part in parts)]
+    if [*(part["first"] for part in parts), span.stop] != stops:
         raise DamagedEvidence(f"{str(path)!r} is damaged: its parts are not its inputs")
     return seal
 
@@ -163,11 +163,11 @@ def _is_part(part: Any) -> bool:
     )
 
 
-def check_shard(root: Path, place: Place, owner: Mapping[str, Any]) -> dict[str, Any]:
+def check_shard(root: Path, span: ShardRange, owner: Mapping[str, Any]) -> dict[str, Any]:
     """Return a shard's seal after comparing its files with it: DamagedEvidence for damage, StoreError if unreadable."""
-    seal = read_seal(root, place, owner)
+    seal = read_seal(root, span, owner)
     for part, expected in seal["files"].items():
-        path = place.path(root, part)
+        path = span.path(root, part)
         try:
             found = None if path.is_symlink() else measure(path)
         except FileNotFoundError:

@@ -46,7 +46,7 @@ class Shard:
     replayed: tuple[int, int] = (0, 0)
 
 
-class Begun(NamedTuple):
+class PartialInput(NamedTuple):
     """Votes of the first ``done`` draws of an input that is under way, those of the selection first.
 
     Row 0 of ``votes`` is the selection; the others end at the checkpoints. The rest is as in ``Shard``.
@@ -63,15 +63,15 @@ class Begun(NamedTuple):
 DAMAGE = (ValueError, TypeError, KeyError, IndexError)
 
 
-def encode_begun(begun: Begun) -> dict[str, Any]:
+def encode_partial_input(begun: PartialInput) -> dict[str, Any]:
     """Return the fields of a JSON file, with the votes that are not 0 alone."""
     places = np.argwhere(begun.votes)
     votes = [[*place, int(begun.votes[tuple(place)])] for place in places.tolist()]
     return {**begun._asdict(), "votes": votes, "drawn_by": dict(begun.drawn_by), "replayed": list(begun.replayed)}
 
 
-def decode_begun(values: Mapping[str, Any], spec: RunSpec) -> Begun:
-    """Return what ``encode_begun`` wrote; an error of the kinds in ``DAMAGE`` is raised for anything else."""
+def decode_partial_input(values: Mapping[str, Any], spec: RunSpec) -> PartialInput:
+    """Return what ``encode_partial_input`` wrote; an error of the kinds in ``DAMAGE`` is raised for anything else."""
     first, done, rows = (values[name] for name in ("first", "done", "rows"))
     replayed, listed = values["replayed"], values["votes"]
     if not isinstance(listed, list) or not isinstance(replayed, list) or not is_record(values.get("drawn_by")):
@@ -86,7 +86,7 @@ def decode_begun(values: Mapping[str, Any], spec: RunSpec) -> Begun:
     sizes = [min(done, spec.n0), *np.diff(ends, prepend=0).tolist()]
     if votes.sum(axis=1).tolist() != sizes or sum(sizes) != done:
         raise ValueError("it holds votes that do not add up to their number of draws")
-    return Begun(first, done, votes, rows, values["drawn_by"], (replayed[0], replayed[1]))
+    return PartialInput(first, done, votes, rows, values["drawn_by"], (replayed[0], replayed[1]))
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:

@@ -20,18 +20,18 @@ from buckler.runs.identity import Identity, admit, is_same
 from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import read_shard
-from buckler.runs.store.folder import LOCK, Place, locked
+from buckler.runs.store.folder import LOCK, ShardRange, locked
 from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
 from buckler.runs.store.shard import (
     DAMAGE,
-    Begun,
+    PartialInput,
     ScoreFile,
     ScoreWriter,
     Shard,
     decode,
-    decode_begun,
+    decode_partial_input,
     encode,
-    encode_begun,
+    encode_partial_input,
 )
 from buckler.types import IntArray
 
@@ -44,8 +44,8 @@ class Writer:
         root: Path,
         spec: RunSpec,
         manifest: Mapping[str, Any],
-        done: Sequence[Place],
-        begun: Mapping[int, Begun] | None = None,
+        done: Sequence[ShardRange],
+        begun: Mapping[int, PartialInput] | None = None,
     ) -> None:
         """Take the manifest, the shards that are there and whole, in order, and the inputs that were begun."""
         self.root, self.spec, self.done, self.begun = root, spec, list(done), dict(begun or {})
@@ -59,30 +59,30 @@ class Writer:
     @property
     def inputs_done(self) -> int:
         """The number of inputs that are there."""
-        return sum(place.count for place in self.done)
+        return sum(span.count for span in self.done)
 
     def missing(self) -> list[tuple[int, int]]:
         """Return the ranges ``[first, stop)`` of inputs that are not there."""
-        stops = [0, *(place.stop for place in self.done)]
-        firsts = [*(place.first for place in self.done), int(self._manifest["inputs"])]
+        stops = [0, *(span.stop for span in self.done)]
+        firsts = [*(span.first for span in self.done), int(self._manifest["inputs"])]
         return [(stop, first) for stop, first in zip(stops, firsts, strict=True) if stop < first]
 
-    def read(self, place: Place) -> Shard:
+    def read(self, span: ShardRange) -> Shard:
         """Return a shard that is there; its files were compared with their seal when the folder was opened."""
-        return decode(place.path(self.root, "counts"), self.spec, place.count, 0)
+        return decode(span.path(self.root, "counts"), self.spec, span.count, 0)
 
-    def parts(self, place: Place) -> list[dict[str, Any]]:
+    def parts(self, span: ShardRange) -> list[dict[str, Any]]:
         """Return the ranges of a shard's inputs that were drawn at once, and who drew them."""
-        parts: list[dict[str, Any]] = folder.read_seal(self.root, place, self._manifest["owner"])["parts"]
+        parts: list[dict[str, Any]] = folder.read_seal(self.root, span, self._manifest["owner"])["parts"]
         return parts
 
-    def keep(self, begun: Begun) -> None:
+    def keep(self, begun: PartialInput) -> None:
         """Write the votes of an input that is under way, in place of those before."""
         self.begun[begun.first] = begun
-        values = {"owner": self._manifest["owner"], **encode_begun(begun)}
+        values = {"owner": self._manifest["owner"], **encode_partial_input(begun)}
         write_sealed(self.root / folder.begun_name(begun.first), values)
 
-    def append(self, first: int, content: Shard) -> Place:
+    def append(self, first: int, content: Shard) -> ShardRange:
         """Write a shard and seal it; a model that is new to the run is added to the manifest before."""
         known: list[dict[str, Any]] = self._manifest["drawn_by"]
         entry = admit(self.root, known, dict(content.drawn_by), allow=True)
@@ -94,25 +94,25 @@ class Writer:
                 "replayed": replayed, "differed": differed}  # fmt: skip
         return self.append_parts(content, [part])
 
-    def append_parts(self, content: Shard, parts: Sequence[Mapping[str, Any]]) -> Place:
+    def append_parts(self, content: Shard, parts: Sequence[Mapping[str, Any]]) -> ShardRange:
         """Write a shard that holds what was drawn in parts, publish its files and seal them."""
-        place = Place(parts[0]["first"], parts[0]["first"] + len(content.ids))
-        path = place.path(self.root, "counts")
+        span = ShardRange(parts[0]["first"], parts[0]["first"] + len(content.ids))
+        path = span.path(self.root, "counts")
         with writing(f"write {str(path)!r}"):
             table = encode(content, self.spec)
             pq.write_table(table, temporary(path), compression="zstd", use_dictionary=["id", "stream"])
         files = {}
         for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
-            publish(place.path(self.root, part))
-            files[part] = folder.measure(place.path(self.root, part))
-        seal = {"first": place.first, "count": place.count, "owner": self._manifest["owner"], "files": files,
+            publish(span.path(self.root, part))
+            files[part] = folder.measure(span.path(self.root, part))
+        seal = {"first": span.first, "count": span.count, "owner": self._manifest["owner"], "files": files,
                 "parts": list(parts)}  # fmt: skip
-        write_sealed(place.path(self.root, "seal"), seal)
-        for begun in [begun for begun in self.begun if place.first <= begun < place.stop]:
+        write_sealed(span.path(self.root, "seal"), seal)
+        for begun in [begun for begun in self.begun if span.first <= begun < span.stop]:
             (self.root / folder.begun_name(begun)).unlink(missing_ok=True)
             del self.begun[begun]
-        self.done = sorted([*self.done, place], key=lambda place: place.first)
-        return place
+        self.done = sorted([*self.done, span], key=lambda span: span.first)
+        return span
 
 
 @contextmanager
@@ -177,13 +177,13 @@ def open_writer(
 
 def _read_begun(
     root: Path, spec: RunSpec, owner: Mapping[str, str], identity: Identity, moved: list[str] | None
-) -> dict[int, Begun]:
+) -> dict[int, PartialInput]:
     """Return the inputs that this model began, by position; a damaged file is set aside where ``moved`` is a list."""
-    found: dict[int, Begun] = {}
+    found: dict[int, PartialInput] = {}
     for name in folder.begun_names(root):
         try:
             values = read_sealed(root / name)
-            begun = decode_begun(values, spec)
+            begun = decode_partial_input(values, spec)
             if values.get("owner") != owner or name != folder.begun_name(begun.first):
                 raise ValueError("it belongs to another run or input")
         except (DamagedEvidence, *DAMAGE) as problem:
@@ -217,31 +217,31 @@ def _compare(root: Path, found: Mapping[str, Any], asked: Mapping[str, Any]) -> 
 def _drawn_by(root: Path, owner: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return the models that drew a run whose manifest is lost, as its seals tell; seals of another run are refused."""
     known: list[dict[str, Any]] = []
-    for place in folder.places(root, 10**12)[0]:
+    for span in folder.shard_ranges(root, 10**12)[0]:
         with suppress(DamagedEvidence):
-            if read_sealed(place.path(root, "seal")).get("owner") != owner:
+            if read_sealed(span.path(root, "seal")).get("owner") != owner:
                 raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
-            parts = folder.read_seal(root, place, owner)["parts"]
+            parts = folder.read_seal(root, span, owner)["parts"]
             known += [part["drawn_by"] for part in parts if part["drawn_by"] not in known]
     return known
 
 
-def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[str] | None = None) -> list[Place]:
+def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[str] | None = None) -> list[ShardRange]:
     """Return the shards that are whole, in order, or name the first damaged one.
 
     With a list ``moved``, damaged shards are set aside and their files' new names added to it. Parts that a larger
     shard was merged from are removed once that one is known to be whole.
     """
     while True:
-        found, strange = folder.places(root, inputs)
+        found, strange = folder.shard_ranges(root, inputs)
         count, inside, overlapping = folder.sort_out(found)
         damaged = {name: _damaged(root, name, "this run has no such shard") for name in strange}
-        damaged |= {place.name: _damaged(root, place.name, "it overlaps another shard") for place in overlapping}
-        for place in count:
+        damaged |= {span.name: _damaged(root, span.name, "it overlaps another shard") for span in overlapping}
+        for span in count:
             try:
-                folder.check_shard(root, place, owner)
+                folder.check_shard(root, span, owner)
             except DamagedEvidence as problem:
-                damaged[place.name] = problem
+                damaged[span.name] = problem
         if not damaged:
             break
         if moved is None:
@@ -250,9 +250,9 @@ def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[
             raise DamagedEvidence(f"{first}{more}; repair sets what is damaged aside and draws it again")
         for name in damaged:
             moved += folder.set_aside(root, folder.shard_files(root, name))
-    for place in inside:
-        _damaged(root, place.name, "it was merged into another shard")
-        folder.remove_shard(root, place.name)
+    for span in inside:
+        _damaged(root, span.name, "it was merged into another shard")
+        folder.remove_shard(root, span.name)
     return count
 
 
@@ -295,31 +295,31 @@ def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
         return Compacted(before, len(folder.sealed_names(root)))
 
 
-def _groups(root: Path, spec: RunSpec, found: Sequence[Place], largest: int) -> Iterator[list[Place]]:
+def _groups(root: Path, spec: RunSpec, found: Sequence[ShardRange], largest: int) -> Iterator[list[ShardRange]]:
     """Yield groups of two or more neighbours that together have at most ``largest`` bytes."""
-    group, held = list[Place](), 0
+    group, held = list[ShardRange](), 0
     votes = 8 * spec.num_classes * (len(spec.checkpoints) + (spec.n0 > 0))
-    for place in found:
-        scores = place.path(root, "scores")
-        size = votes * place.count + (scores.stat().st_size if spec.kept_draws else 0)
-        if group and (group[-1].stop != place.first or held + size > largest):
+    for span in found:
+        scores = span.path(root, "scores")
+        size = votes * span.count + (scores.stat().st_size if spec.kept_draws else 0)
+        if group and (group[-1].stop != span.first or held + size > largest):
             if len(group) > 1:
                 yield group
             group, held = [], 0
-        group.append(place)
+        group.append(span)
         held += size
     if len(group) > 1:
         yield group
 
 
-def _merge(writer: Writer, group: Sequence[Place], owner: Mapping[str, Any]) -> Place:
+def _merge(writer: Writer, group: Sequence[ShardRange], owner: Mapping[str, Any]) -> ShardRange:
     """Write the shard that holds what the shards of a group hold, and return its place."""
     root, spec = writer.root, writer.spec
-    content = _joined([read_shard(root, place, spec, owner) for place in group])
+    content = _joined([read_shard(root, span, spec, owner) for span in group])
     if content.columns is not None:
-        place = Place(group[0].first, group[-1].stop)
-        _merge_scores(root, spec, group, ScoreWriter(temporary(place.path(root, "scores")), content.ids, spec))
-    return writer.append_parts(content, _coalesced([part for place in group for part in writer.parts(place)]))
+        span = ShardRange(group[0].first, group[-1].stop)
+        _merge_scores(root, spec, group, ScoreWriter(temporary(span.path(root, "scores")), content.ids, spec))
+    return writer.append_parts(content, _coalesced([part for span in group for part in writer.parts(span)]))
 
 
 def _joined(shards: Sequence[Shard]) -> Shard:
@@ -338,12 +338,12 @@ def _joined(shards: Sequence[Shard]) -> Shard:
     )
 
 
-def _merge_scores(root: Path, spec: RunSpec, group: Sequence[Place], writer: ScoreWriter) -> None:
+def _merge_scores(root: Path, spec: RunSpec, group: Sequence[ShardRange], writer: ScoreWriter) -> None:
     """Write the selection draws of all parts, then their estimation draws, a row group in memory at a time."""
     for stream in ("selection", "estimation"):
         writer.begin(stream)
-        for place in group:
-            for rows in ScoreFile(place.path(root, "scores"), spec, place.count).rows(stream, 0, place.count):
+        for span in group:
+            for rows in ScoreFile(span.path(root, "scores"), spec, span.count).rows(stream, 0, span.count):
                 writer.add(rows)
     writer.close()
 
