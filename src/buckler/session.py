@@ -30,10 +30,11 @@ short."""
 MOST_SCORES = 1 << 25
 """Scores held at a time, at most, unless those of a single input are more."""
 
-SAVE_EVERY = 10.0
-"""Seconds after which inputs under way are handed to the sink as they stand: what a lost worker can cost."""
+SAVE_SECONDS = 10.0
+"""Seconds of work that an interruption, a kill or a lost worker can cost."""
 
 Sink = Callable[[Any], None]
+"""Takes results as soon as they are there."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +122,7 @@ class Session:
             with closing(draw_until_decided(engine, inputs.x, inputs.ids, test)) as rounds:
                 for made in rounds:
                     finish(made.finished)
-                    if time.monotonic() - saved > SAVE_EVERY:
+                    if time.monotonic() - saved > SAVE_SECONDS:
                         hand_over(test.undecided)
                         saved = time.monotonic()
                     yield Step(made.drawn, len(inputs) - test.undecided.size)

@@ -19,7 +19,7 @@ from buckler.certify.settings import Scoring, Softmax, make_settings
 from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
-from buckler.sampling.classifiers import as_classifier, to_indices, to_label, warn_of_bare_transformer
+from buckler.sampling.classifiers import IMAGE_CHANNELS, as_classifier, to_indices, to_label, warn_of_bare_transformer
 from buckler.sampling.engine import BATCH_SIZE, Engine, score_map
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
@@ -391,14 +391,11 @@ class Smoothed:
         return to_label(self.classifier, index)
 
 
-CHANNELS = {1, 3, 4}
-"""Sizes of the first or the last axis by which an input of three axes is taken for an image."""
-
-
 def warn_of_range(x: Float32Array, noise: Noise) -> bool:
     """Warn if images have values outside of [0, 1], as after a normalisation or with 0 to 255; return whether so."""
     low, high = float(x.min(initial=0.0)), float(x.max(initial=0.0))
-    outside = x.ndim == 4 and bool(CHANNELS & {x.shape[1], x.shape[3]}) and not (low >= 0.0 and high <= 1.0)
+    image = x.ndim == 4 and (x.shape[1] in IMAGE_CHANNELS or x.shape[3] in IMAGE_CHANNELS)
+    outside = image and not (low >= 0.0 and high <= 1.0)
     if outside and noise.norm != "l0":
         warnings.warn(
             f"x has values from {low:.4g} to {high:.4g}: sigma and radii are in these units; put the normalisation "

@@ -216,7 +216,7 @@ def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeyp
     monkeypatch.setattr(module.Decisions, "take", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(taken)
-    monkeypatch.setattr("buckler.session.SAVE_EVERY", 0.0)
+    monkeypatch.setattr("buckler.session.SAVE_SECONDS", 0.0)
     found = call(tmp_path / "often.parquet")
     assert len(taken) - seldom > seldom
     assert found == call()
@@ -273,7 +273,7 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         real(path, decisions, *rest)
 
     monkeypatch.setattr(module, "write_decisions", spy)
-    monkeypatch.setattr(module, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
     monkeypatch.setattr(module, "SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)

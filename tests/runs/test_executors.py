@@ -10,16 +10,17 @@ from typing import Any
 import pytest
 
 from buckler.errors import StoreError
-from buckler.runs.executor import Executor, Sink, Step
+from buckler.runs.executor import ComputeBlock, Executor
 from buckler.runs.store.folder import LOCK, locked
 from buckler.sampling.classifiers import Classifier, as_classifier
+from buckler.session import Sink
 
 
 class Recorded:
     """A step that hands over one result, draws twice, and hands over another one at its end, however it comes."""
 
     @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
         assert classifier.num_classes == 2
         assert threads is None
 

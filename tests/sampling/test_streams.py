@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from buckler.errors import InvalidInput
 from buckler.sampling.streams import (
-    LARGEST_SEED,
     NOISE_BLOCK,
     Address,
     Batch,
@@ -29,7 +28,7 @@ from buckler.sampling.streams import (
     size,
     span,
 )
-from buckler.types import AnyArray
+from buckler.types import LARGEST_SEED, AnyArray
 from tests.interrupting import interrupted
 
 SHAPE = (3, 2)

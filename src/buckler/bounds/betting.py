@@ -26,13 +26,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from buckler.bounds.compiled import compiled
+from buckler.bounds.trinomial import ROUNDOFF
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_real
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 SLACK = 2e-14
 """Subtracted from every limit, in units of the largest magnitude of the range: 90 units of roundoff."""
-
-ROUNDOFF = 2.0**-53
 
 
 def check_range(low: object, high: object) -> tuple[float, float]:

@@ -66,7 +66,7 @@ from buckler.errors import (
     check_whole_array,
     show,
 )
-from buckler.types import OTHERS, ArrayLike, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
+from buckler.types import LARGEST_SEED, OTHERS, ArrayLike, FloatArray, IntArray, Limit, MarginKind, Noise, SimplexMap
 
 LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "star": star_lower,
@@ -232,9 +232,6 @@ def limits_of_scores(
             ]
         low[rows] = [float(settings.method.limit(one, chosen.alpha, settings.margin)) for one in given]
     return chosen, low, np.full(len(values), values.shape[1], dtype=np.int64)
-
-
-LARGEST_SEED = 2**53
 
 
 def uniform_of(seed: int, name: str) -> float:

@@ -47,7 +47,7 @@ FLATTEST = 0.35
 SEARCHED = frozenset({"gaussian", "grid"})
 """Noises whose points are searched for."""
 
-BATCHES = 4
+SEARCH_BATCHES = 4
 """Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
 
 REACH = 8.0
@@ -186,7 +186,7 @@ class RefutationSettings:
     def inputs_at_once(self, rows: int) -> int:
         """Return how many inputs a step of the search takes together, for batches of so many rows."""
         looks = 1 if self.attack is None else self.attack.searches * self.attack.draws
-        return max(1, BATCHES * rows // looks)
+        return max(1, SEARCH_BATCHES * rows // looks)
 
     def placed(self, points: Points) -> Points:
         """Return the points themselves, or the nearest ones of the noise's grid."""

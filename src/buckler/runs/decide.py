@@ -5,7 +5,7 @@ is kept in a file, with the votes of inputs that are under way, and the same cal
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from math import inf
@@ -18,7 +18,7 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, check_label, check_positive, show
 from buckler.noise import NOISES, default_margin, parse
-from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step, as_executor
+from buckler.runs.executor import ComputeBlock, Executor, Interrupted, Watch, as_executor
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
@@ -38,7 +38,7 @@ from buckler.runs.store.tables import Drawing, read_decisions, read_origin, writ
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.streams import content_id
-from buckler.session import Inputs, Session
+from buckler.session import SAVE_SECONDS, Inputs, Session, Sink
 from buckler.types import Float32Array, MarginKind, Noise
 
 ClassRule = Literal["winner", "selection", "label"]
@@ -117,9 +117,6 @@ def margin_for(settings: Mapping[str, Any], wanted: str | None) -> MarginKind:
     return default_margin(cast(Noise, NOISES[name]))
 
 
-Watch = Callable[[int, int], None]
-"""Is told, as they rise, how many inputs are decided and how many draws were made."""
-
 SHARE_OF_BATCH, BATCHES_ON_DEVICE = 4, 4
 """Inputs of a block: a quarter of the rows of a batch on a processor, so that the first look at each takes four batches
 and inputs are finished in order; on a device four times the rows, so that the last ones seldom leave a batch thin."""
@@ -155,7 +152,7 @@ class DecideInputs:
     expected: Expected
 
     @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
         """Yield the function that draws for a block and hands over decisions, and inputs under way as they stand."""
         self.expected.check(classifier, threads)
         engine, ladder = self.spec.engine(classifier, threads), self.target.ladder(self.spec, self.final_n)
@@ -365,7 +362,7 @@ class Decisions:
         self.kept[name], self._changed = made, True
         if made.decision != "undecided":
             self.finished.add(name)
-        if time.monotonic() - self._saved > max(SAVE_EVERY, self._took / SAVING_SHARE):
+        if time.monotonic() - self._saved > max(SAVE_SECONDS, self._took / SAVING_SHARE):
             self.close()
 
     def in_order(self) -> list[Decided]:

@@ -12,22 +12,21 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from buckler.sampling.classifiers import Classifier
+from buckler.session import Sink
 
 Answer = TypeVar("Answer")
-Sink = Callable[[Any], None]
-
-Step = Callable[[Any, Path, Sink], Iterator[int]]
+ComputeBlock = Callable[[Any, Path, Sink], Iterator[int]]
 """Computes a block from its data: yields the draws made since the last time, writes files to a folder, and hands over
 results, also where it is closed early."""
 
-SAVE_EVERY = 10.0
-"""Seconds of work that an interruption can cost."""
+Watch = Callable[[int, int], None]
+"""Is told, as they rise, how many inputs are done and how many draws were made."""
 
 
 class Work(Protocol):
     """What is done with blocks; sent to the workers, so it holds plain values."""
 
-    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[Step]:
+    def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[ComputeBlock]:
         """Set up in a worker, once; ``threads`` make noise (None: one for each processor)."""
 
 

@@ -18,12 +18,13 @@ from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
-from buckler.runs.executor import SAVE_EVERY, Executor
+from buckler.runs.executor import Executor
 from buckler.runs.spec import IMPORTED, RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_decisions
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
+from buckler.session import SAVE_SECONDS
 from buckler.types import Float32Array, FloatArray, Noise
 
 FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
@@ -119,7 +120,7 @@ def plan(
         inputs,
         samples,
         samples / rate / 3600.0,
-        evidence_size(spec, inputs, files=ceil(samples / rate / SAVE_EVERY)),
+        evidence_size(spec, inputs, files=ceil(samples / rate / SAVE_SECONDS)),
         deciding,
         deciding / rate / 3600.0,
         tuple(float((reached > step).mean()) for step in range(len(radii))),

@@ -21,8 +21,9 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
 from buckler.files import usable_cores
-from buckler.runs.executor import Executor, Sink, Work
+from buckler.runs.executor import Executor, Work
 from buckler.sampling.classifiers import Classifier
+from buckler.session import Sink
 
 RESTARTS, TRIES = 100, 5
 """Times that Ray restarts a worker, and times that a block may lose its worker before it is taken to be the cause."""

@@ -5,7 +5,7 @@ What is refuted is kept in a file with points and votes, and the same call goes 
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,26 +15,20 @@ import numpy as np
 
 from buckler.certificate import Bracket, Certificate, Refutation
 from buckler.errors import InvalidInput, check_whole
-from buckler.evaluate.refutations import RefutationSettings, check_searched, to_refute
-from buckler.runs.executor import SAVE_EVERY, Interrupted, Sink, Step
+from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
+from buckler.runs.executor import ComputeBlock, Interrupted, Watch
 from buckler.runs.identity import Expected, Lookup, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result, inputs_of
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
 from buckler.sampling.classifiers import Classifier
-from buckler.session import Inputs, Session
+from buckler.session import SAVE_SECONDS, Inputs, Session, Sink
 from buckler.types import FloatArray
-
-BATCHES = 4
-"""Batches that a step of the search fills, at most: inputs of a block."""
 
 DRAWING = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
            "shard_inputs", "generator")  # fmt: skip
 """Settings of a run that say how evidence was drawn, not what is attacked."""
-
-Watch = Callable[[int, int], None]
-"""Is told how many inputs are done and how many draws were made."""
 
 
 class Refuted(NamedTuple):
@@ -70,7 +64,7 @@ class RefuteInputs:
     expected: Expected
 
     @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
         """Yield the function that attacks the inputs of a block and hands over each refutation as it is made."""
         self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)
@@ -127,7 +121,7 @@ def refute(
     kept = _Brackets(out, run.spec, how, identity.answers, wanted, None if truths is None else truths.tolist())
     left = [name for name in wanted if name not in kept.found]
     looks = 1 if how.attack is None else how.attack.searches * how.attack.draws
-    size = max(1, BATCHES * run.spec.batch_size // looks)
+    size = max(1, SEARCH_BATCHES * run.spec.batch_size // looks)
     if run.executor.width > 1:
         size = min(size, max(1, -(-len(left) // (2 * run.executor.width))))
     lookup = Lookup(run.dataset, result.path)
@@ -194,7 +188,7 @@ class _Brackets:
         row = self._wanted[made.id]
         truth = None if self._labels is None else self._labels[row.position]
         self.found[made.id], self._changed = Bracket(made, row.radius, row.certificate.alpha, truth), True
-        if time.monotonic() - self._saved > SAVE_EVERY:
+        if time.monotonic() - self._saved > SAVE_SECONDS:
             self.save()
 
     def save(self) -> None:

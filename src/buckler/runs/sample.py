@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.runs.executor import SAVE_EVERY, Executor, Interrupted, Sink, Step, as_executor
+from buckler.runs.executor import ComputeBlock, Executor, Interrupted, as_executor
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
@@ -39,13 +39,12 @@ from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, ScoreMap, score_map
 from buckler.sampling.streams import Request, Stream, content_id
+from buckler.session import SAVE_SECONDS, Sink
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
 
-ScoreMap = Callable[[Any], Any]
-
-SECONDS = SAVE_EVERY
+SECONDS = SAVE_SECONDS
 """The work of a block."""
 
 PIECE = SECONDS / 2
@@ -293,7 +292,7 @@ class DrawBlocks:
     expected: Expected
 
     @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[Step]:
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
         """Yield the function that draws a block."""
         record = self.expected.check(classifier, threads)
         engine = self.spec.engine(classifier, threads)

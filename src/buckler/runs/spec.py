@@ -17,8 +17,8 @@ from buckler.errors import InvalidInput, check_choice, check_positive, check_who
 from buckler.noise import Gaussian, as_noise, noise_from_spec
 from buckler.sampling.classifiers import Classifier, Dtype
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import LARGEST_SEED, GeneratorKind
-from buckler.types import Noise, ScoreDtype
+from buckler.sampling.streams import GeneratorKind
+from buckler.types import LARGEST_SEED, Noise, ScoreDtype
 
 ScoreKind = Literal["none", "logits", "softmax", "sparsemax"]
 

@@ -33,6 +33,7 @@ from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.tables import SweepTable
+from buckler.session import SAVE_SECONDS
 from buckler.types import MarginKind, SimplexMap
 
 
@@ -165,10 +166,6 @@ def _check_draws(cell: Cell, spec: RunSpec) -> None:
         raise InvalidInput(f"n must be one of the checkpoints {points} for votes; got {cell.n}")
 
 
-SAVE_EVERY = 10.0
-"""Seconds of work that a kill can cost."""
-
-
 @dataclass(frozen=True, slots=True)
 class Task:
     """One cell of one run, its name in the table, and a hash of what was drawn."""
@@ -269,7 +266,7 @@ def sweep(
             if progress is not None:
                 progress(len(tasks) - len(missing) + done)
             _fill(task, table)
-            if time.monotonic() - saved > SAVE_EVERY:
+            if time.monotonic() - saved > SAVE_SECONDS:
                 table.save(settings)
                 saved = time.monotonic()
     finally:

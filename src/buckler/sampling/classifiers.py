@@ -239,12 +239,12 @@ def failure_hint(classifier: Classifier, x: Float32Array, problem: Exception) ->
     if x.ndim == 3:
         for source, to, takes in ((-1, 1, "first"), (1, -1, "last")):
             turned = np.ascontiguousarray(np.moveaxis(x[None], source, to))
-            if turned.shape != x[None].shape and x[None].shape[source] in CHANNELS and _runs(classifier, turned):
+            if turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS and _runs(classifier, turned):
                 return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
     return ""
 
 
-CHANNELS = (1, 3, 4)
+IMAGE_CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
 
 

@@ -77,9 +77,9 @@ OTHER_LOGITS = (
 )
 """Warning about a model that is not one function of its input, under noise that is computed with rounding."""
 
-Sink = Callable[[Float32Array], None]
+ScoreSink = Callable[[Float32Array], None]
 ScoreMap = Callable[[Any], Any]
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +198,7 @@ class Engine:
         *,
         checkpoints: Sequence[int] = (2**62,),
         keep: KeptScores | None = None,
-        sink: Sink | None = None,
+        sink: ScoreSink | None = None,
     ) -> Generator[int, None, VotesAndSums]:
         """Draw what is requested; yield the draws of each group of batches, and return the votes.
 
@@ -304,7 +304,7 @@ class Engine:
                 raise self._blame(part, ids, problem) from problem
             low = high
 
-    def _settle(self, ids: Sequence[str], sink: Sink | None) -> None:
+    def _settle(self, ids: Sequence[str], sink: ScoreSink | None) -> None:
         bad, rows = self._backend.settle()
         if bad.any():
             worst = int(np.argmax(bad > 0))
@@ -328,13 +328,13 @@ class Engine:
         return ClassifierError(f"the classifier failed on a batch of {show(names)}: {show_problem(problem)}")
 
 
-def exhaust(steps: Generator[int, None, Result], tick: Callable[[int], None] = lambda _: None) -> Result:
+def exhaust(steps: Generator[int, None, _Result], tick: Callable[[int], None] = lambda _: None) -> _Result:
     """Return what a generator returns, after all its steps; ``tick`` is called with the draws of each."""
     while True:
         try:
             tick(next(steps))
         except StopIteration as end:
-            return cast(Result, end.value)
+            return cast(_Result, end.value)
 
 
 def show_problem(problem: Exception) -> str:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
 from buckler.noise.words import Words
-from buckler.types import AnyArray, Float32Array, IntArray, WordArray
+from buckler.types import LARGEST_SEED, AnyArray, Float32Array, IntArray, WordArray
 
 NOISE_BLOCK = 128
 """Draws in a block. Another value would change all noise."""
@@ -41,7 +41,6 @@ Stream = Literal["selection", "estimation", "attack", "refutation"]
 
 GeneratorKind = Literal["philox", "cuda"]
 
-LARGEST_SEED = 2**53
 _PERSON = b"buckler-noise-1"
 
 
