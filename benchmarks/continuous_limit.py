@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.certificate import LEAST_UNIFORM
-from buckler.certify.scores import margin_lower
+from buckler.certify.scores import score_margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray, Limit
 
@@ -34,7 +34,7 @@ Method = Callable[[FloatArray, IntArray, FloatArray], FloatArray]
 
 def pairwise(limit: Limit, *, randomised: bool = False) -> Method:
     """Return the method of a limit, as a function of scores, labels and the uniform numbers of inputs."""
-    return lambda x, label, u: margin_lower(x, label, ALPHA, limit=limit, uniform=u if randomised else 1.0)
+    return lambda x, label, u: score_margin_lower(x, label, ALPHA, limit=limit, uniform=u if randomised else 1.0)
 
 
 METHODS: dict[str, Method] = {

@@ -8,7 +8,7 @@ from time import perf_counter, process_time
 import numpy as np
 from scipy.special import softmax
 
-from buckler.certify.scores import margin_lower
+from buckler.certify.scores import score_margin_lower
 from buckler.types import MarginKind
 
 CASES: list[tuple[int, int, MarginKind, float | None]] = [
@@ -22,17 +22,17 @@ CASES: list[tuple[int, int, MarginKind, float | None]] = [
 
 
 def main() -> None:
-    """Print wall and processor milliseconds of ``margin_lower`` with its defaults, beside the goal."""
+    """Print wall and processor milliseconds of ``score_margin_lower`` with its defaults, beside the goal."""
     print(f"{'n':>7} {'m':>5} {'margin':>12} {'wall ms':>9} {'cpu ms':>9} {'goal':>7}")
     for n, m, margin, goal in CASES:
         z = np.random.default_rng(0).normal(size=(n, m)) * 1.5
         z[:, 0] += 3.0 + np.log(m / 10.0)
         rows = softmax(z, axis=1)
-        margin_lower(rows, 0, 1e-3, margin)
+        score_margin_lower(rows, 0, 1e-3, margin)
         walls, works = [], []
         for _ in range(7):
             wall, work = perf_counter(), process_time()
-            margin_lower(rows, 0, 1e-3, margin)
+            score_margin_lower(rows, 0, 1e-3, margin)
             walls.append(perf_counter() - wall)
             works.append(process_time() - work)
         aim = f"{goal:7.0f}" if goal else "      -"

@@ -25,7 +25,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtri, softmax
 
 from buckler.bounds.star import star_lower
-from buckler.certify.scores import LIMITS, margin_lower
+from buckler.certify.scores import LIMITS, score_margin_lower
 from buckler.runs.store.evidence import open_evidence
 from buckler.types import FloatArray, IntArray, Limit
 
@@ -113,9 +113,9 @@ def first_margins(n: int, replicates: int) -> None:
         label = np.zeros(replicates, dtype=np.int64)
         reach = float(np.median(truth - oracle(data)))
         before = np.stack([rows(rng, 100, family) for _ in range(replicates)])
-        lows = [margin_lower(data, label, ALPHA, "probability", limit) for limit in LIMITS]  # type: ignore[arg-type]
+        lows = [score_margin_lower(data, label, ALPHA, "probability", limit) for limit in LIMITS]  # type: ignore[arg-type]
         lows += [way(data, label, limit) for way, limit in others]
-        lows.append(margin_lower(data, label, ALPHA, "probability", selection=before))
+        lows.append(score_margin_lower(data, label, ALPHA, "probability", selection=before))
         ratios = [float(np.median(truth - low)) / reach for low in lows]
         best = (truth - informed(pair, n)) / (-float(ndtri(ALPHA)) * deviation / sqrt(n))
         everything.append(ratios)
@@ -142,7 +142,7 @@ def recorded(root: Path, n: int) -> None:
     shown = (guess > 0.0) & (guess - best > 0.0)
     print(f"\n{root.name}, {len(data)} images, temperature 1, n = {n}, alpha = {ALPHA}")
     print(f"{'limit':>12} {'mean margin':>12} {'width/oracle':>13}")
-    lows = {limit: margin_lower(data, label, ALPHA, "probability", limit=limit) for limit in LIMITS}  # type: ignore[arg-type]
+    lows = {limit: score_margin_lower(data, label, ALPHA, "probability", limit=limit) for limit in LIMITS}  # type: ignore[arg-type]
     for name, low in [*lows.items(), ("oracle", best)]:
         ratio = np.median(((guess - low) / (guess - best))[shown])
         print(f"{name:>12} {np.maximum(low, 0.0).mean():12.4f} {ratio:13.3f}")
@@ -159,8 +159,8 @@ def second_margins(n: int, replicates: int) -> None:
     """Print the mean certified second margin, abstentions counted as 0, of every way to choose slopes."""
     ways: dict[str, Callable[[FloatArray, FloatArray], float]] = {
         "halves": lambda x, _: halves(x),
-        "adaptive": lambda x, _: float(margin_lower(x, 0, ALPHA, "quantile")),
-        "adaptive+sel": lambda x, s: float(margin_lower(x, 0, ALPHA, "quantile", selection=s)),
+        "adaptive": lambda x, _: float(score_margin_lower(x, 0, ALPHA, "quantile")),
+        "adaptive+sel": lambda x, s: float(score_margin_lower(x, 0, ALPHA, "quantile", selection=s)),
     }
     print(f"\nSecond margin, n = {n}, alpha = {ALPHA}, selection of 100: mean of max(0, limit)")
     print(f"{'T gap spread lead':>19} {'truth':>6} " + " ".join(f"{name:>12}" for name in ways))

@@ -16,7 +16,7 @@ from scipy.special import gammaln, ndtr, ndtri, xlogy
 
 from buckler.certify.methods import find
 from buckler.certify.scores import draws_of
-from buckler.certify.votes import margin, margin_lower
+from buckler.certify.votes import margin, vote_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.estimators import (
     published_bernstein_lower,
@@ -81,7 +81,7 @@ def e1() -> Figures:
     beyond = next(M for M in range(100) if 2.0 * published_quantile(1.0, M) > truth)
     just_below = float(ndtr(published_quantile(1.0, 10) - 1e-5))
     return {
-        "largest valid bound at (100, 0), second margin": f"{margin_lower(N, 0, N, method='top_class'):.5f}",
+        "largest valid bound at (100, 0), second margin": f"{vote_margin_lower(N, 0, N, method='top_class'):.5f}",
         "published bound at (100, 0), M = 10": f"{published_margin_lower(N, 0, N):.3f}",
         "published bound at (100, 0), M = 25": f"{published_margin_lower(N, 0, N, order=25):.3f}",
         "published bound at (100, 0), exact quantile": f"{published_margin_lower(N, 0, N, estimate='exact'):+.0f}",
@@ -180,16 +180,16 @@ def e5() -> Figures:
     """Return the figures of the correction over classes."""
 
     def low(classes: int) -> str:
-        return f"{margin_lower(80, 5, N, alpha=2.0 * ALPHA / classes, method='bonferroni'):.3f}"
+        return f"{vote_margin_lower(80, 5, N, alpha=2.0 * ALPHA / classes, method='bonferroni'):.3f}"
 
     def bound(counts: IntArray) -> FloatArray:
         top, other, n = counts[:, 0], counts[:, 1:].max(axis=1), counts.sum(axis=1)
-        return margin_lower(top, other, n, alpha=2.0 * 0.05 / 3.0, method="bonferroni")
+        return vote_margin_lower(top, other, n, alpha=2.0 * 0.05 / 3.0, method="bonferroni")
 
     return {
         "bound at (80, 5), alpha/m, m = 10": low(10),
         "bound at (80, 5), alpha/m, m = 1000": low(1000),
-        "bound at (80, 5), alpha/2, any m": f"{margin_lower(80, 5, N, alpha=ALPHA, method='bonferroni'):.3f}",
+        "bound at (80, 5), alpha/2, any m": f"{vote_margin_lower(80, 5, N, alpha=ALPHA, method='bonferroni'):.3f}",
         f"worst miss probability found for alpha/m ({SMALL})": f"{audited(bound, 'quantile'):.4f}",
     }
 

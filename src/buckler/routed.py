@@ -125,7 +125,7 @@ class Routed:
         router and chosen classifier have half of it each.
         """
         points, names = self._inputs(x, ids)
-        share = budget.split(alpha, 2)
+        share = budget.split_alpha(alpha, 2)
         chosen = self.router.predict(points, n=n, alpha=share, seed=seed, ids=names)
         found: list[Label | None] = [None] * len(points)
         for k, expert in enumerate(self.experts):

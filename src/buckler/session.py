@@ -16,7 +16,7 @@ import numpy as np
 
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
-from buckler.certify.scores import scores_to_certificates, top_class
+from buckler.certify.scores import largest_mean_class, scores_to_certificates
 from buckler.certify.sequential import AnytimeTest, Decided, ScoreTest
 from buckler.certify.settings import Settings
 from buckler.certify.votes import votes_to_certificates
@@ -162,7 +162,7 @@ class Session:
         m = self.engine.num_classes
         for group, first in _groups(inputs, max(1, MOST_SCORES // (max_n * m))):
             earlier = (yield from _as_steps(self._scores(group, settings, "selection", n0), first)) if n0 else None
-            labels = group.labels if earlier is None or group.labels is not None else top_class(earlier)
+            labels = group.labels if earlier is None or group.labels is not None else largest_mean_class(earlier)
             test = ScoreTest(
                 settings, len(group), m, max_n=max_n, labels=labels, radii=radii, precision=precision, earlier=earlier
             )

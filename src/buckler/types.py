@@ -35,7 +35,7 @@ OTHERS = -1
 """Column of scores with the maximum, in each draw, over the classes that have no column of their own."""
 
 
-Draws = Literal["gaussian", "words", "numbers"]
+DrawKind = Literal["gaussian", "words", "numbers"]
 
 
 class Noise(Protocol):
@@ -83,7 +83,7 @@ class Noise(Protocol):
         """A length of the order of the certified radii, which scales tables and fine ladders."""
 
     @property
-    def draws(self) -> Draws:
+    def draws(self) -> DrawKind:
         """How ``sampling`` draws: normals times ``spread``, ``noisy`` from random words, or ``numbered`` copies."""
 
     @property

@@ -8,7 +8,7 @@ from scipy.special import bdtrc, ndtr
 
 from buckler.bounds.binomial import clopper_pearson_lower
 from buckler.bounds.evalues import Mixture, log_factors, tangent_mixture
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.types import BoolArray, FloatArray, IntArray
 from tests.stopping import audit_stopping, boundary_truths, ever_certified, simulate_crossings
 
@@ -28,7 +28,7 @@ def test_with_the_exam_the_shares_add_up() -> None:
     L, alpha, max_n = 1.0, 0.1, 80
 
     def exam(top: IntArray, rival: IntArray) -> BoolArray:
-        return np.asarray(margin_lower(top, rival, max_n, alpha=alpha / 4) > L)
+        return np.asarray(vote_margin_lower(top, rival, max_n, alpha=alpha / 4) > L)
 
     audit = audit_stopping(tangent_mixture(L).log_wealth, L, max_n, 0.75 * alpha, points=30, exam=exam)
     alone = audit_stopping(tangent_mixture(L).log_wealth, L, max_n, 0.75 * alpha, points=30)

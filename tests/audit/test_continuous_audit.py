@@ -21,7 +21,7 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.star import star_lower
-from buckler.certify.scores import LIMITS, margin_lower
+from buckler.certify.scores import LIMITS, score_margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import FloatArray, Limit
 from tests.bettors import own_limit
@@ -127,7 +127,7 @@ def test_first_margins_hold(m: int, temperature: float, tie: bool, limit: Limit)
     truth = mean[0] - mean[1:].max()
     label = np.zeros(500, dtype=np.int64)
     misses = simulate_misses(
-        lambda x: margin_lower(x, label[: len(x)], 0.05, "probability", limit),
+        lambda x: score_margin_lower(x, label[: len(x)], 0.05, "probability", limit),
         draw,
         truth + 2e-3,
         50,
@@ -145,7 +145,7 @@ def test_default_first_margin_holds_with_many_replicates(m: int, temperature: fl
     truth = mean[0] - mean[1:].max()
     size = 8000 if m <= 3 else 2000 if m == 10 else 200
     misses = simulate_misses(
-        lambda x: margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05),
+        lambda x: score_margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05),
         draw,
         truth + 2e-3,
         n,
@@ -161,7 +161,7 @@ def test_second_margins_hold(m: int, temperature: float, tie: bool) -> None:
     draw, mean = logits(m, temperature, tie)
     truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
     misses = simulate_misses(
-        lambda x: margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05, "quantile"),
+        lambda x: score_margin_lower(x, np.zeros(len(x), dtype=np.int64), 0.05, "quantile"),
         draw,
         truth + 1e-2,
         60,
@@ -201,8 +201,8 @@ def test_one_hot_rows_by_enumeration(limit: Limit, alpha: float) -> None:
     rows = np.eye(m)[votes]
     counts = np.stack([(votes == k).sum(axis=1) for k in range(m)], axis=1)
     label = np.zeros(len(rows), dtype=np.int64)
-    first = margin_lower(rows, label, alpha, limit=limit)
-    second = margin_lower(rows, label, alpha, "quantile", limit=limit)
+    first = score_margin_lower(rows, label, alpha, limit=limit)
+    second = score_margin_lower(rows, label, alpha, "quantile", limit=limit)
     rng = np.random.default_rng(0)
     truths = np.concatenate([rng.dirichlet(np.full(m, 0.6), 300), [[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [0.4, 0.3, 0.3]]])
     for p in truths:

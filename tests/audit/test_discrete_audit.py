@@ -6,12 +6,12 @@ from scipy import stats
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.methods import Method, sound_methods
-from buckler.certify.votes import margin_from_limits, margin_lower
+from buckler.certify.votes import margin_from_limits, vote_margin_lower
 from buckler.evaluate.audit import (
     CountsBound,
     audit_collapsed,
     audit_discrete,
-    boundary,
+    limit_boundary,
     multinomial_pmf,
     orders,
     outcomes,
@@ -23,7 +23,7 @@ from buckler.types import FloatArray, IntArray, MarginKind
 
 def bound_of(method: Method, kind: MarginKind, alpha: float) -> CountsBound:
     def bound(counts: IntArray) -> FloatArray:
-        return margin_lower(
+        return vote_margin_lower(
             counts[:, 0],
             counts[:, 1:].max(axis=1),
             counts.sum(axis=1),
@@ -75,7 +75,7 @@ def test_planted_bug_class_read_off_the_same_counts() -> None:
 
     def bound(counts: IntArray) -> FloatArray:
         ordered = -np.sort(-counts, axis=1)
-        return margin_lower(ordered[:, 0], ordered[:, 1], counts.sum(axis=1), alpha=0.05, method="top_class")
+        return vote_margin_lower(ordered[:, 0], ordered[:, 1], counts.sum(axis=1), alpha=0.05, method="top_class")
 
     assert not audit_discrete(bound, margin="quantile", num_classes=3, n=40, alpha=0.05, points=8).passed
 
@@ -104,11 +104,11 @@ def test_orders_of_rivals() -> None:
 @pytest.mark.parametrize("kind", ["probability", "quantile"])
 def test_boundaries_of_a_pair_are_those_of_every_outcome(kind: MarginKind, n: int) -> None:
     def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return margin_lower(top, runner_up, n, alpha=0.05, margin=kind, method="bonferroni")
+        return vote_margin_lower(top, runner_up, n, alpha=0.05, margin=kind, method="bonferroni")
 
     j = np.arange(n + 1)
     for level in (-2.0, -0.6, -0.1, 0.05, 0.4, 0.8, 3.0):
-        c = boundary(bound, level, n)
+        c = limit_boundary(bound, level, n)
         for x2 in j:
             x1 = np.arange(n - x2 + 1)
             inside = bound(x1, np.full_like(x1, x2), np.full_like(x1, n)) > level
@@ -123,7 +123,7 @@ def test_boundaries_of_a_pair_are_those_of_every_outcome(kind: MarginKind, n: in
 @pytest.mark.parametrize("kind", ["probability", "quantile"])
 def test_a_pair_of_any_number_of_classes(method: str, kind: MarginKind, n: int) -> None:
     def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
-        return margin_lower(top, runner_up, n, alpha=0.01, margin=kind, method=method)
+        return vote_margin_lower(top, runner_up, n, alpha=0.01, margin=kind, method=method)
 
     def one_vote_more(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
         return bound(np.minimum(top + 1, n - runner_up), runner_up, n)

@@ -14,7 +14,7 @@ import pytest
 from scipy.special import ndtri
 
 from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
-from buckler.certify.scores import margin_lower
+from buckler.certify.scores import score_margin_lower
 from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
 from tests.bettors import own_limit
@@ -86,7 +86,7 @@ def test_passing_the_truth_is_what_the_shortcut_says(law: str, margin: MarginKin
     x = draws(law, 60, 150, seed=7)
     for alpha, star in product((0.3, 0.05), (True, False)):
         limit: Limit = "star" if star else "betting"
-        lows = margin_lower(x, np.full(len(x), label), alpha, margin, limit=limit)
+        lows = score_margin_lower(x, np.full(len(x), label), alpha, margin, limit=limit)
         short = np.array([missed(rows, label, truth, margin, alpha, star) for rows in x])
         # The public limit is lowered by rounding and never above the estimate, so it may only miss less.
         assert not (lows > truth)[~short].any()
@@ -121,7 +121,7 @@ def test_every_limit_holds(limit: Limit) -> None:
     law = "a runner-up that swaps"
     label, truth = truth_of(law, "probability")
     x = draws(law, 20, 8000, seed=1)
-    misses = int((margin_lower(x, np.full(len(x), label), 0.05, "probability", limit) > truth).sum())
+    misses = int((score_margin_lower(x, np.full(len(x), label), 0.05, "probability", limit) > truth).sum())
     assert judge(misses, len(x), 0.05).passed, misses / len(x)
 
 
@@ -129,6 +129,6 @@ def test_every_limit_holds(limit: Limit) -> None:
 def test_ten_classes_hold(margin: MarginKind) -> None:
     label, truth = truth_of("ten classes", margin)
     x = draws("ten classes", 100, 1500, seed=2)
-    lows = margin_lower(x, np.full(len(x), label), 0.05, margin)
+    lows = score_margin_lower(x, np.full(len(x), label), 0.05, margin)
     misses = int((lows > truth).sum())
     assert judge(misses, len(x), 0.05).passed, misses / len(x)

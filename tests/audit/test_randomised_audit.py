@@ -13,7 +13,7 @@ from buckler.bounds.betting import betting_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import LEAST_UNIFORM
 from buckler.certify import scores
-from buckler.certify.scores import margin_lower, uniform_of
+from buckler.certify.scores import score_margin_lower, uniform_of
 from buckler.types import FloatArray, IntArray, Limit
 from tests.simulation import judge
 
@@ -53,7 +53,7 @@ def test_one_hot_rows_of_three_classes_by_enumeration(limit: Limit) -> None:
     counts = np.stack([(votes == k).sum(axis=1) for k in range(m)], axis=1)
     label, rows = np.zeros(len(votes), dtype=np.int64), np.eye(m)[votes]
     first, second = (
-        np.stack([margin_lower(rows, label, ALPHA, kind, limit=limit, uniform=u) for u in numbers])
+        np.stack([score_margin_lower(rows, label, ALPHA, kind, limit=limit, uniform=u) for u in numbers])
         for kind in ("probability", "quantile")
     )
     rng = np.random.default_rng(0)
@@ -152,5 +152,5 @@ def test_inputs_through_the_door_and_one_number_for_all_of_them() -> None:
     assert judge(int((~winners.abstained).sum()), inputs, alpha).passed
     # Planted bug: every input has the number of one id, here a small one. Errors are no longer independent (T19).
     small = next(name for name in ids if uniform_of(5, name) == LEAST_UNIFORM)
-    shared = margin_lower(rows, labels, alpha, limit="betting", uniform=uniform_of(5, small))
+    shared = score_margin_lower(rows, labels, alpha, limit="betting", uniform=uniform_of(5, small))
     assert not judge(int((shared > 0.0).sum()), inputs, alpha).passed

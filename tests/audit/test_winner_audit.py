@@ -12,7 +12,7 @@ from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
 from buckler.certify.sequential import AnytimeTest, Decided
-from buckler.certify.votes import certify_votes, margin, margin_lower
+from buckler.certify.votes import certify_votes, margin, vote_margin_lower
 from buckler.evaluate.audit import multinomial_pmf, outcomes, truths_on_curve
 from buckler.noise import Gaussian
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -31,7 +31,7 @@ def limits(counts: IntArray, classes: IntArray, alpha: float, kind: MarginKind) 
     others = counts.copy()
     others[rows, classes] = -1
     n, m = counts.sum(axis=1), counts.shape[1]
-    low = margin_lower(counts[rows, classes], others.max(axis=1), n, alpha=alpha, margin=kind, num_classes=m)
+    low = vote_margin_lower(counts[rows, classes], others.max(axis=1), n, alpha=alpha, margin=kind, num_classes=m)
     return np.maximum(low, 0.0)
 
 

@@ -25,10 +25,10 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.bounds.buehler import COLD, GUARD, STEP, profile, reaches, value
+from buckler.bounds.buehler import COLD, GUARD, STEP, profile, reaches_margin, value
 from buckler.bounds.evalues import log_factors, tangent_mixture
 from buckler.bounds.star import star_lower
-from buckler.certify.budget import split
+from buckler.certify.budget import split_alpha
 from buckler.certify.tangents import heights
 from buckler.certify.votes import margin_from_limits
 from buckler.noise import Gaussian
@@ -244,8 +244,8 @@ def test_shares_that_round_up_are_lowered() -> None:
     needy = [(a, k) for a in (0.001, 0.05, 0.01, 0.3) for k in range(1, 60) if Fraction(a / k) * k > Fraction(a)]
     assert needy
     for alpha, parts in needy:
-        assert Fraction(split(alpha, parts)) * parts <= Fraction(alpha)
-        assert split(alpha, parts) == nextafter(alpha / parts, 0.0)
+        assert Fraction(split_alpha(alpha, parts)) * parts <= Fraction(alpha)
+        assert split_alpha(alpha, parts) == nextafter(alpha / parts, 0.0)
 
 
 def test_factors_need_their_allowance() -> None:
@@ -282,8 +282,8 @@ def test_a_value_needs_the_guard_to_spare(kind: int, n: int) -> None:
         guard = GUARD * (n + 200)
         assert value(kind, x1, x2, n, deviance - 0.9 * guard) < k
         assert value(kind, x1, x2, n, deviance - 1.1 * guard) == k
-        assert reaches(kind, x1, x2, n, k, deviance)
-        assert not reaches(kind, x1, x2, n, k, float(np.nextafter(deviance, np.inf)))
+        assert reaches_margin(kind, x1, x2, n, k, deviance)
+        assert not reaches_margin(kind, x1, x2, n, k, float(np.nextafter(deviance, np.inf)))
 
 
 @pytest.mark.parametrize("kind", [0, 1])

@@ -16,10 +16,10 @@ from buckler.bounds.bernstein import (
     MOST_DRAWS,
     below_step,
     binomial_pmf,
-    cut,
     fitted_pmf,
     lowered_below_step,
     proved_excess,
+    subdivide,
 )
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
@@ -93,9 +93,9 @@ def test_rounding_of_cuts_stays_below_the_allowance(t: float) -> None:
     """The worst path of a chain of cuts, with the account of F12: 3 n u of the largest coefficient a cut."""
     n, chain = 120, 10
     h = np.random.default_rng(0).uniform(-2.0, 2.0, n + 1)
-    floats, balls = cut(h[None], t)[0], cut_in_balls([arb(float(v)) for v in h], arb(t))[0]
+    floats, balls = subdivide(h[None], t)[0], cut_in_balls([arb(float(v)) for v in h], arb(t))[0]
     for step in range(chain):
-        floats, balls = cut(floats, 0.5)[step % 2], cut_in_balls(balls, arb(0.5))[step % 2]
+        floats, balls = subdivide(floats, 0.5)[step % 2], cut_in_balls(balls, arb(0.5))[step % 2]
     worst = max(abs(b - float(f)) for b, f in zip(balls, floats[0], strict=True))
     assert worst <= 3 * n * 2.0**-53 * 2.0 * (chain + 1)
     assert 3 * MOST_DRAWS * 2.0**-53 * (DEPTH + 1) < ALLOWANCE / 5
@@ -119,7 +119,7 @@ def test_lowered_polynomial_is_below_and_loses_no_more_than_it_must(h: FloatArra
 @given(COEFFICIENTS)
 @settings(max_examples=40, deadline=None)
 def test_both_sides_of_a_cut_are_the_polynomial(h: FloatArray) -> None:
-    left, right = cut(h[None], 0.3)
+    left, right = subdivide(h[None], 0.3)
     p = np.linspace(0.0, 1.0, 11)
     law = binomial_pmf(h.size - 1, p)
     np.testing.assert_allclose(law @ left[0], binomial_pmf(h.size - 1, 0.3 * p) @ h, atol=1e-12)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.special import betaincinv, ndtri
 
 from buckler.bounds import buehler
-from buckler.bounds.binomial import distinct
+from buckler.bounds.binomial import distinct_rows
 from buckler.bounds.buehler import (
     COLD,
     GUARD,
@@ -22,7 +22,6 @@ from buckler.bounds.buehler import (
     STEP,
     TIGHT,
     TOLERANCE,
-    boundary,
     buehler_lower,
     deviance_needed,
     edge_value,
@@ -32,7 +31,8 @@ from buckler.bounds.buehler import (
     outcome_region,
     profile,
     quantile_fit,
-    reaches,
+    reaches_margin,
+    region_boundary,
     region_limit,
     settled,
     value,
@@ -172,7 +172,7 @@ def likelihood_ratio_limit(x1: int, x2: int, n: int, alpha: float, margin: Margi
     if x1 == 0 and margin == "quantile":
         return -np.inf
     k = value(CODE[margin], x1, x2, n, deviance_needed(alpha))
-    return region_limit(boundary(CODE[margin], n, k, deviance_needed(alpha)), n, alpha, margin, 0.0)
+    return region_limit(region_boundary(CODE[margin], n, k, deviance_needed(alpha)), n, alpha, margin, 0.0)
 
 
 def first_of_its_plateau(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
@@ -398,7 +398,7 @@ def test_many_outcomes_are_bit_for_bit_as_one_by_one(margin: MarginKind, monkeyp
 
 def test_rows_too_large_for_one_number_are_told_apart() -> None:
     big = 2**40
-    rows, where = distinct(np.array([[big, 1], [big, 1]]), np.array([[1, big], [2, big]]))
+    rows, where = distinct_rows(np.array([[big, 1], [big, 1]]), np.array([[1, big], [2, big]]))
     assert rows.tolist() == [[1, big], [big, 1], [big, 2]]
     assert where.tolist() == [[1, 0], [2, 0]]
 
@@ -490,8 +490,8 @@ def test_deviance_moves_more_in_a_step_than_rounding_can(kind: int) -> None:
             k = value(kind, x1, x2, n, zz)
             if k * STEP < -0.999999:
                 continue
-            assert reaches(kind, x1, x2, n, k, zz)
-            assert not reaches(kind, x1, x2, n, k + 1, zz)
+            assert reaches_margin(kind, x1, x2, n, k, zz)
+            assert not reaches_margin(kind, x1, x2, n, k + 1, zz)
             steps = [profile(kind, x1, x2, n, (k + i) * STEP, -0.7)[0] for i in range(-3, 4)]
             assert np.all(np.diff(steps) < 0)
 
@@ -509,9 +509,9 @@ def test_boundary_is_what_each_outcome_says_of_itself(kind: int) -> None:
             c = np.zeros(n + 1, dtype=np.int64)
             size = fill_boundary(kind, n, k, zz, c)
             for j in range(0, size, 1 + n // 200):
-                assert reaches(kind, int(c[j]), j, n, k, zz)
+                assert reaches_margin(kind, int(c[j]), j, n, k, zz)
                 before = int(c[j - 1]) if j else lowest
-                assert int(c[j]) == before or not reaches(kind, int(c[j]) - 1, j, n, k, zz)
+                assert int(c[j]) == before or not reaches_margin(kind, int(c[j]) - 1, j, n, k, zz)
 
 
 @pytest.mark.parametrize("margin", ["probability", "quantile"])
@@ -523,12 +523,12 @@ def test_a_region_holds_every_outcome_of_its_value_or_more(margin: MarginKind, a
     every = [x for x in outcomes(n) if x[0] > 0 or margin == "probability"]
     values = {x: value(kind, *x, n, zz) for x in every}
     for x in every:
-        inside = {y for y in every if reaches(kind, *y, n, values[x], zz)}
+        inside = {y for y in every if reaches_margin(kind, *y, n, values[x], zz)}
         assert {y for y in every if values[y] >= values[x]} <= inside
         needed = zz + GUARD * (n + 200)
-        if reaches(kind, *x, n, values[x], zz):  # but for outcomes that reach no margin of the grid
-            assert reaches(kind, *x, n, values[x], needed)
-            assert not reaches(kind, *x, n, values[x] + 1, needed)
+        if reaches_margin(kind, *x, n, values[x], zz):  # but for outcomes that reach no margin of the grid
+            assert reaches_margin(kind, *x, n, values[x], needed)
+            assert not reaches_margin(kind, *x, n, values[x] + 1, needed)
 
 
 def test_the_fit_is_where_the_likelihood_is_largest() -> None:

@@ -33,7 +33,7 @@ from buckler.bounds.star import (
     NODES,
     OPENING,
     Game,
-    cut,
+    cut_cell,
     hazard,
     lowest_cell,
     node_below,
@@ -254,7 +254,7 @@ TABLE: FloatArray = np.linspace(0.0, 1.0, 1001)[:, None]
 @settings(max_examples=200, deadline=None)
 def test_parts_make_up_the_cell(low: int, size: int, bottom: int, reach: int, width: float) -> None:
     high, top = min(low + size, 1000), min(bottom + reach, 1000)
-    ends = cut(low, high, (bottom, top), width, TABLE, 0)
+    ends = cut_cell(low, high, (bottom, top), width, TABLE, 0)
     assert ends[-1] == high
     edges = np.append(low, ends)
     assert (np.diff(edges) > 0).all()

@@ -13,7 +13,7 @@ from scipy.special import ndtr
 
 from buckler.bounds.buehler import LARGEST_N, SMALLEST_ALPHA
 from buckler.certify import budget
-from buckler.certify.budget import DRAWING, MOST_DRAWS, SMALLEST_DRAWN, after_drawing, rest, split
+from buckler.certify.budget import DRAWING, MOST_DRAWS, SMALLEST_DRAWN, after_drawing, rest, split_alpha
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.noise.ablation import MOST_PIXELS
@@ -28,7 +28,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "buckler"
 
 @given(alpha=st.floats(1e-200, 1.0, exclude_max=True), parts=st.integers(1, 10**6))
 def test_shares_never_exceed_alpha(alpha: float, parts: int) -> None:
-    share = split(alpha, parts)
+    share = split_alpha(alpha, parts)
     assert parts * Fraction(share) <= Fraction(alpha)
     assert parts * Fraction(share) >= Fraction(alpha) * (1 - Fraction(1, 2**51)), "no more than a rounding is lost"
 
@@ -67,7 +67,7 @@ def test_the_constant_covers_every_noise_at_its_largest() -> None:
 
 @given(alpha=st.floats(1e-150, 1.0, exclude_max=True), parts=st.integers(2, 1000))
 def test_the_rest_is_rounded_down(alpha: float, parts: int) -> None:
-    share = split(alpha, parts)
+    share = split_alpha(alpha, parts)
     left = rest(alpha, share)
     assert Fraction(left) <= Fraction(alpha) - Fraction(share) < Fraction(float(np.nextafter(left, 1.0)))
 
@@ -112,9 +112,9 @@ def test_a_division_of_alpha_is_found(line: str) -> None:
 def test_the_share_of_the_final_test_depends_on_its_draw_alone_and_falls_with_it() -> None:
     draws = [1, 1000, 10_000, 10_001, 100_000, 10**6]
     shares = [budget.final_share(1e-3, n) for n in draws]
-    assert shares == [budget.split(1e-3, parts) for parts in (4, 4, 4, 8, 40, 400)]
+    assert shares == [budget.split_alpha(1e-3, parts) for parts in (4, 4, 4, 8, 40, 400)]
     # Where the exact limit takes neither the draws nor the level there is no final test.
     assert (budget.LARGEST_FINAL, budget.SMALLEST_FINAL) == (LARGEST_N, SMALLEST_ALPHA)
     assert budget.final_share(1e-3, 10**6 + 1) == 0.0
-    assert budget.final_share(1e-10, 100_000) > 1e-12 > budget.split(1e-10, 400)
+    assert budget.final_share(1e-10, 100_000) > 1e-12 > budget.split_alpha(1e-10, 400)
     assert budget.final_share(1e-10, 10**6) == 0.0

@@ -13,7 +13,7 @@ from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.certify.settings import ChosenClass, make_certificates, make_settings
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput
 from buckler.noise import DerandomizedSplitting, Gaussian
 from buckler.types import MarginKind
@@ -71,7 +71,10 @@ def test_the_final_test_of_many_classes(radius: float, max_n: int, alpha: float,
         return [top, -(-others // 2), *(len(range(k, others // 2, 4)) for k in range(4))]
 
     def passes(top: int) -> bool:
-        return float(margin_lower(top, votes(top)[1], max_n, alpha=budget.split(alpha, 4), margin=kind)) > needed
+        return (
+            float(vote_margin_lower(top, votes(top)[1], max_n, alpha=budget.split_alpha(alpha, 4), margin=kind))
+            > needed
+        )
 
     low, high = max_n // 3, max_n
     while high - low > 1:

@@ -12,7 +12,7 @@ from buckler import certificate
 from buckler.certificate import RANDOMISED, SCORES, VOTES, tie_of
 from buckler.certify import Method, register
 from buckler.certify import methods as registry
-from buckler.certify.methods import Draws, Votes, find, methods, own_method, sound_method, sound_methods
+from buckler.certify.methods import ScoreDraws, Votes, find, methods, own_method, sound_method, sound_methods
 from buckler.errors import InvalidInput, UnsoundMethod
 from buckler.types import FloatArray, MarginKind
 
@@ -71,7 +71,7 @@ def test_a_method_declared_sound_by_name_issues_certificates_under_that_name() -
 
 
 def test_a_method_of_ones_own_reads_scores_too() -> None:
-    def limit(draws: Draws, alpha: float, margin: MarginKind) -> float:
+    def limit(draws: ScoreDraws, alpha: float, margin: MarginKind) -> float:
         return 0.5 * float(find("pairwise/hoeffding").limit(draws, alpha, margin))
 
     register(Method("own:scores", "scores", limit, sound=True, margins=("probability",)))

@@ -10,7 +10,7 @@ from buckler.bounds.betting import bernstein_lower, betting_lower, earlier_momen
 from buckler.bounds.star import star_lower
 from buckler.certify import scores as continuous
 from buckler.certify.budget import rest, winner_share
-from buckler.certify.scores import Scores, certify_scores, margin_lower, top_class, uniform_of
+from buckler.certify.scores import Scores, certify_scores, largest_mean_class, score_margin_lower, uniform_of
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
 from buckler.errors import InvalidInput, UnsoundMethod
@@ -34,8 +34,8 @@ PLAIN: dict[str, Any] = {"scores": ROWS, "label": 0}
 @pytest.mark.parametrize("margin", get_args(MarginKind))
 def test_relabelling_changes_nothing(limit: Limit, margin: MarginKind) -> None:
     order = np.array([3, 0, 4, 1, 2])
-    before = margin_lower(ROWS, 0, 1e-3, margin, limit)
-    after = margin_lower(ROWS[:, order], 1, 1e-3, margin, limit)
+    before = score_margin_lower(ROWS, 0, 1e-3, margin, limit)
+    after = score_margin_lower(ROWS[:, order], 1, 1e-3, margin, limit)
     if np.isfinite(before):
         assert float(after) == pytest.approx(float(before), abs=1e-8)
     else:
@@ -50,12 +50,12 @@ def test_never_above_the_sample_estimate(limit: Limit, margin: MarginKind) -> No
         mean = rows.mean(axis=0)
         top, other = mean[0], mean[1:].max()
         plug_in = top - other if margin == "probability" else ndtri(top) - ndtri(other)
-        assert float(margin_lower(rows, 0, 0.05, margin, limit)) <= plug_in
+        assert float(score_margin_lower(rows, 0, 0.05, margin, limit)) <= plug_in
 
 
 def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
     pairs = np.clip(ROWS[:, :1] - ROWS[:, 1:], -1.0, 1.0)
-    found = {limit: float(margin_lower(ROWS, 0, 0.01, limit=limit)) for limit in LIMITS}
+    found = {limit: float(score_margin_lower(ROWS, 0, 0.01, limit=limit)) for limit in LIMITS}
     assert found["star"] == pytest.approx(float(star_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
     assert found["betting"] == pytest.approx(float(betting_lower(pairs, 0.01, -1.0, 1.0).min()), abs=2e-9)
     assert found["bernstein"] == pytest.approx(float(bernstein_lower(pairs, 0.01, -1.0, 1.0).min()), abs=1e-12)
@@ -65,9 +65,9 @@ def test_pairwise_is_the_smallest_limit_over_pairs() -> None:
 def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The allowance made large: each limit falls by as much of it as there are roundings, and none rises (F7, F9)."""
     large, rows = 1e-3, softmax_rows(4, 2000, 4, gap=4.0)
-    before = float(margin_lower(rows, 0, 0.01, limit=limit))
+    before = float(score_margin_lower(rows, 0, 0.01, limit=limit))
     monkeypatch.setattr(continuous, "SLACK", large)
-    assert before - float(margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(large, rel=1e-9)
+    assert before - float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(large, rel=1e-9)
 
 
 @pytest.mark.parametrize("limit", ["star", "betting"])
@@ -76,9 +76,9 @@ def test_draws_that_turn_are_not_certified_beyond_their_mean(limit: Limit, monke
     rows = np.tile([[0.95, 0.05]], (4000, 1))
     rows[1500:] = [0.4, 0.6]
     mean = float(rows[:, 0].mean() - rows[:, 1].mean())
-    assert float(margin_lower(rows[:1500], 0, 0.01, limit=limit)) > mean + 0.2
+    assert float(score_margin_lower(rows[:1500], 0, 0.01, limit=limit)) > mean + 0.2
     monkeypatch.setattr(continuous, "SLACK", 1e-3)
-    assert float(margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(mean - 1e-3, rel=1e-9)
+    assert float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(mean - 1e-3, rel=1e-9)
 
 
 @pytest.mark.parametrize("limit", ["hoeffding", "bernstein", "sequence"])
@@ -98,7 +98,7 @@ def test_a_tangent_is_compared_with_a_mean_that_is_rounded_down(limit: Limit, mo
         for c, rival in zip(slopes.tolist(), rivals, strict=True):
             low = float(continuous.LIMITS[limit](a - c * rival, alpha, -c, 1.0)) - large * (1.0 + c)
             expected = min(expected, float(margin_from_height(low, c)))
-        found = margin_lower(rows, 0, alpha, "quantile", limit=limit, selection=selection)
+        found = score_margin_lower(rows, 0, alpha, "quantile", limit=limit, selection=selection)
         assert float(found) == pytest.approx(expected, abs=1e-10)
         assert found > 0.0
 
@@ -107,22 +107,26 @@ def test_rows_that_round_above_one_are_cut_there() -> None:
     """Scores kept in half precision may sum to a little more than one; none of them counts for more than one."""
     rows = np.tile([[1.003, 0.0], [0.0, 1.0]], (200, 1))
     for limit in LIMITS:
-        assert margin_lower(rows, 0, 0.05, limit=limit) == margin_lower(np.minimum(rows, 1.0), 0, 0.05, limit=limit)
+        assert score_margin_lower(rows, 0, 0.05, limit=limit) == score_margin_lower(
+            np.minimum(rows, 1.0), 0, 0.05, limit=limit
+        )
 
 
 def test_a_label_without_hope_has_the_lowest_margin_there_is() -> None:
     rows = np.tile([[0.0, 1.0]], (50, 1))
     for limit in ("hoeffding", "star"):
-        assert float(margin_lower(rows, 0, 0.05, limit=limit)) == -1.0
+        assert float(score_margin_lower(rows, 0, 0.05, limit=limit)) == -1.0
 
 
 def test_batches_equal_single_inputs() -> None:
     batch = np.stack([softmax_rows(seed, 120, 4) for seed in range(3)])
     labels = [0, 0, 2]
     for margin in get_args(MarginKind):
-        together = margin_lower(batch, labels, 0.01, margin)
+        together = score_margin_lower(batch, labels, 0.01, margin)
         assert together.shape == (3,)
-        np.testing.assert_array_equal(together, [margin_lower(batch[i], labels[i], 0.01, margin) for i in range(3)])
+        np.testing.assert_array_equal(
+            together, [score_margin_lower(batch[i], labels[i], 0.01, margin) for i in range(3)]
+        )
     assert together[2] == -np.inf
 
 
@@ -133,28 +137,28 @@ def test_a_constant_classifier() -> None:
     rows[:, 1] = 1.0
     best = 2.0 * alpha ** (1.0 / n) - 1.0
     for limit in ("star", "betting"):
-        first = float(margin_lower(rows, 1, alpha, limit=limit))
-        second = float(margin_lower(rows, 1, alpha, "quantile", limit=limit))
+        first = float(score_margin_lower(rows, 1, alpha, limit=limit))
+        second = float(score_margin_lower(rows, 1, alpha, "quantile", limit=limit))
         # p_j = 0 too, so the margin variable is 1 and its limit is that of a variable in [-1, 1].
         assert 0.95 * best <= first <= best
         assert 0.9 * 2.0 * ndtri(alpha ** (1.0 / n)) <= second <= 2.0 * ndtri(alpha ** (1.0 / n))
-    assert float(margin_lower(rows, 0, alpha)) == -1.0
-    assert margin_lower(rows, 0, alpha, "quantile") == -np.inf
+    assert float(score_margin_lower(rows, 0, alpha)) == -1.0
+    assert score_margin_lower(rows, 0, alpha, "quantile") == -np.inf
 
 
 def test_slopes_prove_something_and_not_too_much() -> None:
     rows, before = softmax_rows(5, 800, 6), softmax_rows(6, 200, 6)
     mean = softmax_rows(7, 200000, 6).mean(axis=0)
     truth = float(ndtri(mean[0]) - ndtri(mean[1:].max()))
-    assert 0.6 * truth < float(margin_lower(rows, 0, 1e-3, "quantile")) < truth
-    assert 0.6 * truth < float(margin_lower(rows, 0, 1e-3, "quantile", selection=before)) < truth
+    assert 0.6 * truth < float(score_margin_lower(rows, 0, 1e-3, "quantile")) < truth
+    assert 0.6 * truth < float(score_margin_lower(rows, 0, 1e-3, "quantile", selection=before)) < truth
 
 
 @pytest.mark.parametrize("limit", ["sequence", "bernstein", "hoeffding"])
 def test_closed_forms_take_the_slope_of_the_selection(limit: Limit) -> None:
     rows, before = softmax_rows(5, 3000, 6), softmax_rows(6, 500, 6)
-    plain = margin_lower(rows, 0, 1e-3, "quantile", limit=limit)
-    assert margin_lower(rows, 0, 1e-3, "quantile", limit=limit, selection=before) > plain > 0.0
+    plain = score_margin_lower(rows, 0, 1e-3, "quantile", limit=limit)
+    assert score_margin_lower(rows, 0, 1e-3, "quantile", limit=limit, selection=before) > plain > 0.0
 
 
 def kept(rows: FloatArray, keep: list[int]) -> Scores:
@@ -169,27 +173,27 @@ def test_kept_columns_and_the_rest() -> None:
     rows = np.stack([softmax_rows(seed, 200, 20) for seed in range(2)])
     record = kept(rows, [0, 3, 7])
     for margin in get_args(MarginKind):
-        low = margin_lower(record, [0, 0], 0.01, margin)
-        full = margin_lower(rows, [0, 0], 0.01, margin)
+        low = score_margin_lower(record, [0, 0], 0.01, margin)
+        full = score_margin_lower(rows, [0, 0], 0.01, margin)
         assert low.shape == (2,)
         # The maximum over seventeen classes has a larger mean than each of them.
         assert (low <= full + 1e-9).all()
         everything = Scores(record.ids, rows, np.tile(np.arange(20), (2, 1)), 20, "softmax", 0.5)
-        np.testing.assert_array_equal(margin_lower(everything, [0, 0], 0.01, margin), full)
+        np.testing.assert_array_equal(score_margin_lower(everything, [0, 0], 0.01, margin), full)
 
 
 def test_kept_columns_are_checked() -> None:
     rows = softmax_rows(1, 50, 6)[None]
     with pytest.raises(InvalidInput, match="kept column"):
-        margin_lower(kept(rows, [0, 1]), [4])
+        score_margin_lower(kept(rows, [0, 1]), [4])
     bare = Scores(("a",), rows[:, :, :3], np.array([[0, 1, 2]]), 6, "softmax")
     with pytest.raises(InvalidInput, match="column of the rest"):
-        margin_lower(bare, [0])
+        score_margin_lower(bare, [0])
 
 
 def test_certificates() -> None:
     found = certify_scores([ROWS], sigma=0.5, labels=[0])[0]
-    low = float(margin_lower(ROWS, 0, 1e-3, "quantile"))
+    low = float(score_margin_lower(ROWS, 0, 1e-3, "quantile"))
     assert found.predicted == 0
     assert found.margin == low
     assert found.radius == pytest.approx(0.25 * low, rel=1e-12)
@@ -217,7 +221,7 @@ def test_the_class_is_the_winner_of_the_same_scores() -> None:
 
 def test_the_class_comes_from_the_selection() -> None:
     before = softmax_rows(9, 64, 5)[:, [2, 1, 0, 3, 4]]
-    assert top_class(before).tolist() == [2]
+    assert largest_mean_class(before).tolist() == [2]
     swapped = ROWS[:, [2, 1, 0, 3, 4]]
     found = certify_scores([swapped], sigma=0.5, selection=[before])[0]
     assert (found.predicted, found.n0, found.winner_alpha) == (2, 64, 0.0)
@@ -273,7 +277,7 @@ def test_a_record_brings_its_names_and_map() -> None:
 )
 def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
-        margin_lower(**(PLAIN | change))
+        score_margin_lower(**(PLAIN | change))
 
 
 def test_unsound_is_refused() -> None:
@@ -320,7 +324,7 @@ def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> N
     assert (made.radii >= plain.radii - 1e-9).all()
     assert made.radii.mean() > 1.02 * plain.radii.mean()
     uniform = [uniform_of(5, name) for name in ids]
-    lows = margin_lower(scores, labels, margin="quantile", uniform=uniform)
+    lows = score_margin_lower(scores, labels, margin="quantile", uniform=uniform)
     np.testing.assert_array_equal([c.margin for c in made], lows)
     # Switched off by name; the order of inputs, and their neighbours, do not matter.
     off = certify_scores(scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/star")
@@ -332,7 +336,7 @@ def test_with_a_seed_each_input_has_its_own_number_and_the_method_says_so() -> N
     betting = certify_scores(
         scores, sigma=0.5, labels=labels, seed=5, ids=ids, method="pairwise/randomised_betting", margin="probability"
     )
-    lows = margin_lower(scores, labels, limit="betting", uniform=uniform)
+    lows = score_margin_lower(scores, labels, limit="betting", uniform=uniform)
     np.testing.assert_array_equal([c.margin for c in betting], lows)
 
 
@@ -353,7 +357,7 @@ def test_a_number_needs_a_seed_and_an_id(options: Any, text: str) -> None:
 @pytest.mark.parametrize(("limit", "uniform"), [("star", 0.0), ("star", 1.5), ("star", np.nan), ("sequence", 0.5)])
 def test_numbers_outside_of_their_range_or_without_a_use_are_refused(limit: Limit, uniform: float) -> None:
     with pytest.raises(InvalidInput, match="uniform"):
-        margin_lower(np.tile([[0.9, 0.1]], (50, 1)), 0, limit=limit, uniform=uniform)
+        score_margin_lower(np.tile([[0.9, 0.1]], (50, 1)), 0, limit=limit, uniform=uniform)
 
 
 def record(**change: Any) -> Scores:
@@ -397,4 +401,4 @@ def test_one_number_out_of_range_among_several_is_refused() -> None:
     rows = np.tile([[0.9, 0.1]], (2, 50, 1))
     for numbers in ([0.5, 1.5], [0.0, 0.5]):
         with pytest.raises(InvalidInput, match="uniform must be above 0 and at most 1"):
-            margin_lower(rows, [0, 0], uniform=numbers)
+            score_margin_lower(rows, [0, 0], uniform=numbers)

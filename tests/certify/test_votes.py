@@ -14,7 +14,7 @@ import buckler
 from buckler.certificate import Certificate
 from buckler.certify.budget import rest, winner_share
 from buckler.certify.methods import sound_methods
-from buckler.certify.votes import margin_from_limits, margin_lower
+from buckler.certify.votes import margin_from_limits, vote_margin_lower
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
 from buckler.types import MarginKind
@@ -172,11 +172,11 @@ SOUND = [method.name for method in sound_methods()]
 
 def test_top_class_matches_the_closed_form() -> None:
     low = 0.001 ** (1 / 100)
-    assert float(margin_lower(100, 0, 100, method="top_class")) == pytest.approx(3.00095005, abs=1e-8)
-    assert float(margin_lower(100, 0, 100, method="top_class", margin="probability")) == pytest.approx(2 * low - 1)
+    assert float(vote_margin_lower(100, 0, 100, method="top_class")) == pytest.approx(3.00095005, abs=1e-8)
+    assert float(vote_margin_lower(100, 0, 100, method="top_class", margin="probability")) == pytest.approx(2 * low - 1)
     # Without a vote nothing is known: the margin's lowest value, rounded down once.
-    assert float(margin_lower(0, 0, 9, method="top_class", margin="probability")) == np.nextafter(-1.0, -np.inf)
-    assert float(margin_lower(0, 0, 9, method="top_class")) == -np.inf
+    assert float(vote_margin_lower(0, 0, 9, method="top_class", margin="probability")) == np.nextafter(-1.0, -np.inf)
+    assert float(vote_margin_lower(0, 0, 9, method="top_class")) == -np.inf
 
 
 @given(a=st.floats(1e-12, 1 - 1e-12), b=st.floats(1e-12, 1 - 1e-12))
@@ -199,7 +199,7 @@ def test_monotone_in_every_argument(kind: MarginKind, method: str) -> None:
         other = np.array([rng.integers(0, n - t) for t in top])
 
         def low(x1: Any, x2: Any, alpha: float = 0.01, n: int = n) -> Any:
-            return margin_lower(x1, x2, n, alpha=alpha, margin=kind, method=method, num_classes=5)
+            return vote_margin_lower(x1, x2, n, alpha=alpha, margin=kind, method=method, num_classes=5)
 
         base = low(top, other)
         rounding = 1e-12  # a limit found by search may differ in its last digits where two outcomes share it
@@ -212,7 +212,7 @@ def test_monotone_in_every_argument(kind: MarginKind, method: str) -> None:
 
 @pytest.mark.parametrize("method", SOUND)
 def test_top_below_runner_up_proves_nothing(method: str) -> None:
-    assert (margin_lower([10, 0], [90, 100], 100, method=method, num_classes=3) <= 0).all()
+    assert (vote_margin_lower([10, 0], [90, 100], 100, method=method, num_classes=3) <= 0).all()
 
 
 BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
@@ -234,6 +234,6 @@ BAD_LIMITS: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("change", "named"), BAD_LIMITS)
 def test_bad_limits_are_named(change: dict[str, Any], named: str) -> None:
     good: dict[str, Any] = {"top": 50, "runner_up": 10, "n": 100, "method": "bonferroni"}
-    margin_lower(**good)
+    vote_margin_lower(**good)
     with pytest.raises(InvalidInput, match=named):
-        margin_lower(**good | change)
+        vote_margin_lower(**good | change)

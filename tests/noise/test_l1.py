@@ -12,7 +12,7 @@ from buckler.errors import InvalidInput
 from buckler.evaluate.noise_audit import covers, distribution
 from buckler.noise import BaseNoise, DerandomizedSplitting, Splitting, Uniform, named
 from buckler.noise.grid import values_of, whole_steps
-from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split
+from buckler.noise.splitting import MOST_OFFSETS, offsets_of, split_values
 from buckler.noise.words import float_below
 from buckler.types import MarginKind
 from tests.evaluate.test_noise_audit import worst_margin
@@ -103,7 +103,7 @@ def test_a_template_for_each_input_is_found() -> None:
 
 def test_without_chance_is_the_mean_over_templates_and_exact_for_one_value() -> None:
     offsets, values = 4, np.array([3, 6])
-    with_chance = [split(values, np.array(pair), offsets) for pair in product(range(offsets), repeat=2)]
+    with_chance = [split_values(values, np.array(pair), offsets) for pair in product(range(offsets), repeat=2)]
     for seed in range(20):  # a classifier is a function of what is seen: any will do
         said = np.random.default_rng(seed).integers(-1, 2, size=(1021, 1021))
 
@@ -112,16 +112,19 @@ def test_without_chance_is_the_mean_over_templates_and_exact_for_one_value() -> 
 
         mean = Fraction(sum(map(of, with_chance)), offsets**2)
         each = [
-            Fraction(sum(of(split(values, (np.array(v) + t) % offsets, offsets)) for t in range(offsets)), offsets)
+            Fraction(
+                sum(of(split_values(values, (np.array(v) + t) % offsets, offsets)) for t in range(offsets)), offsets
+            )
             for v in product(range(offsets), repeat=2)
         ]
         assert sum(each) / len(each) == mean
         one = said[0]
         for v in range(offsets):
-            shifted = [int(one[round(float(split(values[:1], np.array([(v + t) % offsets]), offsets)[0]) * 1020)])
-                       for t in range(offsets)]  # fmt: skip
+            moved = [split_values(values[:1], np.array([(v + t) % offsets]), offsets)[0] for t in range(offsets)]
+            shifted = [int(one[round(float(value) * 1020)]) for value in moved]
             fixed = [
-                int(one[round(float(split(values[:1], np.array([t]), offsets)[0]) * 1020)]) for t in range(offsets)
+                int(one[round(float(split_values(values[:1], np.array([t]), offsets)[0]) * 1020)])
+                for t in range(offsets)
             ]
             assert sorted(shifted) == sorted(fixed)
 
@@ -131,7 +134,7 @@ def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: in
     values, j = np.meshgrid(
         [0, 1, 2, 99, 100, 101, 253, 254, 255], np.unique(np.linspace(0, offsets - 1, 12).astype(int))
     )
-    seen = split(values, j, offsets)
+    seen = split_values(values, j, offsets)
     for x, offset, found in zip(values.flat, j.flat, seen.flat, strict=True):
         splits = [Fraction(2 * int(offset) + 1, 2) + offsets * z for z in range(-256, 257)]
         above = min(Fraction(255), *(s for s in splits if s > x))
@@ -143,11 +146,11 @@ def test_what_is_seen_is_the_middle_of_the_part_that_holds_the_value(offsets: in
 def test_the_table_is_what_is_seen(offsets: int) -> None:
     noise, x = Splitting(offsets / 510), values_of(np.arange(256), STEP)
     numbers = np.arange(offsets)[:, None] + np.zeros(256, dtype=np.int64)
-    np.testing.assert_array_equal(noise.copy(x, numbers), split(np.arange(256), numbers, offsets))
+    np.testing.assert_array_equal(noise.copy(x, numbers), split_values(np.arange(256), numbers, offsets))
     each = DerandomizedSplitting(offsets / 510, template=4)
     shifted = (each.start(256) + np.arange(offsets)[:, None]) % offsets
     copies = each.numbered(x, np.arange(offsets))
-    np.testing.assert_array_equal(copies, split(np.arange(256), shifted, offsets))
+    np.testing.assert_array_equal(copies, split_values(np.arange(256), shifted, offsets))
 
 
 def test_what_is_seen_is_what_networks_are_trained_on() -> None:
@@ -157,7 +160,7 @@ def test_what_is_seen_is_what_networks_are_trained_on() -> None:
     images = torch.arange(192, dtype=torch.uint8).reshape(1, 8, 8, 3)
     trained = tasks.noisy_by_splitting(images, 2.5, torch.Generator().manual_seed(3)).numpy()
     j = torch.randint(1275, images.shape, generator=torch.Generator().manual_seed(3))
-    ours = split(images.numpy().astype(np.int64), j.numpy(), 1275).transpose(0, 3, 1, 2)
+    ours = split_values(images.numpy().astype(np.int64), j.numpy(), 1275).transpose(0, 3, 1, 2)
     np.testing.assert_allclose(trained, ours, rtol=0, atol=2**-24)  # the last bit of float32
 
 

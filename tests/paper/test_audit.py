@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks import errata
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.estimators import published_margin_lower
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -43,7 +43,7 @@ def test_the_strict_inequality_alone_is_why(kind: MarginKind) -> None:
 
 def test_no_valid_bound_reaches_what_is_published_at_the_top_outcome() -> None:
     """At (100, 0) a bound above 3.00095 is false with probability above .001 at a truth just below it."""
-    largest = float(margin_lower(100, 0, 100, method="top_class"))
+    largest = float(vote_margin_lower(100, 0, 100, method="top_class"))
     assert largest == pytest.approx(3.00095, abs=1e-5)
     assert float(published_margin_lower(100, 0, 100)) > 1.5 * largest
 

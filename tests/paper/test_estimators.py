@@ -12,7 +12,7 @@ import buckler
 from benchmarks.errata import score_limits
 from buckler.bounds.betting import bernstein_lower
 from buckler.certify import votes as discrete
-from buckler.certify.methods import Draws, Votes, find
+from buckler.certify.methods import ScoreDraws, Votes, find
 from buckler.certify.votes import margin_from_limits
 from buckler.evaluate.audit import outcomes
 from buckler.paper.estimators import (
@@ -206,7 +206,7 @@ def test_the_top_outcome_returns_the_estimate() -> None:
 
 def test_below_the_gate_it_is_bonferroni() -> None:
     low = published_margin_lower([60, 30, 0], [20, 60, 0], 100)
-    assert low.tolist() == discrete.margin_lower([60, 30, 0], [20, 60, 0], 100, method="bonferroni").tolist()
+    assert low.tolist() == discrete.vote_margin_lower([60, 30, 0], [20, 60, 0], 100, method="bonferroni").tolist()
 
 
 def test_vectorised_equals_scalar_and_reaches_the_door() -> None:
@@ -215,7 +215,7 @@ def test_vectorised_equals_scalar_and_reaches_the_door() -> None:
         table = published_margin_lower(top, other, 100, margin=kind)
         assert table.shape == (2, 2)
         assert table[0, 1] == published_margin_lower(80, 4, 100, margin=kind)
-        assert np.array_equal(table, discrete.margin_lower(top, other, 100, margin=kind, method="published"))
+        assert np.array_equal(table, discrete.vote_margin_lower(top, other, 100, margin=kind, method="published"))
 
 
 def test_no_certificate() -> None:
@@ -300,7 +300,7 @@ def test_a_row_may_stand_for_many_classes(way: str, limit: str) -> None:
     whole = np.hstack([kept, np.repeat(kept[:, 2:], 3, axis=1)])
     method = find(f"{way}/{limit}", "scores")
     for kind in MARGINS:
-        draws = Draws(kept[:, 0], kept[:, 1:].T, np.zeros((2, 0)), 6)
+        draws = ScoreDraws(kept[:, 0], kept[:, 1:].T, np.zeros((2, 0)), 6)
         assert method.limit(draws, 1e-3, kind) == by_name(method.name, whole, 0, kind)
     assert not method.sound
     with pytest.raises(buckler.UnsoundMethod, match="no guarantee"):

@@ -5,7 +5,7 @@ from math import comb
 import numpy as np
 import pytest
 
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import false_certificates, margin_accuracy
 from buckler.paper.peers import expected_accuracy, votes_needed
@@ -18,7 +18,7 @@ from buckler.types import MarginKind
 def test_expectation_is_the_sum_over_outcomes(method: str, margin: MarginKind) -> None:
     n, p, goals = 30, np.array([0.97, 0.8, 0.5, 1.0, 0.0]), [0.05, 0.3, 0.7, 1.5]
     x = np.arange(n + 1)
-    limits = margin_lower(x, n - x, n, alpha=0.01, margin=margin, method=method, num_classes=4)
+    limits = vote_margin_lower(x, n - x, n, alpha=0.01, margin=margin, method=method, num_classes=4)
     pmf = np.array([[comb(n, k) * q**k * (1 - q) ** (n - k) for k in range(n + 1)] for q in p])
     direct = [float((pmf * (limits >= goal)).sum(axis=1).mean()) for goal in goals]
     found = expected_accuracy(p, goals, n, alpha=0.01, margin=margin, method=method, num_classes=4)

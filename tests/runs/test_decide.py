@@ -207,13 +207,13 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
 
 def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
-    real = module.Decisions.take
+    real = module.DecisionStore.take
 
-    def spy(self: module.Decisions, made: Any) -> None:
+    def spy(self: module.DecisionStore, made: Any) -> None:
         taken.append(made)
         real(self, made)
 
-    monkeypatch.setattr(module.Decisions, "take", spy)
+    monkeypatch.setattr(module.DecisionStore, "take", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(taken)
     monkeypatch.setattr("buckler.session.SAVE_SECONDS", 0.0)

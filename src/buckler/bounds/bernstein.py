@@ -21,7 +21,7 @@ from scipy.special import betainc, gammaln, ndtri, xlog1py, xlogy
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray, IntArray
 
-Curve = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+LinesBelow = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """``curve(a, b)``: values at a, and slopes, such that value + slope (p - a) is not above the curve on [a, b]."""
 
 Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -214,7 +214,12 @@ class _Programme:
 
 
 def below_curve(
-    n: int, curve: Curve, pmf: FloatArray, inputs: int, low: FloatArray | float = -1.0, high: FloatArray | float = 1.0
+    n: int,
+    curve: LinesBelow,
+    pmf: FloatArray,
+    inputs: int,
+    low: FloatArray | float = -1.0,
+    high: FloatArray | float = 1.0,
 ) -> FloatArray:
     """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under ``pmf`` as large as can be.
 
@@ -226,7 +231,7 @@ def below_curve(
     return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
 
 
-def lowered_below_curve(h: FloatArray, curve: Curve) -> FloatArray:
+def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:
     """Return h less the most by which its polynomial can be proved to exceed the curve.
 
     **Guarantee.** The polynomial of what is returned is nowhere above the curve on [0, 1] (T33, F12).
@@ -235,7 +240,7 @@ def lowered_below_curve(h: FloatArray, curve: Curve) -> FloatArray:
     return h - max(proved_excess(h[None], curve) + ALLOWANCE * max(1.0, float(np.abs(h).max())), 0.0)
 
 
-def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> Curve:
+def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
     """Return the curve ``s(p) = P(Binomial(n, g(p)) >= k)``, k at least 1, from below.
 
     Its slope is a density of one mode, at g(p), times a slope that rises: on [a, b] at least the smaller of the
@@ -260,7 +265,7 @@ def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
     **Guarantee.** The polynomial of what is returned is at most 0 on [0, t] and at most 1 on [t, 1] (T33, F12).
     """
     check_draws_of(h.size - 1)
-    left, right = cut(h[None], t)
+    left, right = subdivide(h[None], t)
     over = max(
         proved_excess(left, lambda a, _: (0.0 * a, 0.0 * a)),
         proved_excess(right, lambda a, _: (0.0 * a + 1.0, 0.0 * a)),
@@ -268,7 +273,7 @@ def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
     return h - max(over + ALLOWANCE * float(np.abs(h).max()), 0.0)
 
 
-def cut(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
+def subdivide(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     """Return the Bernstein coefficients of each row's polynomial on [0, t] and on [t, 1], by de Casteljau's rule."""
     left, right, n = np.empty_like(coefficients), np.empty_like(coefficients), coefficients.shape[1] - 1
     rows = np.ascontiguousarray(coefficients.T)
@@ -278,7 +283,7 @@ def cut(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
     return left, right
 
 
-def proved_excess(coefficients: FloatArray, curve: Curve) -> float:
+def proved_excess(coefficients: FloatArray, curve: LinesBelow) -> float:
     """Return a number that the polynomial less the curve does not exceed on [0, 1]; what is below 0 is not resolved.
 
     On an interval a polynomial is at most the largest of its Bernstein coefficients there, and so is its difference
@@ -298,6 +303,6 @@ def proved_excess(coefficients: FloatArray, curve: Curve) -> float:
         if not again.any():
             break
         width *= 0.5
-        pieces = np.concatenate(cut(pieces[again], 0.5))
+        pieces = np.concatenate(subdivide(pieces[again], 0.5))
         start = np.concatenate([start[again], start[again] + width])
     return proved

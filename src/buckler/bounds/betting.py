@@ -297,7 +297,9 @@ def plug_in_bets(pair: Pair, log_goal: float) -> Bets:
 
 
 @compiled
-def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float, last: float) -> bool:
+def wealth_reaches(
+    y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float, last: float
+) -> bool:
     """Return whether the wealth against candidate means (one a slope) ever reaches the goal, or ``last`` at the end."""
     wealth = 1.0
     for i in range(y.size):
@@ -312,7 +314,7 @@ def reaches(y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArra
 
 def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bool:
     """Return whether bets reject the candidate whose mean under slope s is ``means[s]``."""
-    return bool(reaches(bets.y, bets.stakes, bets.slope_index, means, goal, last))
+    return bool(wealth_reaches(bets.y, bets.stakes, bets.slope_index, means, goal, last))
 
 
 @compiled

@@ -94,14 +94,14 @@ def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntA
     successes, draws = np.broadcast_arrays(check_whole_array("k", k), check_whole_array("n", n, low=1))
     if (successes > draws).any():
         raise InvalidInput(f"k must be at most n; got k = {successes[successes > draws].flat[0]}")
-    pairs, where = distinct(successes, draws)
+    pairs, where = distinct_rows(successes, draws)
     return pairs[:, 0], pairs[:, 1], where, check_alpha(alpha)
 
 
-def distinct(*columns: IntArray) -> tuple[IntArray, IntArray]:
+def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
     """Return the different rows of nonnegative columns of one shape, and the index of each entry's row among them.
 
-    >>> rows, where = distinct(np.array([3, 1, 3]), np.array([5, 5, 5]))
+    >>> rows, where = distinct_rows(np.array([3, 1, 3]), np.array([5, 5, 5]))
     >>> rows.tolist(), where.tolist()
     ([[1, 5], [3, 5]], [1, 0, 1])
     """

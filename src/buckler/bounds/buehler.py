@@ -35,7 +35,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.binomial import distinct
+from buckler.bounds.binomial import distinct_rows
 from buckler.bounds.compiled import compiled, inner
 from buckler.bounds.supremum import DROP, WIDEST, climb, margin_at, scan, supremum_at_most
 from buckler.bounds.trinomial import (
@@ -131,7 +131,7 @@ def profile(
 
 
 @compiled
-def reaches(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
+def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
     """Return whether ``y`` reaches the margin ``k * STEP``, fitted from the fixed start."""
     if kind == QUANTILE and y1 == 0:
         return False
@@ -147,7 +147,7 @@ def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
     high = -low
     while high - low > 1:
         k = (low + high) // 2
-        if reaches(kind, x1, x2, n, k, needed):
+        if reaches_margin(kind, x1, x2, n, k, needed):
             low = k
         else:
             high = k
@@ -185,7 +185,7 @@ def first_reaching(
         above = excess > 0.0
         inside = above and deviance >= zz
         if not above or abs(deviance - zz) < NEAR:
-            inside = reaches(kind, y, j, n, k, zz)
+            inside = reaches_margin(kind, y, j, n, k, zz)
         if inside:
             high = y
         else:
@@ -229,7 +229,7 @@ def deviance_needed(alpha: float) -> float:
     return max(-float(ndtri(alpha)), SMALLEST_Z) ** 2
 
 
-def boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
+def region_boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
     """Return the boundary of ``R_k``."""
     c = np.zeros(n + 1, dtype=np.int64)
     return c[: fill_boundary(kind, n, k, zz, c)].copy()
@@ -338,18 +338,18 @@ def find_plateau(x1: int, n: int, alpha: float, margin: MarginKind) -> Plateau |
     """
     kind, zz = CODE[margin], deviance_needed(alpha)
     below, high = edge_value(x1 - 1, n, alpha, margin), edge_value(x1, n, alpha, margin)
-    top = region_limit(boundary(kind, n, high, zz), n, alpha, margin, high * STEP)
+    top = region_limit(region_boundary(kind, n, high, zz), n, alpha, margin, high * STEP)
     if not np.isfinite(top):
         return None
     low = high
     for _ in range(HALVINGS):
         middle = (below + low) // 2
-        c = boundary(kind, n, middle, zz)
+        c = region_boundary(kind, n, middle, zz)
         if middle > below and c[0] > 0 and supremum_at_most(kind, top - TOLERANCE, make_region(n, c), alpha)[0]:
             low = middle
         else:
             below = middle
-    return Plateau(low, top, boundary(kind, n, low, zz), boundary(kind, n, high + 1, zz))
+    return Plateau(low, top, region_boundary(kind, n, low, zz), region_boundary(kind, n, high + 1, zz))
 
 
 def outcome_region(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> tuple[IntArray, float]:
@@ -370,7 +370,7 @@ def outcome_region(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -
             c[x2] = min(c[x2], x1) if plateau.inner.size > x2 else x1
             c[:x2] = plateau.outer[:x2]
             return c, plateau.top
-    return boundary(kind, n, k, zz), k * STEP
+    return region_boundary(kind, n, k, zz), k * STEP
 
 
 def buehler_lower(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
@@ -421,7 +421,7 @@ def exact_margin_lower(
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
-    outcomes, where = distinct(x1, x2, total)
+    outcomes, where = distinct_rows(x1, x2, total)
     return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
 
 

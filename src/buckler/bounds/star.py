@@ -174,7 +174,7 @@ class Game(NamedTuple):
     """Whether cells are wider and stakes renewed less often, to save time."""
 
 
-class Cell(NamedTuple):
+class LowestCell(NamedTuple):
     """The lowest cell (low, high] of nodes that is not rejected; ``low == high`` if every kept cell is rejected."""
 
     low: int
@@ -230,7 +230,7 @@ def node_below(table: FloatArray, s: int, value: float) -> int:
 
 
 @compiled
-def cut(low: int, high: int, window: tuple[int, int], width: float, table: FloatArray, s: int) -> IntArray:
+def cut_cell(low: int, high: int, window: tuple[int, int], width: float, table: FloatArray, s: int) -> IntArray:
     """Return the upper nodes of the parts of a cell (low, high].
 
     What is below or above the window stays in one part each; inside of it parts are about ``width`` wide.
@@ -313,7 +313,7 @@ def refine(
     found, low = 0, floor
     for k in range(upper.size):
         whole = not (begin or 0.0 < wealth[k] < game.goal)
-        for end in upper[k : k + 1] if whole else cut(low, upper[k], nodes, window[2], table, s):
+        for end in upper[k : k + 1] if whole else cut_cell(low, upper[k], nodes, window[2], table, s):
             if low < ceiling:
                 ends[found], parents[found] = end, k
                 found, low = found + 1, end
@@ -329,7 +329,7 @@ def refine(
 
 
 @compiled
-def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> Cell:
+def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray) -> LowestCell:
     """Return the lowest cell that is not rejected, with its bets; candidates up to the node ``floor`` are rejected.
 
     Where only limits below some candidate matter, ``ceiling_means`` are its means and ``ceiling`` the first node not
@@ -387,7 +387,7 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
         while first < cells and wealth[first] >= goal:
             floor, first = upper[first], first + 1
         if first == cells:
-            return Cell(floor, floor, floor >= ceiling, y, y)
+            return LowestCell(floor, floor, floor >= ceiling, y, y)
         add_draws(a[i:stop], b[i:stop], sums)
         i, j = stop, j + 1
     if at_ceiling >= game.last:
@@ -395,11 +395,11 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
     while first < cells and wealth[first] >= game.last:
         floor, first = upper[first], first + 1
     if first == cells:
-        return Cell(floor, floor, floor >= ceiling, y, y)
+        return LowestCell(floor, floor, floor >= ceiling, y, y)
     held = np.empty(n)
     for k in range(j):
         held[starts[k] : starts[k + 1] if k + 1 < j else n] = stakes[first, k]
-    return Cell(floor, upper[first], False, y, held)
+    return LowestCell(floor, upper[first], False, y, held)
 
 
 MANY = 100

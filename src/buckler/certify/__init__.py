@@ -5,9 +5,9 @@ A method turns votes or scores into a lower limit of a margin; the noise turns t
 
 - ``settings``: ``Settings``, what is asked, made once by ``make_settings``; ``Softmax``, ``Sparsemax``;
   ``make_certificates``: limits -> certificates, and the class that each is about.
-- ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``margin_lower(top, runner_up, n, alpha=)``; the two
-  margins of known probabilities.
-- ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``margin_lower(scores, label, alpha=)``.
+- ``votes``: ``certify_votes(counts, sigma= | noise=, alpha=)``, ``vote_margin_lower(top, runner_up, n, alpha=)``; the
+  two margins of known probabilities.
+- ``scores``: ``certify_scores(scores, sigma= | noise=, alpha=)``, ``score_margin_lower(scores, label, alpha=)``.
 - ``methods``: ``find(name)``, ``Method``, ``own_method``, ``register``: from a name to a limit.
 - ``ladder``, ``sequential``: draw until rising radii are decided, by votes or by scores.
 - ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.

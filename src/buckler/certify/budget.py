@@ -12,15 +12,15 @@ from buckler.errors import InvalidInput, check_alpha, check_whole
 from buckler.types import Noise
 
 
-def split(alpha: float, parts: int) -> float:
+def split_alpha(alpha: float, parts: int) -> float:
     """Return an equal share of ``alpha``, rounded down so that ``parts`` shares never add up to more.
 
     **Guarantee.** If each of ``parts`` statements fails with probability at most the share, all hold together with
     probability at least ``1 - alpha`` (T3), whatever their dependence.
 
-    >>> split(0.001, 2)
+    >>> split_alpha(0.001, 2)
     0.0005
-    >>> 3 * Fraction(split(0.001, 3)) <= Fraction(0.001)
+    >>> 3 * Fraction(split_alpha(0.001, 3)) <= Fraction(0.001)
     True
     """
     level, count = check_alpha(alpha), check_whole("parts", parts, 1)
@@ -65,7 +65,7 @@ WINNER_PARTS = 10
 
 def winner_share(alpha: float) -> float:
     """Return the share of ``alpha`` for the test that the class with the most votes is the smoothed prediction."""
-    return split(alpha, WINNER_PARTS)
+    return split_alpha(alpha, WINNER_PARTS)
 
 
 FINAL_PARTS, FINAL_DRAWS = 4, 10_000
@@ -84,7 +84,7 @@ def final_share(alpha: float, final_n: int) -> float:
     >>> final_share(0.001, 1000), round(final_share(0.001, 100_000), 9)
     (0.00025, 2.5e-05)
     """
-    share = split(alpha, FINAL_PARTS * -(-final_n // FINAL_DRAWS))
+    share = split_alpha(alpha, FINAL_PARTS * -(-final_n // FINAL_DRAWS))
     return share if share >= SMALLEST_FINAL and final_n <= LARGEST_FINAL else 0.0
 
 
@@ -113,7 +113,7 @@ def routed_level(alpha: float) -> float:
     >>> round(routed_level(0.001), 7)
     0.0009091
     """
-    level = split(alpha, WINNER_PARTS + 1) * WINNER_PARTS
+    level = split_alpha(alpha, WINNER_PARTS + 1) * WINNER_PARTS
     exact = Fraction(check_alpha(alpha))
     while Fraction(level) + Fraction(winner_share(level)) > exact:
         level = float(np.nextafter(level, 0.0))

@@ -18,7 +18,7 @@ from math import log
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.binomial import distinct
+from buckler.bounds.binomial import distinct_rows
 from buckler.bounds.evalues import (
     Mixture,
     distance_to_half_space,
@@ -28,7 +28,7 @@ from buckler.bounds.evalues import (
     tangent_mixture,
 )
 from buckler.certify import budget
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_positive, check_whole, show
 from buckler.noise import check_margin, default_margin
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, Noise
@@ -123,7 +123,7 @@ class Ladder:
 
     def wealth(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> FloatArray:
         """Return the log e-value of each row's votes against one rival, at the margin of its rung."""
-        rows, where = distinct(rung, top, rival, n)
+        rows, where = distinct_rows(rung, top, rival, n)
         found = self._by_rung(rows[:, 0], lambda k, at: self.mixtures[k].log_wealth(*rows[at, 1:].T))
         return np.asarray(found[where], dtype=np.float64)
 
@@ -135,7 +135,7 @@ class Ladder:
         """
         if not self.final_alpha:
             return np.zeros(rung.shape, dtype=np.bool_)
-        low = margin_lower(
+        low = vote_margin_lower(
             top, rival, self.final_n, alpha=self.final_alpha, margin=self.margin, num_classes=num_classes
         )
         return np.asarray(low > np.array(self.margins)[rung])

@@ -31,7 +31,7 @@ class Votes(NamedTuple):
     counts: IntArray | None = None
 
 
-class Draws(NamedTuple):
+class ScoreDraws(NamedTuple):
     """Scores of one input that a method reads, in draw order.
 
     ``a[draw]`` are the scores of the certified class, ``rivals[rival, draw]`` those of the other classes or of the
@@ -51,7 +51,7 @@ class Method:
     """A named function from evidence to a lower limit of a margin.
 
     ``limit(votes, alpha, margin)`` returns one limit an input from ``Votes``; ``limit(draws, alpha, margin)`` returns
-    one number from the ``Draws`` of one input.
+    one number from the ``ScoreDraws`` of one input.
 
     ``sound`` says that there is a proof: for a class fixed beforehand and independent draws, the limit exceeds the
     margin with probability at most alpha; one-sided, fixed n, rounding included. ``margins`` are the margins it bounds.
@@ -77,7 +77,7 @@ class Method:
 
     @property
     def randomised(self) -> bool:
-        """Whether ``limit`` uses the number ``uniform`` of ``Draws`` (T15a), which follows from a seed and an id."""
+        """Whether ``limit`` uses the ``uniform`` of ``ScoreDraws`` (T15a), which follows from a seed and an id."""
         return self.name in RANDOMISED
 
     @property
@@ -131,7 +131,7 @@ EXTENSIONS = ("buckler.paper.estimators",)
 def _scores_method(name: str) -> Method:
     kind = name.removeprefix("pairwise/").removeprefix("randomised_")
 
-    def limit(draws: Draws, alpha: float, margin: MarginKind) -> float:
+    def limit(draws: ScoreDraws, alpha: float, margin: MarginKind) -> float:
         from buckler.certify.scores import limit_of  # compiled code, loaded only where it is used
 
         return limit_of(kind, draws, alpha, margin)  # type: ignore[arg-type]

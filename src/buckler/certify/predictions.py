@@ -7,7 +7,7 @@
 
 import numpy as np
 
-from buckler.bounds.binomial import STAKES, clopper_pearson_lower, distinct, log_wealth_of_votes
+from buckler.bounds.binomial import STAKES, clopper_pearson_lower, distinct_rows, log_wealth_of_votes
 from buckler.bounds.evalues import log_needed
 from buckler.certificate import ABSTAINED
 from buckler.certify import budget
@@ -31,7 +31,7 @@ def predicted_class(counts: ArrayLike, *, alpha: float = 1e-3) -> IntArray:
     """
     votes = np.atleast_2d(check_counts("counts", counts))
     first, second = np.sort(votes, axis=1)[:, :-3:-1].T
-    sure = clopper_pearson_lower(first, first + second, budget.split(alpha, 2)) >= 0.5
+    sure = clopper_pearson_lower(first, first + second, budget.split_alpha(alpha, 2)) >= 0.5
     return np.asarray(np.where(sure, votes.argmax(axis=1), ABSTAINED), dtype=np.int64)
 
 
@@ -99,7 +99,7 @@ class PredictionTest:
         self._wins[where] += np.where(led[:, None], np.take_along_axis(votes, backed, axis=1), 0)
         self._losses[where] += np.where(led[:, None], votes, 0)
         self._votes[where] += votes
-        pairs, place = distinct(self._wins[where], self._losses[where])
+        pairs, place = distinct_rows(self._wins[where], self._losses[where])
         enough: BoolArray = np.asarray(log_wealth_of_votes(pairs[:, 0], pairs[:, 1]) >= self._needed)
         self._rejected[where] |= enough[place]
 

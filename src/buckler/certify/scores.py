@@ -5,7 +5,7 @@ limit at level alpha for each rival j, and the smallest of them, which is valid 
 the limit of the one closest rival errs (T2).
 
 Each limit holds alone. Whoever looks at several methods, temperatures or prefixes of the same draws and keeps the best
-must give each of them ``budget.split(alpha, how_many)``, or choose on a selection sample.
+must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a selection sample.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +32,7 @@ from buckler.bounds.betting import (
 from buckler.bounds.star import MANY, smallest_lower, star_lower
 from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS
 from buckler.certificates import Certificates
-from buckler.certify.methods import Draws
+from buckler.certify.methods import ScoreDraws
 from buckler.certify.predictions import winner_of_scores
 from buckler.certify.settings import (
     ChosenClass,
@@ -279,7 +279,7 @@ def _chosen_class(
     selected = None
     if labels is None and selection is not None:
         drawn = selection.values.shape[1] if isinstance(selection, Scores) else np.shape(selection)[-2]
-        selected = top_class(selection), np.full(len(values), drawn, dtype=np.int64)
+        selected = largest_mean_class(selection), np.full(len(values), drawn, dtype=np.int64)
 
     def winner(level: float) -> IntArray:
         columns = winner_of_scores(values, alpha=level)
@@ -291,12 +291,12 @@ def _chosen_class(
     return choose_class(settings.level, len(values), classes, labels=labels, selected=selected, winner=winner)
 
 
-def top_class(selection: ArrayLike | Scores) -> IntArray:
+def largest_mean_class(selection: ArrayLike | Scores) -> IntArray:
     """Return the class of the largest mean score of each input of a selection sample, ties to the lowest column.
 
     The column of the other classes names none and is passed over: any choice made on separate draws is allowed.
 
-    >>> top_class([[[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]]])
+    >>> largest_mean_class([[[0.2, 0.8], [0.9, 0.1], [0.3, 0.7]]])
     array([1])
     """
     if isinstance(selection, Scores):
@@ -334,7 +334,7 @@ def _columns(scores: Scores) -> Iterator[tuple[int, list[int]]]:
         yield i, row.tolist()
 
 
-def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[Draws]:
+def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike | Scores | None) -> list[ScoreDraws]:
     """Return the draws of each input split into class A and its rivals, with moments from the selection sample.
 
     Kept columns may include the maximum of the rest: it is at least each of its members draw by draw, so a limit
@@ -379,11 +379,11 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
         if earlier is not None:
             before = np.ascontiguousarray(earlier.reshape(-1, *earlier.shape[-2:])[i].T)
             moments = np.stack([earlier_moments(before[position], before[j]) for j in others])
-        found.append(Draws(np.ascontiguousarray(by_class[position]), rivals, moments, classes))
+        found.append(ScoreDraws(np.ascontiguousarray(by_class[position]), rivals, moments, classes))
     return found
 
 
-def _first(given: Draws, alpha: float, limit: Limit) -> float:
+def _first(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     a, rivals, earlier = given[:3]
     means = rivals.mean(axis=1)
     if limit in BETTING:
@@ -393,7 +393,7 @@ def _first(given: Draws, alpha: float, limit: Limit) -> float:
     return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK)
 
 
-def _second(given: Draws, alpha: float, limit: Limit) -> float:
+def _second(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     a, rivals, earlier = given[:3]
     ceilings = estimate(a, rivals)
     smallest = min(TOP, float(ceilings.min()))
@@ -419,14 +419,14 @@ def _second(given: Draws, alpha: float, limit: Limit) -> float:
     return smallest
 
 
-def limit_of(limit: Limit, given: Draws, alpha: float, margin: MarginKind) -> float:
-    """Return the limit of one input's margin by one of our methods; arguments are trusted, see ``margin_lower``."""
+def limit_of(limit: Limit, given: ScoreDraws, alpha: float, margin: MarginKind) -> float:
+    """Return the limit of one input's margin by a method of ours; arguments are trusted, see ``score_margin_lower``."""
     if limit == "bernstein" and given.a.size < 2:
         raise InvalidInput("scores must hold at least 2 draws for limit 'bernstein'; got 1")
     return _first(given, alpha, limit) if margin == "probability" else _second(given, alpha, limit)
 
 
-def margin_lower(
+def score_margin_lower(
     scores: ArrayLike | Scores,
     label: ArrayLike,
     alpha: float = 1e-3,
@@ -449,7 +449,7 @@ def margin_lower(
     for its draws alone, by which betting limits are randomised at the last draw (T15a); 1 without.
 
     >>> rows = np.tile([[0.9, 0.08, 0.02], [0.7, 0.2, 0.1]], (50, 1))
-    >>> round(float(margin_lower(rows, 0)), 4), round(float(margin_lower(rows, 0, margin="quantile")), 4)
+    >>> round(float(score_margin_lower(rows, 0)), 4), round(float(score_margin_lower(rows, 0, margin="quantile")), 4)
     (0.5381, 1.4725)
     """
     check_choice("limit", limit, get_args(Limit))

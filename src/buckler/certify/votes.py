@@ -6,7 +6,7 @@ class A and the largest count among the others. Each limit is one-sided, for fix
 and is -inf where nothing is proved.
 
 - ``certify_votes(counts, sigma=, alpha=)``: counts ``[inputs, m]`` -> ``Certificates``.
-- ``margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 limits come back.
+- ``vote_margin_lower(top, runner_up, n, alpha=, margin=, method=)``: arrays broadcast, float64 limits come back.
 - ``exact``, ``bonferroni``, ``top_class``: the limits themselves.
 
 The two margins between the certified class A and another class j, of which that of an input is the smallest:
@@ -178,7 +178,7 @@ def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
     return Votes(ordered[:, 0], ordered[:, 1:].max(axis=1), counts.sum(axis=1), counts.shape[1], ordered)
 
 
-def margin_lower(
+def vote_margin_lower(
     top: ArrayLike,
     runner_up: ArrayLike,
     n: ArrayLike,
@@ -190,12 +190,12 @@ def margin_lower(
 ) -> FloatArray:
     """Return lower limits of the margin of a class fixed beforehand; arrays broadcast, a limit may be negative or -inf.
 
-    **Guarantee.** For X multinomial with fixed n: ``P(margin_lower(X_A, max_j X_j, n) > margin) <= alpha``, one-sided,
-    rounded down. ``"published"`` alone, the paper's Algorithms 4 and 6 as printed, has **no guarantee**.
+    **Guarantee.** For X multinomial with fixed n: ``P(vote_margin_lower(X_A, max_j X_j, n) > margin) <= alpha``,
+    one-sided, rounded down. ``"published"`` alone, the paper's Algorithms 4 and 6 as printed, has **no guarantee**.
 
-    >>> margin_lower([100, 90], [0, 5], 100).round(4)
+    >>> vote_margin_lower([100, 90], [0, 5], 100).round(4)
     array([3.0009, 1.8669])
-    >>> margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
+    >>> vote_margin_lower([100, 90], [0, 5], 100, method="bonferroni").round(4)
     array([2.9048, 1.7061])
     """
     x1, x2, draws = check_votes(top, runner_up, n)
@@ -235,7 +235,7 @@ def exact(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 
 def bonferroni(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limit from Clopper-Pearson at alpha/2 below for the class, and at alpha/2 above for the runner-up."""
-    share = budget.split(alpha, 2)
+    share = budget.split_alpha(alpha, 2)
     low, high = clopper_pearson_lower(votes.top, votes.n, share), clopper_pearson_upper(votes.runner_up, votes.n, share)
     return margin_from_limits(margin, low, high)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from buckler.certify.budget import split
+from buckler.certify.budget import split_alpha
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import interruptible, say, stop
@@ -16,7 +16,7 @@ from buckler.progress import bar
 from buckler.report import tables
 from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
 from buckler.runs.open_run import settings_from
-from buckler.runs.spec import distinct
+from buckler.runs.spec import distinct_values
 from buckler.runs.sweep import Grid, sweep_runs
 
 GRID = "Settings (several values, separated by commas)"
@@ -89,12 +89,12 @@ def sweep_command(
     options.check_outputs(out=out, table=table)
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
-    shown, against = distinct("radii", settings.get("radii"), float), settings.get("baseline")
+    shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")
     _check(grid, against, table, unseen=quiet and table is None and bool(shown or against))
     with interruptible():
         try:
             with bar("certifying cells", quiet=quiet or as_json) as advance:
-                cells = sweep_runs(distinct("runs", settings.get("runs"), str), grid, out, progress=advance)
+                cells = sweep_runs(distinct_values("runs", settings.get("runs"), str), grid, out, progress=advance)
         except KeyboardInterrupt:
             stop(f"interrupted; finished cells are kept in {out}")
     text = sweep_table(cells, shown, baseline=against)
@@ -130,5 +130,5 @@ def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool
 def _reminder(cells: int, alpha: float) -> str:
     return (
         f"buckler: each of these {cells} cells holds alone. Picking the best of them afterwards costs alpha: choose "
-        f"beforehand, or certify each at {alpha:g} / {cells} = {split(alpha, cells):.3g}."
+        f"beforehand, or certify each at {alpha:g} / {cells} = {split_alpha(alpha, cells):.3g}."
     )

@@ -273,7 +273,7 @@ def audit_collapsed(
         if progress is not None:
             progress(i, len(values))
         below = float(min(value, LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(value), LARGEST_MARGIN)))
-        c = boundary(bound, below, draws)
+        c = limit_boundary(bound, below, draws)
         miss, where = _worst_on_curve(margin, below, coarse, draws, c)
         tried += coarse.size
         if miss > best:
@@ -308,7 +308,7 @@ def spread_outcomes(n: int, count: int) -> IntArray:
     return np.unique(np.stack([top, np.minimum(rival, n - top)], axis=1), axis=0)
 
 
-def boundary(bound: PairBound, level: float, n: int) -> IntArray:
+def limit_boundary(bound: PairBound, level: float, n: int) -> IntArray:
     """Return ``c``: in column ``x2 = j`` the outcomes with ``x1 >= c[j]`` have a limit above ``level``.
 
     ``c[j] = n - j + 1`` where there are none. Columns are filled in between those known, whose boundaries bracket

@@ -17,7 +17,7 @@ from buckler.bounds.bernstein import below_step, check_draws_of, fitted_pmf
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import ball, rounded_down
-from buckler.certify.budget import MOST_DRAWS, after_drawing, split
+from buckler.certify.budget import MOST_DRAWS, after_drawing, split_alpha
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -142,7 +142,7 @@ def population_accuracy(
     for i in np.argsort(-grid):
         thresholds[i] = threshold(known, float(grid[i]))
         if thresholds[i] < 1.0:
-            level = split(paid, grid.size)
+            level = split_alpha(paid, grid.size)
             made[i] = below_step(draws, float(thresholds[i]), guess, rest, level)
             limit = _share_limit(made[i], used, guess, level, fixed_list)
             low[i] = limit * rest / votes.size if fixed_list else limit

@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
 from buckler.certificate import Bracket, Claim, PairTest, Refutation
 from buckler.certificates import Certificates
-from buckler.certify.budget import after_drawing, split
+from buckler.certify.budget import after_drawing, split_alpha
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole
 from buckler.evaluate.curves import false_certificates
 from buckler.noise.grid import GridGaussian
@@ -84,7 +84,7 @@ def pairs_refuted(wins: ArrayLike, losses: ArrayLike, last: ArrayLike, alpha: fl
     **Guarantee.** Looked at after every draw, an untrue pair is ever refuted with probability at most alpha: half of it
     is for the any-time test and half for the final test (T17, T21).
     """
-    share = split(alpha, 2)
+    share = split_alpha(alpha, 2)
     final = np.asarray(last) & (tail_of_votes(wins, losses) <= share)
     return np.asarray((log_wealth_of_votes(wins, losses) >= -np.log(share)) | final, dtype=np.bool_)
 
@@ -124,7 +124,7 @@ class PairTests:
         votes = np.maximum(wins + losses, 1)
         made = self.n[rows] / self._max_n
         share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
-        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split(self._alpha, 2))
+        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split_alpha(self._alpha, 2))
         self._given_up[rows] = ~self.passed[rows] & (lost | last)
 
 

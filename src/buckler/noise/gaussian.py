@@ -16,7 +16,7 @@ from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
 from buckler.noise.words import Sampled
-from buckler.types import Draws, Float32Array, FloatArray, MarginKind
+from buckler.types import DrawKind, Float32Array, FloatArray, MarginKind
 
 ROUNDING = 1.0 - 4e-15
 """Factor that rounds radii down (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and each product within
@@ -62,7 +62,7 @@ class Gaussian(Sampled):
     closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = ("quantile", "probability")
 
-    draws: ClassVar[Draws] = "gaussian"
+    draws: ClassVar[DrawKind] = "gaussian"
     total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.words import Sampled, Words
-from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind, WordArray
+from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind, WordArray
 
 WORD = 64
 """Bits of a word; a threshold has two of them."""
@@ -156,7 +156,7 @@ class GridGaussian(Sampled):
     units: ClassVar[str] = "in the units of the input"
     closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = Gaussian.margins
-    draws: ClassVar[Draws] = "words"
+    draws: ClassVar[DrawKind] = "words"
     total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = None
 

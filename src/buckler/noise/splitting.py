@@ -24,7 +24,7 @@ from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.grid import LEVELS, looked_up, whole_steps
 from buckler.noise.uniform import L1Noise
 from buckler.noise.words import Words, float_above
-from buckler.types import AnyArray, Draws, Float32Array, IntArray, MarginKind
+from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind
 
 STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
@@ -48,12 +48,12 @@ def offsets_of(lam: float) -> int:
     return count
 
 
-def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
+def split_values(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
     """Return the middles, in [0, 1], of the parts of values 0, ..., 255 under offsets 0, ..., count - 1.
 
     For ``count >= 255`` it is ``(min(s, 1) + 1[x > s]) / 2`` with ``s = (offset + 1/2) / 255``.
 
-    >>> split(np.array([0, 100, 101, 255]), np.array([100, 100, 100, 300]), 510).tolist()
+    >>> split_values(np.array([0, 100, 101, 255]), np.array([100, 100, 100, 300]), 510).tolist()
     [0.19705882668495178, 0.19705882668495178, 0.6970587968826294, 0.5]
     """
     above = 2 * offsets + 1 + 2 * count * ((values - offsets - 1) // count + 1)  # the split above, in half steps
@@ -63,9 +63,9 @@ def split(values: AnyArray, offsets: AnyArray, count: int) -> Float32Array:
 
 @lru_cache(maxsize=16)
 def seen_table(count: int) -> Float32Array:
-    """Return ``split`` of each value and offset, ``[256, offsets]``; offsets from 255 on give the same, once."""
+    """Return ``split_values`` of each value and offset, ``[256, offsets]``; offsets from 255 on give the same, once."""
     values, offsets = np.arange(LEVELS + 1)[:, None], np.arange(min(count, LEVELS + 1))[None]
-    return split(values, offsets, count)
+    return split_values(values, offsets, count)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Splitting(L1Noise):
         whole_steps(x, STEP, LEVELS)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
-        """Return the table of ``split``, and a function from offsets to the places of the copies of ``x`` in it."""
+        """Return the table of ``split_values``, and a function from offsets to places in it of the copies of ``x``."""
         table = seen_table(self.count)
         at = whole_steps(x, STEP, LEVELS).ravel() * table.shape[1]
         return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
@@ -118,7 +118,7 @@ class DerandomizedSplitting(Splitting):
 
     name: ClassVar[str] = "derandomized-splitting"
     closed: ClassVar[bool] = True
-    draws: ClassVar[Draws] = "numbers"
+    draws: ClassVar[DrawKind] = "numbers"
 
     def __post_init__(self) -> None:
         offsets_of(self.lam)

@@ -19,7 +19,7 @@ import numpy as np
 from buckler.types import (
     AnyArray,
     BoolArray,
-    Draws,
+    DrawKind,
     Float32Array,
     IntArray,
     MarginKind,
@@ -192,7 +192,7 @@ class BaseNoise(Sampled):
     units: ClassVar[str] = "in the units of the input"
     holds_at: ClassVar[str] = "everywhere"
     closed: ClassVar[bool] = True
-    draws: ClassVar[Draws] = "words"
+    draws: ClassVar[DrawKind] = "words"
     idealised: ClassVar[str | None] = None
 
     @property

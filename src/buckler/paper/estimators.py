@@ -24,8 +24,8 @@ from scipy.special import ndtri
 
 from buckler.bounds.betting import check_draws, check_range
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.certify.budget import split
-from buckler.certify.methods import Draws, Method, Reads, Votes
+from buckler.certify.budget import split_alpha
+from buckler.certify.methods import Method, Reads, ScoreDraws, Votes
 from buckler.certify.votes import check_votes, margin_from_limits
 from buckler.certify.votes import margin as margin_of
 from buckler.errors import check_alpha, check_choice, check_positive, check_whole
@@ -129,7 +129,7 @@ class _How(NamedTuple):
 def _margin_lower(x1: int, x2: int, n: int, how: _How) -> float:
     alpha, margin, order, solver = how[:4]
     if margin == "quantile":
-        share = split(alpha, 2)
+        share = split_alpha(alpha, 2)
         low = clopper_pearson_lower(x1, n, share)
         if not low > 0.5:
             return float(margin_from_limits(margin, low, clopper_pearson_upper(x2, n, share)))
@@ -223,7 +223,7 @@ def published_margin_variable(
 
 
 def published_scores_margin_lower(
-    draws: Draws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool, order: int = 10
+    draws: ScoreDraws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool, order: int = 10
 ) -> float:
     """Return the paper's bound of the margin from the scores of one input. **No guarantee.**
 
@@ -232,7 +232,7 @@ def published_scores_margin_lower(
     fit that, and only the first margin becomes sound by it.
 
     >>> rows = np.tile([[0.98, 0.01, 0.01], [0.6, 0.4, 0.0]], (150, 1))
-    >>> draws = Draws(rows[:, 0], rows[:, 1:].T, np.zeros((2, 0)), 3)
+    >>> draws = ScoreDraws(rows[:, 0], rows[:, 1:].T, np.zeros((2, 0)), 3)
     >>> round(published_scores_margin_lower(draws, 1e-3, "quantile", limit="bernstein", corrected=False), 4)
     1.4136
     """
@@ -243,10 +243,10 @@ def published_scores_margin_lower(
 
 
 def published_bonferroni_lower(
-    draws: Draws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool
+    draws: ScoreDraws, alpha: float, margin: MarginKind, *, limit: PublishedLimit, corrected: bool
 ) -> float:
     """Return the paper's baseline, its Algorithm 3, from the scores of one input: every class mean at ``alpha/m``."""
-    lower, share = WIDTHS[limit], split(alpha, draws.num_classes)
+    lower, share = WIDTHS[limit], split_alpha(alpha, draws.num_classes)
     low = np.clip(lower(draws.a, share, corrected=corrected), 0.0, 1.0)
     high = np.clip(1.0 - lower(1.0 - draws.rivals.T, share, corrected=corrected).min(), 0.0, 1.0)
     return float(margin_from_limits(margin, low, high))
@@ -316,7 +316,7 @@ def _of_frequencies(votes: Votes, _: float, margin: MarginKind) -> FloatArray:
     return margin_of(margin, votes.top / votes.n, votes.runner_up / votes.n)
 
 
-def _of_means(draws: Draws, _: float, margin: MarginKind) -> float:
+def _of_means(draws: ScoreDraws, _: float, margin: MarginKind) -> float:
     return float(margin_of(margin, draws.a.mean(), np.max(draws.rivals.mean(axis=1))))
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from buckler.certify.methods import Method
-from buckler.certify.scores import Scores, limits_of_scores, top_class
+from buckler.certify.scores import Scores, largest_mean_class, limits_of_scores
 from buckler.certify.settings import Softmax, make_settings
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
@@ -104,7 +104,7 @@ class Recorded:
             noise=spec.noise, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature), seed=spec.seed
         )
         for i, (scores, selection) in enumerate(self._scores(n, temperature)):
-            chosen = int(self.labels[i]) if by_label or selection is None else int(top_class(selection)[0])
+            chosen = int(self.labels[i]) if by_label or selection is None else int(largest_mean_class(selection)[0])
             # The selected class is the label for most inputs, and tables and figures ask the same questions.
             key = (method, alpha, margin, n, temperature, i, chosen)
             if key not in self._known:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from buckler.certificate import rounded_down
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, MissingExtra, check_choice
 from buckler.files import atomic_write
 from buckler.paper.library import Library
@@ -176,7 +176,7 @@ def _artefact(table: Reproduced) -> dict[str, str]:
     ]
     return {
         "printed": rounded_down(2.0 * float(published_quantile(1.0))),
-        "largest": rounded_down(float(margin_lower(100, 0, 100, alpha=ALPHA, method="top_class")), 4),
+        "largest": rounded_down(float(vote_margin_lower(100, 0, 100, alpha=ALPHA, method="top_class")), 4),
         "above": "; ".join(above),
         "exact_at_3": rounded_down(exact[3.0]),
         "published_beyond": ", ".join(rounded_down(published[m]) for m in UNREACHED),

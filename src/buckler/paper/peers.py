@@ -16,7 +16,7 @@ from scipy.special import betainc
 
 from buckler.certify.methods import methods
 from buckler.certify.votes import margin as true_margin
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, check_float_array
 from buckler.paper.printed import ALPHA, TABLES
 from buckler.paper.reproduced import DATA, ESTIMATE, INVALID, Line, Reproduced, summary_table
@@ -49,7 +49,7 @@ def votes_needed(
 
     @cache  # neighbouring margins share most of the way
     def limit(x: int) -> float:
-        return float(margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes))
+        return float(vote_margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes))
 
     goals = np.atleast_1d(check_float_array("margins", margins)).tolist()
     return np.array([bisect_left(range(n + 1), goal, key=limit) for goal in goals], dtype=np.int64)

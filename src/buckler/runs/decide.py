@@ -27,7 +27,7 @@ from buckler.runs.identity import (
     Lookup,
     Redraw,
     admit,
-    check_votes,
+    check_same_votes,
     identify,
     is_same,
     records_in,
@@ -204,7 +204,7 @@ def decide(
     executor = as_executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     asked = {"spec": spec.as_dict(), **target.as_dict(), "final_n": spec.n}
-    made = Decisions(None if out is None else Path(out), asked, dataset, identity, allow_other_model)
+    made = DecisionStore(None if out is None else Path(out), asked, dataset, identity, allow_other_model)
     made.read(target.ladder(spec).radii)
     made.draw_again(spec, executor)
     left = [i for i, name in enumerate(dataset.ids) if name not in made.finished]
@@ -245,7 +245,7 @@ def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:
     return check_label(dataset.labels, spec.num_classes, len(dataset), "labels")
 
 
-class Decisions:
+class DecisionStore:
     """Decisions of earlier calls and of this one, in memory, and in a file where there is one.
 
     The file's metadata say what was asked, which models drew and from which inputs, so that the same call goes on where
@@ -342,7 +342,7 @@ class Decisions:
         before = np.zeros(spec.num_classes, dtype=np.int64)
         for k, count in chosen.votes:
             before[k] = count
-        check_votes(self._path, name, now, before)
+        check_same_votes(self._path, name, now, before)
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
         """Take note of the values that inputs are drawn from."""

@@ -241,7 +241,7 @@ class Redraw:
         return drawn
 
 
-def check_votes(where: Path, name: str, now: IntArray, before: IntArray, share: float = ROUNDING_SHARE) -> None:
+def check_same_votes(where: Path, name: str, now: IntArray, before: IntArray, share: float = ROUNDING_SHARE) -> None:
     """Refuse votes of an input drawn again that differ in more than a share of the draws."""
     moved = int(np.abs(now - before).sum()) // 2
     if moved > share * before.sum():

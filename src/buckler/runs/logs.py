@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from buckler.certificate import ABSTAINED, Certificate, rounded_down
-from buckler.certify.votes import margin_lower
+from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, check_alpha, check_positive, check_whole, first_repeated, show
 from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
@@ -197,7 +197,7 @@ def radius_of(k: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
     array([1.906, 0.12 ])
     """
     votes = np.asarray(k, dtype=np.int64)
-    limits = margin_lower(votes, n - votes, n, alpha=alpha, margin="quantile", method="top_class")
+    limits = vote_margin_lower(votes, n - votes, n, alpha=alpha, margin="quantile", method="top_class")
     return np.asarray(sigma / 2.0 * limits)
 
 

@@ -27,7 +27,7 @@ from buckler.runs.identity import (
     Identity,
     Lookup,
     Redraw,
-    check_votes,
+    check_same_votes,
     identify,
     is_same,
 )
@@ -272,7 +272,9 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
         now[stream] = now.get(stream, np.zeros_like(votes)) + votes
     before: dict[Stream, Any] = {"estimation": counts[point], "selection": selection}
     for stream, votes in now.items():
-        check_votes(writer.root, dataset.ids[position], votes, before[stream], *([0.0] if spec.device == "cpu" else []))
+        check_same_votes(
+            writer.root, dataset.ids[position], votes, before[stream], *([0.0] if spec.device == "cpu" else [])
+        )
 
 
 def _spans(spec: RunSpec) -> tuple[tuple[Stream, int, int], ...]:

@@ -286,7 +286,7 @@ def values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
         raise InvalidInput(f"{name} must be {wanted} separated by commas; got {show(given)}") from None
 
 
-def distinct(name: str, given: Any, kind: type) -> tuple[Any, ...]:
+def distinct_values(name: str, given: Any, kind: type) -> tuple[Any, ...]:
     """Return the values of a setting; a repeated value raises InvalidInput."""
     found = values(name, given, kind)
     if len(set(found)) != len(found):

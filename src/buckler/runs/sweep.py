@@ -1,7 +1,7 @@
 """Runs and a grid -> one table: every cell certified from the evidence at hand, no model needed.
 
 Each certificate of each cell holds alone, at the level of its cell. The best of several cells, picked after a look at
-them, does not: ``certify.budget.split`` says what it costs.
+them, does not: ``certify.budget.split_alpha`` says what it costs.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ from buckler.noise import default_margin
 from buckler.runs.certify import CertifiedClass, certified_class_of, certify_evidence, claim_evidence
 from buckler.runs.plugins import method_named
 from buckler.runs.results import short_names
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.sealed import read_sealed
 from buckler.runs.store.tables import SweepTable
@@ -98,7 +98,7 @@ class Grid:
         kinds = {"n": int, "alpha": float, "method": str, "margin": str, "map": str, "temperature": float}
         every = settings.get("n") == "all"
         given = {name for name in kinds if settings.get(name) is not None} - ({"n"} if every else set())
-        axes: dict[str, Any] = {name: distinct(name, settings[name], kinds[name]) for name in given}
+        axes: dict[str, Any] = {name: distinct_values(name, settings[name], kinds[name]) for name in given}
         if every:
             axes["n"] = None
         return cls(certified_class=settings.get("class"), **axes)

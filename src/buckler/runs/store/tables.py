@@ -303,7 +303,7 @@ class Drawing(NamedTuple):
     drawn_by: int
 
 
-class Decisions(NamedTuple):
+class DecisionTable(NamedTuple):
     """Decisions of a file, what each was drawn from, and what was asked."""
 
     decided: list[Decided]
@@ -328,7 +328,7 @@ def write_decisions(
     write_certificates(path, [d.certificate for d in decisions], origin, labels, beside)
 
 
-def read_decisions(path: Path) -> Decisions:
+def read_decisions(path: Path) -> DecisionTable:
     """Return the decisions of a table, each validated again, what they were drawn from, and the table's origin."""
     table, origin = read_rows(path)
     certificates, _ = certificates_in(table, path)
@@ -352,7 +352,7 @@ def read_decisions(path: Path) -> Decisions:
     except (ValueError, KeyError, TypeError, pa.ArrowException) as broken:
         problem = show(str(broken), 100)
         raise InvalidInput(f"decisions must be a table of buckler decide; {str(path)!r}: {problem}") from None
-    return Decisions(decided, drawings, origin)
+    return DecisionTable(decided, drawings, origin)
 
 
 TRIED = pa.struct(
