@@ -30,7 +30,7 @@ from buckler.certificate import Certificate, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.votes import certify_votes
 from buckler.evaluate.attacks import attack_named
-from buckler.evaluate.refutations import MAX_DRAWS, BracketCurve, RefutationSettings, bracket_curve
+from buckler.evaluate.refutations import CANDIDATE_DRAWS, BracketCurve, RefutationSettings, bracket_curve
 from buckler.noise.gaussian import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=100)
     parser.add_argument("--sigma", type=float, default=0.5)
     parser.add_argument("--n", type=int, default=10_000)
-    parser.add_argument("--max-n", type=int, default=MAX_DRAWS, help="draws that judge a candidate, at most")
+    parser.add_argument("--max-n", type=int, default=CANDIDATE_DRAWS, help="draws that judge a candidate, at most")
     parser.add_argument("--alpha", type=float, default=1e-3)
     parser.add_argument("--batch-size", type=int, help="rows of a batch")
     parser.add_argument("--attack", action="append", help="decoupled or pgd, or with sizes: pgd:steps=160,draws=64")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from buckler.bounds.betting import NO_EARLIER, Pair, last_goal, search, wealth_goal
-from buckler.bounds.star import HAZARDS, NODES, Game, lowest_cell
+from buckler.bounds.star import HAZARDS, MEAN_NODES, Game, lowest_cell
 from buckler.types import FloatArray
 
 
@@ -20,8 +20,10 @@ def own_limit(
     n, goal = y.size, wealth_goal(alpha, y.size)
     pair = Pair(y, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), earlier)
     last = last_goal(goal, uniform)
-    bets = Game(pair, NODES, goal, last, HAZARDS, coarse)
-    cell = lowest_cell(bets, 0, int(np.ceil(ceiling * (len(NODES) - 1))), np.array([ceiling]))
+    bets = Game(pair, MEAN_NODES, goal, last, HAZARDS, coarse)
+    cell = lowest_cell(bets, 0, int(np.ceil(ceiling * (len(MEAN_NODES) - 1))), np.array([ceiling]))
     if cell.above:
         return ceiling
-    return float(search(cell.y, cell.stakes, NODES[cell.low, 0], min(NODES[cell.high, 0], ceiling), goal, last))
+    return float(
+        search(cell.y, cell.stakes, MEAN_NODES[cell.low, 0], min(MEAN_NODES[cell.high, 0], ceiling), goal, last)
+    )

@@ -133,3 +133,29 @@ def test_law_holds() -> None:
 )
 def test_breach_is_found(path: str, source: str) -> None:
     assert len(breaches(path, source)) == 1
+
+
+def public_names(source: str) -> set[str]:
+    """Return the public functions, classes and constants that a module defines at its top."""
+    found = set[str]()
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            found.add(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def defined_twice(sources: dict[str, str]) -> dict[str, list[str]]:
+    modules: dict[str, list[str]] = {}
+    for path, source in sources.items():
+        for name in public_names(source):
+            modules.setdefault(name, []).append(path)
+    return {name: paths for name, paths in modules.items() if len(paths) > 1}
+
+
+def test_public_names_have_one_meaning() -> None:
+    assert defined_twice({path: (SOURCE / path).read_text(encoding="utf-8") for path in MODULES}) == {}
+    planted = {"a.py": "NEAR, FAR = 1, 2\n_OWN = 3\nclass Cell: ...", "b.py": "FAR: int = 5\n_OWN = 4\ndef Cell(): ..."}
+    assert defined_twice(planted) == {name: ["a.py", "b.py"] for name in ("FAR", "Cell")}

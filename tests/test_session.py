@@ -8,7 +8,7 @@ import pytest
 
 import buckler
 from buckler import Smoothed, Softmax, session
-from buckler.sampling.cpu import FEW
+from buckler.sampling.cpu import ROWS_RUN_ALONE
 from buckler.types import AnyArray
 
 POINTS = np.linspace(-1.0, 1.0, 41)[:, None]
@@ -85,8 +85,8 @@ def test_many_until_decided_are_what_each_is_alone(options: Any, scores: Any) ->
 def test_batches_are_full_across_inputs() -> None:
     model = Counting()
     smoothed(model, batch_size=64).certify(POINTS, n=90, n0=10)
-    draws, groups = len(POINTS) * 100, -(-len(POINTS) // (session.BATCHES * 64 // 100))
-    assert sum(model.rows) == draws + FEW
+    draws, groups = len(POINTS) * 100, -(-len(POINTS) // (session.GROUP_BATCHES * 64 // 100))
+    assert sum(model.rows) == draws + ROWS_RUN_ALONE
     assert max(model.rows) == 64
     assert len(model.rows) <= draws / 64 + 2 * groups + 1
     until, each = Counting(), Counting()

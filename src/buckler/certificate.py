@@ -30,7 +30,7 @@ ABSTAINED = -1
 Tie = Literal["radius", "margin"]
 """``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
 
-VOTES = ("exact", "bonferroni", "top_class")
+VOTE_METHOD_NAMES = ("exact", "bonferroni", "top_class")
 RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
 """Methods for scores that use one random number of each input after its last draw (T15a)."""
 
@@ -38,7 +38,10 @@ LEAST_UNIFORM = 0.1
 """Smallest of these numbers. No certificate rests on the number alone: the draws bring a tenth of the wealth at least.
 Heuristic: affects power, not validity."""
 
-SCORES = (*(f"pairwise/{limit}" for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")), *RANDOMISED)
+SCORE_METHOD_NAMES = (
+    *(f"pairwise/{limit}" for limit in ("star", "betting", "sequence", "bernstein", "hoeffding")),
+    *RANDOMISED,
+)
 ANYTIME = "anytime"
 ENUMERATED_METHOD = "all_copies"
 """The method for noise whose copies are enumerated: votes are probabilities, so alpha is 0."""
@@ -46,10 +49,14 @@ ENUMERATED_METHOD = "all_copies"
 OWN = "own:"
 """Prefix of the name of a user's sound method."""
 
-_TIES: dict[str, Tie] = {**dict.fromkeys((*VOTES, *SCORES), "radius"), ANYTIME: "margin", ENUMERATED_METHOD: "radius"}
+_TIES: dict[str, Tie] = {
+    **dict.fromkeys((*VOTE_METHOD_NAMES, *SCORE_METHOD_NAMES), "radius"),
+    ANYTIME: "margin",
+    ENUMERATED_METHOD: "radius",
+}
 
-OF_VOTES = frozenset((*VOTES, ANYTIME, ENUMERATED_METHOD))
-MAPS, MARGINS = get_args(SimplexMap), get_args(MarginKind)
+OF_VOTES = frozenset((*VOTE_METHOD_NAMES, ANYTIME, ENUMERATED_METHOD))
+SIMPLEX_MAPS, MARGIN_KINDS = get_args(SimplexMap), get_args(MarginKind)
 
 _EXACT = Context(prec=1200)
 """Digits for every float in full: up to 309 before the point and 1,074 after it."""
@@ -166,8 +173,8 @@ class Claim:
         check_whole("n0", self.n0, 0)
         if not 0.0 <= check_real("winner_alpha", self.winner_alpha) <= self.alpha or (self.winner_alpha and self.n0):
             raise InvalidInput(f"winner_alpha must be from 0 to alpha, and 0 with n0 > 0; got {self.winner_alpha}")
-        check_choice("map", self.map, MAPS)
-        check_choice("margin_kind", self.margin_kind, MARGINS)
+        check_choice("map", self.map, SIMPLEX_MAPS)
+        check_choice("margin_kind", self.margin_kind, MARGIN_KINDS)
         if self.margin_kind not in self.noise.margins:
             raise InvalidInput(f"margin_kind must be one of {', '.join(self.noise.margins)}; got {self.margin_kind!r}")
         if self.map != "hardmax" and self.method in OF_VOTES:

@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 SHOWN = 10
 """Rows that a notebook shows."""
 
-STEPS = 200
+CURVE_RADII = 200
 """Radii of a curve where none were asked for."""
 
 SHOWN_STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
 """Radii of a table where none were asked for, in units of sigma."""
 
-SETTINGS = tuple(
+KIND_FIELDS = tuple(
     field.name
     for field in fields(Claim)
     if field.compare and field.name not in {"id", "predicted", "radius", "margin", "n", "n0"}
@@ -110,7 +110,9 @@ class Certificates(Sequence[Certificate]):
         """Return these records as one."""
         made = list(certificates)
         kinds: dict[tuple[Any, ...], tuple[int, Claim]] = {}
-        kind = [kinds.setdefault(tuple(getattr(one, name) for name in SETTINGS), (len(kinds), one))[0] for one in made]
+        kind = [
+            kinds.setdefault(tuple(getattr(one, name) for name in KIND_FIELDS), (len(kinds), one))[0] for one in made
+        ]
         return cls(
             tuple(one for _, one in kinds.values()),
             [c.id for c in made],
@@ -193,7 +195,7 @@ class Certificates(Sequence[Certificate]):
 
         if not self:
             raise InvalidInput("certificates must hold at least one certificate; got none")
-        grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), STEPS) if radii is None else radii
+        grid = np.linspace(0.0, 1.02 * max(float(self.radii.max()), 1e-9), CURVE_RADII) if radii is None else radii
         truth = self.labels if labels is None else labels
         if truth is None:
             return certified_share(self, grid, delta=delta, name=label)

@@ -23,7 +23,7 @@ from buckler.certify.votes import votes_to_certificates
 from buckler.sampling.engine import Engine, draw_until_decided, score_map
 from buckler.types import Float32Array, FloatArray, IntArray
 
-BATCHES = 8
+GROUP_BATCHES = 8
 """Batches that a group of inputs fills: an interrupt loses at most the group under way, and only its last batch may be
 short."""
 
@@ -70,7 +70,11 @@ class Session:
     def certify(self, inputs: Inputs, settings: Settings, n: int, n0: int, sink: Sink) -> Iterator[Step]:
         """Certify inputs from ``n`` draws each, and ``n0`` selection draws where these choose the class."""
         engine, each = self.engine, n + n0
-        most = BATCHES * engine.rows // each if settings.scores is None else MOST_SCORES // (each * engine.num_classes)
+        most = (
+            GROUP_BATCHES * engine.rows // each
+            if settings.scores is None
+            else MOST_SCORES // (each * engine.num_classes)
+        )
         for group, first in _groups(inputs, max(1, most)):
             done = float(first)
             for drawn in self._certify(group, settings, n, n0, sink):
@@ -187,7 +191,7 @@ class Session:
         """
         engine = self.engine
         if n is not None:
-            for group, first in _groups(inputs, max(1, BATCHES * engine.rows // n)):
+            for group, first in _groups(inputs, max(1, GROUP_BATCHES * engine.rows // n)):
                 votes = yield from _as_steps(engine.vote_steps(group.x, group.ids, "selection", n), first, n)
                 for predicted in predicted_class(votes, alpha=alpha).tolist():
                     sink(predicted)

@@ -281,8 +281,8 @@ class Smoothed:
         if self.classifier.backend != "torch":
             raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
         from buckler.evaluate.attacks import DecoupledAttack
-        from buckler.evaluate.refutations import MAX_DRAWS as JUDGED
-        from buckler.evaluate.refutations import REACH, RefutationSettings
+        from buckler.evaluate.refutations import CANDIDATE_DRAWS as JUDGED
+        from buckler.evaluate.refutations import SEARCH_REACH, RefutationSettings
 
         inputs, session = self._open(x, labels, ids, seed)
         start = np.zeros(len(inputs))
@@ -296,7 +296,7 @@ class Smoothed:
             self.noise,
             check_risk(alpha),
             _draws("max_n", JUDGED if max_n is None else max_n),
-            REACH * self.noise.unit if max_radius is None else max_radius,
+            SEARCH_REACH * self.noise.unit if max_radius is None else max_radius,
             self.value_range,
             DecoupledAttack() if attack is None else attack,
             first=within is not None,

@@ -11,7 +11,7 @@ from scipy.special import gammaln, ndtr, xlogy
 from buckler.bounds.evalues import Mixture, half_space_mixture, log_factors, log_needed, tangent_mixture
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
-from buckler.certify.sequential import FIRST_BATCH, SMALLEST_BATCH, AnytimeTest
+from buckler.certify.sequential import FIRST_BATCH_DRAWS, SMALLEST_BATCH_DRAWS, AnytimeTest
 from buckler.evaluate.audit import outcomes
 from buckler.noise import Gaussian
 from buckler.types import FloatArray, IntArray, MarginKind
@@ -161,11 +161,11 @@ def chance_with_finals(
     one before. ``shares`` are the levels of e-values and final test, if not those of the ladder; ``bets`` puts one
     product of factors, that share of the way out, in the place of the mixture.
     """
-    p, n = float(ndtr(radius)), FIRST_BATCH
+    p, n = float(ndtr(radius)), FIRST_BATCH_DRAWS
     looks = {*finals, last}
     while n < last:
         looks.add(n)
-        n += max(SMALLEST_BATCH, n // (64 if bets else 8))
+        n += max(SMALLEST_BATCH_DRAWS, n // (64 if bets else 8))
     left, before, certified = np.ones(1), 0, 0.0
     for n in sorted(looks):
         step = np.arange(n - before + 1)

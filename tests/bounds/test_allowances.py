@@ -17,7 +17,7 @@ from scipy.special import betaincinv, ndtri
 from buckler.bounds import binomial
 from buckler.bounds.betting import (
     CAP,
-    SLACK,
+    LIMIT_SLACK,
     bernstein_lower,
     betting_lower,
     hoeffding_lower,
@@ -25,7 +25,7 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.bounds.buehler import COLD, GUARD, STEP, profile, reaches_margin, value
+from buckler.bounds.buehler import COLD, GUARD, MARGIN_STEP, profile, reaches_margin, value
 from buckler.bounds.evalues import log_factors, tangent_mixture
 from buckler.bounds.star import star_lower
 from buckler.certify.budget import split_alpha
@@ -94,7 +94,7 @@ def test_closed_forms_need_their_slack(low: float, high: float) -> None:
         for k in range(2):
             wrong[k] += bool(arb(float(plain[k])) > exact[k])
             assert arb(float(found[k])) <= exact[k]
-            assert float(found[k]) >= float(exact[k]) - 1.1 * SLACK * scale - 1e-13 * (high - low)
+            assert float(found[k]) >= float(exact[k]) - 1.1 * LIMIT_SLACK * scale - 1e-13 * (high - low)
     assert min(wrong) > 0, "some inputs need the allowance"
 
 
@@ -163,14 +163,14 @@ def _sequence_exact(x: FloatArray, alpha: float) -> arb:
 
 @pytest.mark.parametrize("alpha", [0.05, 1e-3, 1e-9])
 def test_clopper_pearson_needs_its_step_outward_and_keeps_its_slack(alpha: float) -> None:
-    """SciPy's inverse is on the wrong side somewhere in a small grid; the limits are so nowhere, by SLACK and more."""
+    """SciPy's inverse is on the wrong side somewhere in a small grid; the limits are so nowhere, by ALPHA_SLACK."""
     wrong = 0
     for n in (20, 333, 5000):
         for k in range(1, n, max(1, n // 25)):
             wrong += not tail_at_least(k, n, float(betaincinv(k, n - k + 1, alpha))) <= arb(alpha)
             low, high = float(clopper_pearson_lower(k, n, alpha)), float(clopper_pearson_upper(k, n, alpha))
-            # What is given up is at least 0.9 SLACK, so that SciPy's own error, 5e-12, can never matter (F5).
-            room = arb(alpha) * (1 - arb(0.9 * binomial.SLACK))
+            # What is given up is at least 0.9 LIMIT_SLACK, so that SciPy's own error, 5e-12, can never matter (F5).
+            room = arb(alpha) * (1 - arb(0.9 * binomial.ALPHA_SLACK))
             assert tail_at_least(k, n, low) <= room
             assert high == 1.0 or tail_at_most(k, n, high) <= room
     assert wrong > 0
@@ -276,8 +276,8 @@ def test_weights_of_a_mixture_add_up_to_at_most_one() -> None:
 def test_a_value_needs_the_guard_to_spare(kind: int, n: int) -> None:
     """A level within the guard of the deviance at a grid point does not reach it, one beyond the guard does."""
     for x1, x2, L in ((n // 2, n // 4, 0.01), (3 * n // 4, n // 7, 0.3), (n // 3, n // 3 - 1, -0.2)):
-        k = int(L / STEP)
-        deviance, _, excess, _ = profile(kind, x1, x2, n, k * STEP, COLD)
+        k = int(L / MARGIN_STEP)
+        deviance, _, excess, _ = profile(kind, x1, x2, n, k * MARGIN_STEP, COLD)
         assert excess > 0.0
         guard = GUARD * (n + 200)
         assert value(kind, x1, x2, n, deviance - 0.9 * guard) < k
@@ -313,7 +313,7 @@ def test_deviances_near_the_lowest_margin_do_not_cancel() -> None:
     for n in (1, 100, 1_000_000):
         for y1, y2 in ((0, n), (1, n - 1), (0, n - 1), (min(3, n), max(n - 9, 0))):
             for steps in (1, 5, 1000, 10**6):
-                L = -1.0 + steps * STEP
+                L = -1.0 + steps * MARGIN_STEP
                 D = profile(0, y1, y2, n, L, COLD)[0]
                 a1, a2, a3 = (arb(2 * y + 1) / 2 for y in (y1, y2, n - y1 - y2))
                 total, far = a1 + a2 + a3, arb(-L)

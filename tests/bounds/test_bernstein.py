@@ -13,7 +13,7 @@ from scipy.special import ndtr
 from buckler.bounds.bernstein import (
     ALLOWANCE,
     DEPTH,
-    MOST_DRAWS,
+    LARGEST_DEGREE,
     below_step,
     binomial_pmf,
     fitted_pmf,
@@ -65,7 +65,7 @@ def test_polynomial_is_below_the_step_by_balls(n: int, t: float) -> None:
 @pytest.mark.parametrize("over", [1e-9, 1e-6, 1e-3])
 def test_balls_find_a_polynomial_that_is_above(over: float) -> None:
     h = below_step(40, 0.9, fitted_pmf(NO_COUNTS, 40), 1000, 1e-3)
-    # The largest value on [0, t] is below 0 by no more than the allowance and CLOSE: 1e-6 is above for certain.
+    # The largest value on [0, t] is below 0 by no more than the allowance and EXCESS_TOLERANCE, so 1e-6 is above.
     assert not below_in_balls(h + over + 1e-6, 0.9)
 
 
@@ -98,7 +98,7 @@ def test_rounding_of_cuts_stays_below_the_allowance(t: float) -> None:
         floats, balls = subdivide(floats, 0.5)[step % 2], cut_in_balls(balls, arb(0.5))[step % 2]
     worst = max(abs(b - float(f)) for b, f in zip(balls, floats[0], strict=True))
     assert worst <= 3 * n * 2.0**-53 * 2.0 * (chain + 1)
-    assert 3 * MOST_DRAWS * 2.0**-53 * (DEPTH + 1) < ALLOWANCE / 5
+    assert 3 * LARGEST_DEGREE * 2.0**-53 * (DEPTH + 1) < ALLOWANCE / 5
 
 
 COEFFICIENTS = arrays(np.float64, st.integers(2, 30), elements=st.floats(-2.0, 2.0))

@@ -389,7 +389,7 @@ def test_the_allowance_is_in_units_of_the_larger_end(low: float, high: float, mo
     middle = 0.5 * (low + high)
     x = np.full(n, middle)
     plain = {limit: float(limit(x, alpha, low, high)) for limit in (hoeffding_lower, sequence_lower)}
-    monkeypatch.setattr(betting, "SLACK", slack)
+    monkeypatch.setattr(betting, "LIMIT_SLACK", slack)
     for limit, before in plain.items():
         assert before - float(limit(x, alpha, low, high)) == pytest.approx(slack * scale, rel=1e-6)
     width = np.sqrt(2.0 * cost / n) * slack * scale + 7.0 * span * cost / (3.0 * (n - 1))
@@ -401,9 +401,9 @@ def test_the_allowance_is_in_units_of_the_larger_end(low: float, high: float, mo
         # A limit below the mean, and not by the ceiling: a quarter of the draws lie at the lower end.
         draws = np.tile([low, high, high, high], 500)
         found = float(limit(draws, alpha, low, high))
-        monkeypatch.setattr(betting, "SLACK", 0.0)
+        monkeypatch.setattr(betting, "LIMIT_SLACK", 0.0)
         assert float(limit(draws, alpha, low, high)) - found == pytest.approx(slack * scale, rel=1e-5)
-        monkeypatch.setattr(betting, "SLACK", slack)
+        monkeypatch.setattr(betting, "LIMIT_SLACK", slack)
 
 
 def reference(x: FloatArray, alpha: float) -> FloatArray:

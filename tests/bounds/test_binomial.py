@@ -11,7 +11,7 @@ from buckler.bounds import binomial
 from buckler.bounds.binomial import (
     _LOSS,
     _WIN,
-    SMALLEST,
+    SMALLEST_P_VALUE,
     STAKES,
     clopper_pearson_lower,
     clopper_pearson_upper,
@@ -146,7 +146,7 @@ def test_the_tail_is_never_below_the_exact_one(wins: int, losses: int) -> None:
     found = float(tail_of_votes(wins, losses))
     exact = tail_at_least(wins, wins + losses, 0.5) if wins else arb(1)
     assert found == 1.0 or arb(found) >= exact
-    assert arb(found) <= exact * (1 + arb(1e-8)) or found == SMALLEST
+    assert arb(found) <= exact * (1 + arb(1e-8)) or found == SMALLEST_P_VALUE
 
 
 @given(st.integers(0, 5000), st.integers(0, 5000))

@@ -17,11 +17,11 @@ from buckler.bounds.binomial import distinct_rows
 from buckler.bounds.buehler import (
     COLD,
     GUARD,
+    MARGIN_STEP,
     NEAR,
+    PLATEAU_TOLERANCE,
     SMALLEST_Z,
-    STEP,
     TIGHT,
-    TOLERANCE,
     buehler_lower,
     deviance_needed,
     edge_value,
@@ -196,10 +196,10 @@ def test_ordering_plateaus_again_only_raises_limits(n: int, alpha: float, margin
     pairs = zip(x1.tolist(), x2.tolist(), strict=True)
     plain = np.array([likelihood_ratio_limit(a, b, n, alpha, margin) for a, b in pairs])
     limits = all_limits(n, alpha, margin)
-    assert np.all(limits >= plain - TOLERANCE)
+    assert np.all(limits >= plain - PLATEAU_TOLERANCE)
     assert np.mean(limits > plain + 1e-4) > 0.05
     edge = x1 + x2 == n
-    assert np.allclose(limits[edge & (x1 > 0)], plain[edge & (x1 > 0)], atol=2 * TOLERANCE)
+    assert np.allclose(limits[edge & (x1 > 0)], plain[edge & (x1 > 0)], atol=2 * PLATEAU_TOLERANCE)
 
 
 @pytest.mark.parametrize("margin", MARGINS)
@@ -488,11 +488,11 @@ def test_deviance_moves_more_in_a_step_than_rounding_can(kind: int) -> None:
             if kind == QUANTILE and x1 == 0:
                 continue
             k = value(kind, x1, x2, n, zz)
-            if k * STEP < -0.999999:
+            if k * MARGIN_STEP < -0.999999:
                 continue
             assert reaches_margin(kind, x1, x2, n, k, zz)
             assert not reaches_margin(kind, x1, x2, n, k + 1, zz)
-            steps = [profile(kind, x1, x2, n, (k + i) * STEP, -0.7)[0] for i in range(-3, 4)]
+            steps = [profile(kind, x1, x2, n, (k + i) * MARGIN_STEP, -0.7)[0] for i in range(-3, 4)]
             assert np.all(np.diff(steps) < 0)
 
 

@@ -67,7 +67,7 @@ def test_supremum_is_never_below_the_exact_one(a: list[float], L: float) -> None
 
 
 def test_the_allowance_for_rounding_is_a_hundred_times_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(evalues, "ROUNDING", 0.0)
+    monkeypatch.setattr(evalues, "SUPREMUM_ROUNDING", 0.0)
     rng = np.random.default_rng(0)
     for _ in range(2000):
         a = (rng.gamma(0.7, 1.0, 3) * 10.0 ** rng.uniform(-2, 1, 3)).tolist()

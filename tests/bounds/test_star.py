@@ -11,12 +11,12 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri_exp
 
 from buckler.bounds.betting import (
+    BISECTION_TOLERANCE,
     CAP,
     COARSE_PACE,
     NO_EARLIER,
     PACE,
     PRIOR,
-    TOLERANCE,
     Pair,
     betting_lower,
     earlier_moments,
@@ -24,13 +24,13 @@ from buckler.bounds.betting import (
 )
 from buckler.bounds.star import (
     BEYOND,
-    COARSE,
+    COARSE_CELL,
     DOUBT,
     DROPPED_BELOW,
-    FINE,
+    FINE_CELL,
     HAZARDS,
-    MOST,
-    NODES,
+    MEAN_NODES,
+    MOST_CELLS,
     OPENING,
     Game,
     cut_cell,
@@ -39,8 +39,7 @@ from buckler.bounds.star import (
     node_below,
     star_lower,
 )
-from buckler.certify.tangents import _GRID, SLOPES, cells_limit, means_of
-from buckler.certify.tangents import NODES as MARGIN_NODES
+from buckler.certify.tangents import _GRID, MARGIN_NODES, SLOPES, cells_limit, means_of
 from buckler.types import FloatArray, IntArray
 from tests.bettors import own_limit
 
@@ -86,7 +85,7 @@ class Bettor:
         self.y, self.n, self.goal = (a - c * b + c) / (1.0 + c), a.size, wealth_goal(ALPHA, a.size)
         self.index, self.table, self.means, self.stakes = index, table, means, list[float]()
         self.low, self.high = -1 if table is MARGIN_NODES else 0, len(table) - 1
-        pace, fineness = (COARSE_PACE, COARSE) if coarse else (PACE, FINE)
+        pace, fineness = (COARSE_PACE, COARSE_CELL) if coarse else (PACE, FINE_CELL)
         stake, due, log_goal = 0.0, 0, np.log(self.goal) + BEYOND
         opening = cutting = max(1, self.n // OPENING)
         for i in range(self.n):
@@ -102,7 +101,9 @@ class Bettor:
                     error, doubt = deviation / np.sqrt(self.n), DOUBT * deviation * np.sqrt(1.0 / count + 1.0 / self.n)
                     bottom = max(mean - doubt - 4.0 * error - log_goal / self.n, 0.0)
                     top = min(mean + doubt - 2.5 * error, 1.0)
-                    self.narrow(k, bottom, top, max(fineness * error * self.n / i, (top - bottom) / MOST), index[i])
+                    self.narrow(
+                        k, bottom, top, max(fineness * error * self.n / i, (top - bottom) / MOST_CELLS), index[i]
+                    )
             if i >= due or (i and index[i] != index[i - 1]):
                 due = i + 1 + i // pace
                 history = self.wealth(self.table[self.high], i)
@@ -159,10 +160,10 @@ def moments_of(earlier: FloatArray, c: float) -> FloatArray:
 
 def plain(y: FloatArray, m: float, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> Bettor:
     """Return the bettor for a candidate mean of a plain variable."""
-    k = int(np.searchsorted(NODES[:, 0], m))
+    k = int(np.searchsorted(MEAN_NODES[:, 0], m))
     index, slopes = np.zeros(y.size, dtype=np.int64), np.zeros(1)
     draws, means = (y, np.zeros(y.size)), np.array([m])
-    return Bettor(draws, k, means, slopes=slopes, index=index, table=NODES, earlier=earlier, coarse=coarse)
+    return Bettor(draws, k, means, slopes=slopes, index=index, table=MEAN_NODES, earlier=earlier, coarse=coarse)
 
 
 @pytest.mark.parametrize(("coarse", "uniform"), [(False, 1.0), (True, 1.0), (False, 0.3), (True, 0.01)])
@@ -183,10 +184,10 @@ def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> Non
     y = LAWS[law](np.random.default_rng(8), 150)
     pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
     goal = wealth_goal(ALPHA, 150)
-    bets = Game(pair, NODES, goal, goal, HAZARDS, False)
-    cell = lowest_cell(bets, 0, len(NODES) - 1, np.ones(1))
+    bets = Game(pair, MEAN_NODES, goal, goal, HAZARDS, False)
+    cell = lowest_cell(bets, 0, len(MEAN_NODES) - 1, np.ones(1))
     assert not cell.above
-    np.testing.assert_allclose(cell.stakes, plain(y, float(NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(cell.stakes, plain(y, float(MEAN_NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -233,7 +234,7 @@ def test_residual_in_ball_arithmetic(law: str) -> None:
 def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float, uniform: float) -> None:
     full = limit(y, uniform=uniform)
     ceiling = max(share, 1e-3)
-    assert limit(y, ceiling, uniform=uniform) == pytest.approx(min(full, ceiling), abs=2.0 * TOLERANCE)
+    assert limit(y, ceiling, uniform=uniform) == pytest.approx(min(full, ceiling), abs=2.0 * BISECTION_TOLERANCE)
 
 
 @given(y=DRAWS, cut=st.integers(0, 79), other=st.floats(0.0, 1.0), m=st.floats(0.01, 0.99))

@@ -13,7 +13,7 @@ from numpy.polynomial import chebyshev
 
 from buckler.bounds import supremum
 from buckler.bounds.buehler import buehler_lower, outcome_region
-from buckler.bounds.supremum import DROP, ROUNDING, log_excess, log_growth, polynomial_ceiling
+from buckler.bounds.supremum import DROP, INTERPOLANT_ROUNDING, log_excess, log_growth, polynomial_ceiling
 from buckler.bounds.trinomial import (
     PROBABILITY,
     QUANTILE,
@@ -262,7 +262,7 @@ class Walk:
         b, half, growth = self.piece
         # What the interpolant may hide is counted against alpha: its own error, rounding, and the kernel's.
         error = 4.0 * np.exp(growth) * 2.0**-m
-        assert goal <= self.alpha * (1.0 - RELATIVE_ERROR - ROUNDING - error) * (1.0 + 1e-12)
+        assert goal <= self.alpha * (1.0 - RELATIVE_ERROR - INTERPOLANT_ROUNDING - error) * (1.0 + 1e-12)
         nodes = np.cos(pi * np.arange(m + 1) / m)
         for x, value in zip(nodes, values, strict=False):
             true = probability(self.region, self.kind, self.L, b - half + half * x)

@@ -6,7 +6,7 @@ from flint import arb, ctx
 
 from buckler.bounds.buehler import outcome_region
 from buckler.bounds.trinomial import (
-    LARGE,
+    LARGEST_SUBTRACTED,
     PROBABILITY,
     QUANTILE,
     RELATIVE_ERROR,
@@ -220,7 +220,7 @@ def test_normal_cells_err_as_assumed() -> None:
         assert error2 <= allowed2
         worst = max(worst, error1 / allowed1)
         gap = abs(float(found.q3 - true[2]))
-        if found.q2 > LARGE:
+        if found.q2 > LARGEST_SUBTRACTED:
             assert gap <= 2.0 * allowed2 * float(1 - true[1])
             assert abs(float(without_rival(found) / (1 - true[1]) - 1)) <= 4.0 * allowed2
         else:
@@ -236,7 +236,7 @@ def test_cells_of_the_probability_margin(L: float) -> None:
         for i in range(2):
             assert abs(float(found[i] - true[i])) <= 4.0 * ROUNDOFF * float(abs(true[i]))
         gap = abs(float(found.q3 - true[2]))
-        assert gap <= 4.0 * ROUNDOFF * (float(1 - true[1]) if found.q2 > LARGE else 1.0)
+        assert gap <= 4.0 * ROUNDOFF * (float(1 - true[1]) if found.q2 > LARGEST_SUBTRACTED else 1.0)
 
 
 @pytest.mark.parametrize("kind", [PROBABILITY, QUANTILE])

@@ -11,17 +11,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import ndtr
 
-from buckler.bounds.buehler import LARGEST_N, SMALLEST_ALPHA
+from buckler.bounds.buehler import LARGEST_EXACT_N, SMALLEST_EXACT_ALPHA
 from buckler.certify import budget
-from buckler.certify.budget import DRAWING, MOST_DRAWS, SMALLEST_DRAWN, after_drawing, rest, split_alpha
+from buckler.certify.budget import (
+    DRAWING_DISTANCE,
+    MOST_STATEMENT_DRAWS,
+    SMALLEST_DRAWN,
+    after_drawing,
+    rest,
+    split_alpha,
+)
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.noise.ablation import MOST_PIXELS
-from buckler.noise.grid import MOST_STEPS
+from buckler.noise.grid import MOST_SIGMA_STEPS
 from buckler.noise.splitting import MOST_OFFSETS
-from buckler.noise.uniform import MOST_STEPS as LARGEST_LAMBDA
+from buckler.noise.uniform import MOST_LAMBDA_STEPS as LARGEST_LAMBDA
 from buckler.sampling.engine import MOST_VALUES
-from buckler.sampling.streams import MOST_DRAWS as DRAWS_OF_AN_INPUT
+from buckler.sampling.streams import MOST_INPUT_DRAWS as DRAWS_OF_AN_INPUT
 
 SOURCE = Path(__file__).parents[2] / "src" / "buckler"
 
@@ -50,17 +57,17 @@ def test_noise_drawn_from_words_takes_a_part_of_alpha_and_no_other_does() -> Non
 
 def test_the_constant_covers_every_noise_at_its_largest() -> None:
     """T24: total variation of all draws of a statement, from the largest numbers that are accepted."""
-    assert Fraction(1, 2**40) == DRAWING
-    assert 8 * DRAWS_OF_AN_INPUT == MOST_DRAWS == 2**33
-    values = MOST_DRAWS * MOST_VALUES
+    assert Fraction(1, 2**40) == DRAWING_DISTANCE
+    assert 8 * DRAWS_OF_AN_INPUT == MOST_STATEMENT_DRAWS == 2**33
+    values = MOST_STATEMENT_DRAWS * MOST_VALUES
     # Phi(-13.1) < 2^-128, so the noise of the grid has at most 2 * 13.1 sigma / step + 2 thresholds.
     assert ndtr(-13.1) < 2.0**-128
-    assert values * (2 * 13.1 * MOST_STEPS + 2) * 2.0**-128 <= DRAWING
-    assert Fraction(values * (2 * LARGEST_LAMBDA + 1), 2**130) <= DRAWING
-    assert Fraction(values * MOST_OFFSETS, 2**130) <= DRAWING
-    assert Fraction(MOST_DRAWS * comb(MOST_PIXELS, 2), 2**128) <= DRAWING
+    assert values * (2 * 13.1 * MOST_SIGMA_STEPS + 2) * 2.0**-128 <= DRAWING_DISTANCE
+    assert Fraction(values * (2 * LARGEST_LAMBDA + 1), 2**130) <= DRAWING_DISTANCE
+    assert Fraction(values * MOST_OFFSETS, 2**130) <= DRAWING_DISTANCE
+    assert Fraction(MOST_STATEMENT_DRAWS * comb(MOST_PIXELS, 2), 2**128) <= DRAWING_DISTANCE
     with pytest.raises(InvalidInput, match="sigma must be at most"):
-        GridGaussian(1.01 * MOST_STEPS, 1.0)
+        GridGaussian(1.01 * MOST_SIGMA_STEPS, 1.0)
     with pytest.raises(InvalidInput, match="pixels"):
         Ablation(1, MOST_PIXELS + 1)
 
@@ -114,7 +121,7 @@ def test_the_share_of_the_final_test_depends_on_its_draw_alone_and_falls_with_it
     shares = [budget.final_share(1e-3, n) for n in draws]
     assert shares == [budget.split_alpha(1e-3, parts) for parts in (4, 4, 4, 8, 40, 400)]
     # Where the exact limit takes neither the draws nor the level there is no final test.
-    assert (budget.LARGEST_FINAL, budget.SMALLEST_FINAL) == (LARGEST_N, SMALLEST_ALPHA)
+    assert (budget.LARGEST_FINAL, budget.SMALLEST_FINAL) == (LARGEST_EXACT_N, SMALLEST_EXACT_ALPHA)
     assert budget.final_share(1e-3, 10**6 + 1) == 0.0
     assert budget.final_share(1e-10, 100_000) > 1e-12 > budget.split_alpha(1e-10, 400)
     assert budget.final_share(1e-10, 10**6) == 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.certify.ladder import FINENESS, HIGHEST, Ladder, fine_radii
+from buckler.certify.ladder import HIGHEST, RUNGS_IN_PRECISION, Ladder, fine_radii
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput
 from buckler.noise import Gaussian
@@ -77,7 +77,7 @@ def test_an_input_is_precise_or_given_up_and_never_both(margin: MarginKind) -> N
 def test_a_fine_ladder_rises_by_a_fourth_of_the_precision() -> None:
     for precision, sigma in ((0.05, 0.5), (0.3, 1.0)):
         radii = np.array(fine_radii(precision, sigma))
-        step = precision / FINENESS
+        step = precision / RUNGS_IN_PRECISION
         assert radii[0] == pytest.approx(0.5 * step * sigma)
         np.testing.assert_allclose(np.diff(radii), step * np.maximum(radii[:-1], 0.5 * sigma), rtol=1e-9)
         assert radii[-1] <= HIGHEST * sigma < radii[-1] * (1.0 + step)

@@ -9,7 +9,7 @@ import pytest
 
 import buckler
 from buckler import certificate
-from buckler.certificate import RANDOMISED, SCORES, VOTES, tie_of
+from buckler.certificate import RANDOMISED, SCORE_METHOD_NAMES, VOTE_METHOD_NAMES, tie_of
 from buckler.certify import Method, register
 from buckler.certify import methods as registry
 from buckler.certify.methods import ScoreDraws, Votes, find, methods, own_method, sound_method, sound_methods
@@ -31,9 +31,9 @@ def half(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
 
 def test_names_that_certificates_may_carry_are_those_of_sound_methods() -> None:
     ours = [method.name for method in methods() if method.sound and not method.own]
-    assert tuple(ours) == (*VOTES, *SCORES)
+    assert tuple(ours) == (*VOTE_METHOD_NAMES, *SCORE_METHOD_NAMES)
     assert all(tie_of(name) == "radius" for name in ours)
-    assert [method.name for method in sound_methods()][:4] == list(VOTES)
+    assert [method.name for method in sound_methods()][:4] == list(VOTE_METHOD_NAMES)
 
 
 def test_what_a_name_says() -> None:

@@ -66,7 +66,7 @@ def test_what_rounding_may_add_is_taken_away(limit: Limit, monkeypatch: pytest.M
     """The allowance made large: each limit falls by as much of it as there are roundings, and none rises (F7, F9)."""
     large, rows = 1e-3, softmax_rows(4, 2000, 4, gap=4.0)
     before = float(score_margin_lower(rows, 0, 0.01, limit=limit))
-    monkeypatch.setattr(continuous, "SLACK", large)
+    monkeypatch.setattr(continuous, "LIMIT_SLACK", large)
     assert before - float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(large, rel=1e-9)
 
 
@@ -77,7 +77,7 @@ def test_draws_that_turn_are_not_certified_beyond_their_mean(limit: Limit, monke
     rows[1500:] = [0.4, 0.6]
     mean = float(rows[:, 0].mean() - rows[:, 1].mean())
     assert float(score_margin_lower(rows[:1500], 0, 0.01, limit=limit)) > mean + 0.2
-    monkeypatch.setattr(continuous, "SLACK", 1e-3)
+    monkeypatch.setattr(continuous, "LIMIT_SLACK", 1e-3)
     assert float(score_margin_lower(rows, 0, 0.01, limit=limit)) == pytest.approx(mean - 1e-3, rel=1e-9)
 
 
@@ -92,7 +92,7 @@ def test_a_tangent_is_compared_with_a_mean_that_is_rounded_down(limit: Limit, mo
     moments = np.stack([earlier_moments(before[:, 0].copy(), before[:, j].copy()) for j in range(1, 6)])
     chosen = SLOPES[best_slopes(moments, len(a), alpha)]
     assert len(set(chosen.tolist())) > 1
-    monkeypatch.setattr(continuous, "SLACK", large)
+    monkeypatch.setattr(continuous, "LIMIT_SLACK", large)
     for selection, slopes in ((before, chosen), (None, np.ones(5))):
         expected = float(estimate(a, rivals).min())
         for c, rival in zip(slopes.tolist(), rivals, strict=True):

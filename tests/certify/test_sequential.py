@@ -397,7 +397,7 @@ def test_each_rival_has_its_slope_and_range_and_what_rounding_may_add_is_taken_a
     margin: MarginKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The allowance made large: it is 1 + c for a slope c. The best limit of any look is kept, the least rival's."""
-    monkeypatch.setattr(sequential, "SLACK", large := 1e-3)
+    monkeypatch.setattr(sequential, "LIMIT_SLACK", large := 1e-3)
     slopes = (1.0, 2.0) if margin == "quantile" else (1.0, 1.0)
     test = ScoreTest(settings(margin=margin), 1, 3, max_n=2000, labels=np.array([0]), precision=1e-12)
     test._slopes[0] = slopes

@@ -8,8 +8,8 @@ from scipy.special import ndtr, ndtri
 from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, wealth_goal
 from buckler.certify import tangents
 from buckler.certify.tangents import (
+    LARGEST_REPORTED_MARGIN,
     SLOPES,
-    TOP,
     best_slopes,
     estimate,
     heights,
@@ -25,7 +25,7 @@ def normal_cdf(x: arb) -> arb:
     return (-x / arb(2).sqrt()).erfc() / 2
 
 
-@pytest.mark.parametrize("margin", [1e-9, 1e-4, 0.03, 0.5, 1.0, 2.7, 6.0, 12.0, TOP])
+@pytest.mark.parametrize("margin", [1e-9, 1e-4, 0.03, 0.5, 1.0, 2.7, 6.0, 12.0, LARGEST_REPORTED_MARGIN])
 @pytest.mark.parametrize("slope", [1.0, 1.0001, 1.5, 4.0, 64.0])
 def test_height_is_never_below_the_exact_one(margin: float, slope: float) -> None:
     ctx.prec = 200
@@ -46,7 +46,7 @@ def test_height_is_the_supremum_over_the_curve(slope: float) -> None:
 
 
 def test_heights_rise_in_the_margin() -> None:
-    margins = np.linspace(0.0, TOP, 500)
+    margins = np.linspace(0.0, LARGEST_REPORTED_MARGIN, 500)
     for slope in SLOPES:
         assert (np.diff(heights(margins, slope)) >= -1e-15).all()
 
@@ -58,7 +58,7 @@ def test_the_inverse_is_rounded_down() -> None:
         margin = margin_from_height(value, slope)
         proved = margin > -np.inf
         assert (heights(margin[proved], slope) <= value[proved]).all()
-        inside = proved & (margin < TOP - 1e-6)
+        inside = proved & (margin < LARGEST_REPORTED_MARGIN - 1e-6)
         assert (heights(margin[inside] + 1e-9, slope) >= value[inside]).all()
         assert (value[~proved] < float(heights(0.0, slope))).all()
     assert margin_from_height(-0.1, 1.0) == -np.inf
@@ -115,7 +115,7 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
     path = plug_in_bets(Pair(a, b, SLOPES, index, NO_EARLIER), -np.log(0.01))
     goal = wealth_goal(0.01, 400)
     truth = ndtri(0.75) - ndtri(0.125)
-    low = path_limit(path, goal, TOP)
+    low = path_limit(path, goal, LARGEST_REPORTED_MARGIN)
     assert 0.0 < low < truth
 
     def wealth(margin: float) -> FloatArray:
@@ -133,16 +133,18 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
     path = plug_in_bets(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
-    assert path_limit(path, wealth_goal(0.01, 50), TOP) == -np.inf
+    assert path_limit(path, wealth_goal(0.01, 50), LARGEST_REPORTED_MARGIN) == -np.inf
 
 
-@pytest.mark.parametrize("end", [0.0, 1e-6, 0.3, 0.999, 1.5, 7.0, TOP])
+@pytest.mark.parametrize("end", [0.0, 1e-6, 0.3, 0.999, 1.5, 7.0, LARGEST_REPORTED_MARGIN])
 def test_the_largest_rejected_margin_is_found_wherever_it_lies(end: float) -> None:
     """Wherever the rejected margins end: not above, and no lower than the tolerance; known to be rejected or not."""
     for low in (None, 0.5 * end):
-        found = tangents._largest(lambda means: bool((means <= tangents.means_of(end)).all()), low, TOP)
-        assert end - tangents.TOLERANCE <= found <= end
-    assert tangents._largest(lambda _: False, None, TOP) == -np.inf
+        found = tangents._largest(
+            lambda means: bool((means <= tangents.means_of(end)).all()), low, LARGEST_REPORTED_MARGIN
+        )
+        assert end - tangents.MARGIN_TOLERANCE <= found <= end
+    assert tangents._largest(lambda _: False, None, LARGEST_REPORTED_MARGIN) == -np.inf
 
 
 def test_estimates_at_the_ends_are_numbers() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from buckler.bounds.binomial import tail_of_votes
 from buckler.certificate import PairTest
-from buckler.evaluate.refutations import FIRST_BATCH, PairTests, pairs_refuted, votes_refute
+from buckler.evaluate.refutations import FIRST_LOOK_DRAWS, PairTests, pairs_refuted, votes_refute
 
 
 def test_pairs_are_decided_apart() -> None:
@@ -29,7 +29,7 @@ def test_votes_bear_out_a_refutation_or_not() -> None:
 def test_no_candidate_has_more_draws_than_it_may() -> None:
     tests = PairTests(np.array([0, 0]), np.array([1, 1]), 1e-3, 450)
     rows = np.arange(2)
-    assert tests.batch_sizes(rows).tolist() == [FIRST_BATCH] * 2
+    assert tests.batch_sizes(rows).tolist() == [FIRST_LOOK_DRAWS] * 2
     tests.update(rows, np.array([[200, 200], [210, 220]]))
     assert tests.batch_sizes(rows).tolist() == [50, 20]
     assert PairTests(np.array([0]), np.array([1]), 1e-3, 1).batch_sizes(np.array([0])).tolist() == [1]

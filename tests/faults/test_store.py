@@ -15,7 +15,7 @@ from buckler.noise import Gaussian
 from buckler.runs.logs import radius_of
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed
+from buckler.runs.store.sealed import SEALED_FORMAT, read_sealed, write_sealed
 from buckler.runs.store.tables import write_certificates
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import from_arrays
@@ -28,12 +28,12 @@ pytestmark = pytest.mark.faults
 def test_another_format_is_left_alone(home: Path, undisturbed: Path, ledger: Ledger, name: str) -> None:
     shutil.copytree(undisturbed, home / "run")
     values = read_sealed(home / "run" / name)
-    write_sealed(home / "run" / name, {**values, "format": FORMAT + 1, "version": "9.8.7"})
+    write_sealed(home / "run" / name, {**values, "format": SEALED_FORMAT + 1, "version": "9.8.7"})
     before = contents(home / "run")
     for command in (["certify", "run"], ["compact", "run"], arguments("run"), [*arguments("run"), "--repair"]):
         code, said = call(home, command, apart=False)
         assert code == 2
-        assert f"has format {FORMAT + 1}, written by buckler '9.8.7'" in said
+        assert f"has format {SEALED_FORMAT + 1}, written by buckler '9.8.7'" in said
         assert "damaged" not in said
     changed = differing(contents(home / "run"), before)
     ledger.add("manifest or seal of another format: refused, not repaired", 4, int(changed > 0), 0)

@@ -65,15 +65,15 @@ def test_every_point_is_reached_from_an_anchor_within_half_a_spacing(
 
     def distance(centre: Fraction) -> tuple[int, tuple[int, ...]]:
         centres.append(centre)
-        return grid.ONE + 2 * grid.SLACK, (grid.ONE,)
+        return grid.ONE + 2 * grid.PHI_SLACK, (grid.ONE,)
 
     monkeypatch.setattr(grid, "_anchor", distance)
     found = [Fraction(tail - 2**128, 2**128) for tail in grid.tails(Fraction(unit))]
     assert len(found) == int((grid.FARTHEST_TAIL / unit + 1) / 2)
-    assert max(map(abs, found)) <= grid.SPACING / 2
+    assert max(map(abs, found)) <= grid.ANCHOR_SPACING / 2
     # And not because there is an anchor for each: one serves all points that are near it.
     assert centres == sorted(set(centres))
-    assert all(centre / grid.SPACING == centre // grid.SPACING for centre in centres)
+    assert all(centre / grid.ANCHOR_SPACING == centre // grid.ANCHOR_SPACING for centre in centres)
 
 
 def test_pi_is_cut_after_eighty_digits() -> None:
@@ -143,7 +143,7 @@ def test_copies_do_not_depend_on_how_many_are_made_at_a_time(noise: Any, monkeyp
     drawn = words(Address(3, "x", "estimation"), 50, 6)
     whole = noise.noisy(x, drawn)
     for few in (0, 7, 100):
-        monkeypatch.setattr(grid, "AT_A_TIME", few)
+        monkeypatch.setattr(grid, "VALUES_AT_A_TIME", few)
         assert np.array_equal(noise.noisy(x, drawn), whole)
 
 

@@ -16,7 +16,7 @@ import pytest
 from PIL import Image
 
 import buckler
-from buckler.certificate import ANYTIME, ENUMERATED_METHOD, VOTES, PairTest, Refutation
+from buckler.certificate import ANYTIME, ENUMERATED_METHOD, VOTE_METHOD_NAMES, PairTest, Refutation
 from buckler.cli.app import run
 from buckler.report import html
 from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
@@ -213,7 +213,9 @@ def test_sentences() -> None:
     assert "at most 0.001" in whole
     assert "at least 0.999, no more than 1 of 5 certificates" in whole
     assert explained("own:mine") == "a bound of the user's own"
-    assert not any("own" in explained(name).split() for name in (*VOTES, ANYTIME, ENUMERATED_METHOD, "pairwise/star"))
+    assert not any(
+        "own" in explained(name).split() for name in (*VOTE_METHOD_NAMES, ANYTIME, ENUMERATED_METHOD, "pairwise/star")
+    )
     assert confidence(0.05) == "0.950"
     first = made.groups["exact"][0]
     loose = buckler.certify_votes([[90, 10]], sigma=0.5, alpha=0.01, labels=[0])[0]

@@ -58,7 +58,7 @@ def test_blocks_hold_ten_seconds_of_work(rate: float) -> None:
 def test_the_first_block_is_one_group_and_blocks_grow_in_steps() -> None:
     found = sizes(plain(), 5000, 1e9)
     assert found[0] == plain().drawn_together == 1
-    assert all(after <= cut.GROWTH * before for before, after in pairwise(found))
+    assert all(after <= cut.BLOCK_GROWTH * before for before, after in pairwise(found))
     assert max(found) == 1000
 
 

@@ -9,7 +9,7 @@ from buckler import __version__
 from buckler.errors import DamagedEvidence, StoreError
 from buckler.runs.spec import hash_of
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.sealed import FORMAT, read_sealed, write_sealed, writing
+from buckler.runs.store.sealed import SEALED_FORMAT, read_sealed, write_sealed, writing
 from tests.runs.victim import run, spec
 
 SECOND = "000004-000007"
@@ -30,11 +30,11 @@ def test_format_and_version_are_in_the_manifest_and_in_every_seal(home: Path) ->
     assert len(files) == 3
     for path in files:
         values = read_sealed(path)
-        assert (values["format"], values["version"]) == (FORMAT, __version__)
+        assert (values["format"], values["version"]) == (SEALED_FORMAT, __version__)
 
 
 @pytest.mark.parametrize("name", ["manifest.json", f"shards/{SECOND}.json"])
-@pytest.mark.parametrize("number", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("number", [SEALED_FORMAT - 1, SEALED_FORMAT + 1])
 @pytest.mark.parametrize("sealed", [True, False], ids=["sealed as here", "sealed in another way"])
 def test_another_format_is_refused_and_never_touched(home: Path, name: str, number: int, sealed: bool) -> None:
     values = {**read_sealed(home / name), "format": number, "version": "9.8.7", "more": [1]}
@@ -55,9 +55,9 @@ def test_another_format_is_refused_and_never_touched(home: Path, name: str, numb
 
 
 def test_a_seal_of_another_format_is_left_where_it_does_not_belong(home: Path) -> None:
-    write_sealed(home / "shards" / "000099-000100.json", {"format": FORMAT + 1, "version": "9.8.7"})
+    write_sealed(home / "shards" / "000099-000100.json", {"format": SEALED_FORMAT + 1, "version": "9.8.7"})
     before = contents(home)
-    with pytest.raises(StoreError, match=f"format {FORMAT + 1}"):
+    with pytest.raises(StoreError, match=f"format {SEALED_FORMAT + 1}"):
         run(str(home), spec=spec(limit=8), repair=True)
     assert contents(home) == before
 

@@ -346,7 +346,7 @@ def test_hard_label_models_are_told_apart() -> None:
 def _few_answers(probe: identity.Probe, model: Any) -> bytes:
     few = pytest.MonkeyPatch()
     with few.context() as patch:
-        patch.setattr(identity, "HARD_LABEL_DRAWS", identity.DRAWS)
+        patch.setattr(identity, "HARD_LABEL_DRAWS", identity.PROBE_DRAWS)
         return probe.answers(as_classifier(model, num_classes=3)).encode()
 
 

@@ -53,9 +53,9 @@ def test_bytes_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     path = tmp_path / "t.parquet"
     found = written(path)
     unfolded = sum(found.row_group(i).total_byte_size for i in range(found.num_row_groups))
-    monkeypatch.setattr(parquet, "SMALL", unfolded - 3 * 50)
+    monkeypatch.setattr(parquet, "BYTES_OF_ANY_TABLE", unfolded - 3 * 50)
     parquet.open_table(path, rows=50, row_bytes=3)
-    monkeypatch.setattr(parquet, "SMALL", unfolded - 3 * 50 - 1)
+    monkeypatch.setattr(parquet, "BYTES_OF_ANY_TABLE", unfolded - 3 * 50 - 1)
     with pytest.raises(ValueError, match=f"it unfolds to {max(unfolded, 800)} bytes, too many for 50 rows"):
         parquet.open_table(path, rows=50, row_bytes=3)
 
@@ -64,10 +64,10 @@ def test_numbers_from_both_sides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """A column that repeats one value has few bytes and as many numbers as any other: eight bytes each are counted."""
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": pa.array(np.zeros(50_000)), "y": pa.array(np.zeros(50_000))}), path)
-    monkeypatch.setattr(parquet, "SMALL", 20_000)
-    monkeypatch.setattr(parquet, "LARGE", 800_000)
+    monkeypatch.setattr(parquet, "BYTES_OF_ANY_TABLE", 20_000)
+    monkeypatch.setattr(parquet, "NUMBER_BYTES_OF_ANY_TABLE", 800_000)
     parquet.open_table(path, rows=50_000, row_bytes=0)
-    monkeypatch.setattr(parquet, "LARGE", 799_999)
+    monkeypatch.setattr(parquet, "NUMBER_BYTES_OF_ANY_TABLE", 799_999)
     with pytest.raises(ValueError, match="it unfolds to 800000 bytes, too many for 50000 rows"):
         parquet.open_table(path, rows=50_000, row_bytes=0)
     parquet.open_table(path, rows=50_000, row_bytes=16)
@@ -130,9 +130,9 @@ def test_a_footer_must_fit_its_file(tmp_path: Path) -> None:
 def test_likely_rows_grow_with_the_file(tmp_path: Path) -> None:
     path = tmp_path / "t"
     path.write_bytes(b"x" * 1000)
-    assert parquet.likely_rows(path) == parquet.FEW + 1000
-    assert parquet.likely_rows(path, per_byte=8) == parquet.FEW + 8000
-    assert parquet.likely_rows(tmp_path / "nothing") == parquet.FEW
+    assert parquet.likely_rows(path) == parquet.ROWS_OF_ANY_TABLE + 1000
+    assert parquet.likely_rows(path, per_byte=8) == parquet.ROWS_OF_ANY_TABLE + 8000
+    assert parquet.likely_rows(tmp_path / "nothing") == parquet.ROWS_OF_ANY_TABLE
 
 
 def rows_of(inputs: int, draws: int, columns: int, seed: int) -> AnyArray:

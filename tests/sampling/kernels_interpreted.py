@@ -50,7 +50,7 @@ def same_words() -> None:
 
 
 def same_copies() -> None:
-    cuda.MOST = 1000  # several pieces of a batch
+    cuda.DEVICE_VALUES_AT_A_TIME = 1000  # several pieces of a batch
     part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
     levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))

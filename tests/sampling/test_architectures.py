@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 
 from buckler.errors import InvalidInput  # noqa: E402
 from buckler.sampling.architectures import ARCHITECTURES, build, resnet_cifar  # noqa: E402
-from buckler.sampling.models import ARCHITECTURES as MODEL_NAMES  # noqa: E402
+from buckler.sampling.models import ARCHITECTURE_NAMES as MODEL_NAMES  # noqa: E402
 
 torch.set_num_threads(1)
 

@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from buckler.sampling.cpu import FEW  # noqa: E402
+from buckler.sampling.cpu import ROWS_RUN_ALONE  # noqa: E402
 
 IMAGES = np.random.default_rng(0).random((4, 3, 8, 8), dtype=np.float32)
 NET = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5))
@@ -158,9 +158,9 @@ def test_few_rows_are_run_again() -> None:
 
     tried = smoothed(counting)
     tried.certify(HELD[:2], n=1000)
-    assert sum(rows) == 2000 + FEW
+    assert sum(rows) == 2000 + ROWS_RUN_ALONE
     tried.certify(HELD[:2], n=1000)
-    assert sum(rows) == 4000 + FEW
+    assert sum(rows) == 4000 + ROWS_RUN_ALONE
 
 
 def test_probabilities_under_softmax_are_warned_of() -> None:

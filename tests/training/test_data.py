@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from buckler.errors import InvalidInput
-from buckler.training.data import PARTS, digest, read_images
+from buckler.training.data import ARRAY_NAMES, digest, read_images
 
 pytest.importorskip("sklearn")
 
@@ -16,7 +16,7 @@ pytest.importorskip("sklearn")
 @pytest.fixture(scope="module")
 def arrays() -> dict[str, Any]:
     digits = read_images("digits")
-    return {part: getattr(digits, part)[:40] for part in PARTS}
+    return {part: getattr(digits, part)[:40] for part in ARRAY_NAMES}
 
 
 def test_digits_are_colour_images_of_32_pixels() -> None:
@@ -32,7 +32,7 @@ def test_file_and_folder_give_the_same(tmp_path: Path, arrays: dict[str, Any]) -
     for part, array in arrays.items():
         np.save(tmp_path / f"{part}.npy", array)
     file, folder = read_images("few", tmp_path / "images.npz"), read_images("few", tmp_path)
-    for part in PARTS:
+    for part in ARRAY_NAMES:
         np.testing.assert_array_equal(getattr(file, part), getattr(folder, part))
     assert file.sha256 == hashlib.sha256((tmp_path / "images.npz").read_bytes()).hexdigest()
     assert folder.sha256 == digest(arrays)
@@ -72,7 +72,7 @@ def test_refuses_paths(tmp_path: Path) -> None:
     np.savez(tmp_path / "part.npz", x_train=np.zeros(3))
     with pytest.raises(InvalidInput, match="must hold the arrays x_train, y_train"):
         read_images("cifar10", tmp_path / "part.npz")
-    objects: dict[str, Any] = dict.fromkeys(PARTS, np.array([{}]))
+    objects: dict[str, Any] = dict.fromkeys(ARRAY_NAMES, np.array([{}]))
     np.savez(tmp_path / "object.npz", **objects)
     with pytest.raises(InvalidInput, match="not readable"):
         read_images("cifar10", tmp_path / "object.npz")

@@ -27,7 +27,7 @@ LinesBelow = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """A rising convex function g of p and its slope, both rounded down: the least probability after a move."""
 
-MOST_DRAWS = 1000
+LARGEST_DEGREE = 1000
 """Up to here the allowance covers the rounding of DEPTH cuts."""
 
 ALLOWANCE = 1e-10
@@ -42,23 +42,23 @@ MOST_PIECES = 1 << 14
 TAIL_ERROR = 1e-9
 """Relative error allowed for ``scipy.special.betainc`` and for the binomial density (F5)."""
 
-CLOSE = 1e-7
+EXCESS_TOLERANCE = 1e-7
 """How far above the true excess the proved one may be before an interval is halved again."""
 
 # Heuristics of the programme: they move h, never its validity.
 WINDOW = 6.0
 """Deviations of the count at t on either side of which h is free; beyond, it is constant."""
 
-LARGEST = 2.0
-"""h lies between -LARGEST and LARGEST below a step: large values cost spread."""
+LARGEST_H = 2.0
+"""h lies between -LARGEST_H and LARGEST_H below a step: large values cost spread."""
 
-COARSE, FINE = 0.1, 0.02
+COARSE_SPACING, FINE_SPACING = 0.1, 0.02
 """Spacing of the points p that hold the polynomial down at first, and of those examined, in arcsin(sqrt p) sqrt n."""
 
 ROUNDS = 12
 """How often points and tangents are added."""
 
-SETTLED = 1e-5
+SETTLED_EXCESS = 1e-5
 """An excess that is not worth another round."""
 
 FITTING, IMAGINED = 20, 100.0
@@ -89,13 +89,13 @@ def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: 
     With ``draws`` they are those of 0, ..., draws: of the counts that so many draws would give. ``imagined`` inputs, of
     p flat in arcsin(sqrt p), join the pilot's.
     """
-    pmfs = binomial_pmf(n, _points(n, COARSE))
+    pmfs = binomial_pmf(n, _points(n, COARSE_SPACING))
     weights = flat = np.full(len(pmfs), 1.0 / len(pmfs))
     seen = np.bincount(counts, minlength=n + 1)
     for _ in range(FITTING):
         weights = weights * (pmfs @ (seen / np.maximum(weights @ pmfs, 1e-300))) + imagined * flat
         weights /= counts.size + imagined
-    return np.asarray(weights @ (pmfs if draws is None else binomial_pmf(draws, _points(n, COARSE))))
+    return np.asarray(weights @ (pmfs if draws is None else binomial_pmf(draws, _points(n, COARSE_SPACING))))
 
 
 def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> FloatArray:
@@ -113,7 +113,9 @@ def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> 
     check_draws_of(n)
     deviation = sqrt(n * t * (1.0 - t))
     low, high = max(0, floor(n * t - WINDOW * deviation)), min(n, ceil(n * t + WINDOW * deviation))
-    programme = _Programme(pmf, low, high, lambda p: np.where(p > t, 1.0, 0.0), _points(n, FINE, t, np.nextafter(t, 2)))
+    programme = _Programme(
+        pmf, low, high, lambda p: np.where(p > t, 1.0, 0.0), _points(n, FINE_SPACING, t, np.nextafter(t, 2))
+    )
     price = max(0.0, -float(ndtri(alpha))) / sqrt(inputs)
     guess = np.where(np.arange(n + 1) > n * t, 1.0, 0.0)
     h = programme.sharpest(guess, price)
@@ -122,8 +124,8 @@ def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> 
 
 def check_draws_of(n: int) -> None:
     """Refuse a degree whose rounding the allowance does not cover."""
-    if not 1 <= n <= MOST_DRAWS:
-        raise InvalidInput(f"n, the draws of each input, must be 1 to {MOST_DRAWS}; got {n}")
+    if not 1 <= n <= LARGEST_DEGREE:
+        raise InvalidInput(f"n, the draws of each input, must be 1 to {LARGEST_DEGREE}; got {n}")
 
 
 class _Programme:
@@ -140,7 +142,7 @@ class _Programme:
         self.pmf = self._windowed(pmf[None])[0]
         self.examined, self.limits = self._windowed(binomial_pmf(n, fine)), ceiling(fine)
         self.n, self.chosen = n, np.zeros(fine.size, dtype=np.bool_)
-        self.chosen[:: max(1, round(COARSE / FINE))] = True
+        self.chosen[:: max(1, round(COARSE_SPACING / FINE_SPACING))] = True
         # The jump of a step has its constraints from the start.
         jumps = np.flatnonzero(np.diff(self.limits) > 0.5)
         self.chosen[jumps] = self.chosen[jumps + 1] = self.chosen[-1] = True
@@ -159,7 +161,7 @@ class _Programme:
         """Add the points where the polynomial is most above the ceiling, and return by how much it is."""
         over = self.examined @ window - self.limits
         padded = np.concatenate([[-np.inf], over, [-np.inf]])
-        self.chosen |= (over >= padded[:-2]) & (over >= padded[2:]) & (over > SETTLED / 10.0)
+        self.chosen |= (over >= padded[:-2]) & (over >= padded[2:]) & (over > SETTLED_EXCESS / 10.0)
         return float(over.max())
 
     def sharpest(self, guess: FloatArray, price: float) -> FloatArray:
@@ -168,7 +170,7 @@ class _Programme:
         The deviation is linear in the mean of h^2 around the last solution's, and h^2 is the largest of its tangents.
         """
         size, window = self.size, guess[self.low : self.high + 1]
-        at = np.tile(np.linspace(-LARGEST, LARGEST, 9), (size, 1))
+        at = np.tile(np.linspace(-LARGEST_H, LARGEST_H, 9), (size, 1))
         for _ in range(ROUNDS):
             at = np.hstack([at, window[:, None]])
             mean = float(self.pmf @ window)
@@ -180,14 +182,14 @@ class _Programme:
                 np.concatenate([-(1.0 + 2.0 * cost * mean) * self.pmf, cost * self.pmf]),
                 A_ub=np.vstack([held, np.hstack([2.0 * values * each, -each])]),
                 b_ub=np.concatenate([self.limits[self.chosen], values[:, 0] ** 2]),
-                bounds=[(-LARGEST, LARGEST)] * size + [(0.0, None)] * size,
+                bounds=[(-LARGEST_H, LARGEST_H)] * size + [(0.0, None)] * size,
                 method="highs",
             )
             if found.x is None:
                 break
             moved = float(np.abs(found.x[:size] - window).max())
             window = found.x[:size]
-            if self._hold_down(window) <= SETTLED and moved <= 0.01:
+            if self._hold_down(window) <= SETTLED_EXCESS and moved <= 0.01:
                 break
         return self._whole(window)
 
@@ -208,7 +210,7 @@ class _Programme:
             if found.x is None:
                 break
             window = found.x[:size]
-            if self._hold_down(window) <= SETTLED:
+            if self._hold_down(window) <= SETTLED_EXCESS:
                 break
         return self._whole(window)
 
@@ -227,7 +229,7 @@ def below_curve(
     averaged beside one whose h is the least there is (T34).
     """
     check_draws_of(n)
-    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0], _points(n, FINE))
+    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0], _points(n, FINE_SPACING))
     return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
 
 
@@ -296,7 +298,7 @@ def proved_excess(coefficients: FloatArray, curve: LinesBelow) -> float:
         value, slope = curve(start, start + width)
         bound = (pieces - value[:, None] - (slope * width)[:, None] * (np.arange(n + 1) / n)).max(axis=1)
         attained = max(attained, float((pieces[:, 0] - value).max()))
-        again = bound > attained + CLOSE
+        again = bound > attained + EXCESS_TOLERANCE
         if depth == DEPTH or np.count_nonzero(again) > MOST_PIECES:
             return max(proved, float(bound.max()))
         proved = max(proved, float(bound[~again].max(initial=0.0)))

@@ -2,7 +2,7 @@
 
 Draws are one column ``[n]`` or several ``[n, columns]``, each with a limit of its own. **Closed forms**: Hoeffding,
 empirical Bernstein, predictable plug-in (T13). Sums run along contiguous memory, where NumPy adds pairwise: their
-relative error stays below 40 units of roundoff for any n up to 1e9, and ``SLACK`` pays for that and for the few
+relative error stays below 40 units of roundoff for any n up to 1e9, and ``LIMIT_SLACK`` pays for that and for the few
 operations after it (F7).
 
 **Betting.** The variable is ``y_i = (a_i - c_i b_i + c_i) / (1 + c_i)`` in [0, 1], for draws a and b in [0, 1] and a
@@ -30,7 +30,7 @@ from buckler.bounds.trinomial import ROUNDOFF
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_real
 from buckler.types import ArrayLike, FloatArray, IntArray
 
-SLACK = 2e-14
+LIMIT_SLACK = 2e-14
 """Subtracted from every limit, in units of the largest magnitude of the range: 90 units of roundoff."""
 
 
@@ -62,7 +62,7 @@ def settle(limits: FloatArray, draws: FloatArray, low: float, high: float, shape
     would be of no use; the mean is never below ``low``, so raising to it costs nothing.
     """
     scale = max(abs(low), abs(high))
-    ceiling = draws.mean(axis=1) - SLACK * scale
+    ceiling = draws.mean(axis=1) - LIMIT_SLACK * scale
     return np.asarray(np.maximum(np.minimum(limits, ceiling), low).reshape(shape[1:]), dtype=np.float64)
 
 
@@ -82,7 +82,7 @@ def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
     draws = check_draws(x, left, right)
     scale = max(abs(left), abs(right))
     width = (right - left) * sqrt(-log(alpha) / (2 * draws.shape[1]))
-    limits = draws.mean(axis=1) - width * (1.0 + 1e-14) - SLACK * scale
+    limits = draws.mean(axis=1) - width * (1.0 + 1e-14) - LIMIT_SLACK * scale
     return settle(limits, draws, left, right, np.shape(x))
 
 
@@ -104,10 +104,10 @@ def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
     n = draws.shape[1]
     scale = max(abs(left), abs(right))
     cost = (log(2.0) - log(alpha)) * (1.0 + 1e-15)
-    # The two-pass variance errs by SLACK relative to itself and by the square of the mean's error.
-    variance = draws.var(axis=1, ddof=1) * (1.0 + SLACK) + (SLACK * scale) ** 2
+    # The two-pass variance errs by LIMIT_SLACK relative to itself and by the square of the mean's error.
+    variance = draws.var(axis=1, ddof=1) * (1.0 + LIMIT_SLACK) + (LIMIT_SLACK * scale) ** 2
     width = np.sqrt(2.0 * variance * cost / n) + 7.0 * (right - left) * cost / (3.0 * (n - 1))
-    return settle(draws.mean(axis=1) - width * (1.0 + 1e-14) - SLACK * scale, draws, left, right, np.shape(x))
+    return settle(draws.mean(axis=1) - width * (1.0 + 1e-14) - LIMIT_SLACK * scale, draws, left, right, np.shape(x))
 
 
 def _psi(bet: float) -> float:
@@ -169,7 +169,7 @@ def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1
     draws = check_draws(x, left, right)
     span = right - left
     best = np.array([_sequence_compiled(y, log_goal) for y in np.clip((draws - left) / span, 0.0, 1.0)])
-    return settle(left + span * best - SLACK * max(abs(left), abs(right)), draws, left, right, np.shape(x))
+    return settle(left + span * best - LIMIT_SLACK * max(abs(left), abs(right)), draws, left, right, np.shape(x))
 
 
 CAP = 0.99
@@ -184,7 +184,7 @@ LOST = 1e-200
 PRIOR = 2.0
 """Imagined draws, half of them at 0 and half at 1, from which the estimates start."""
 
-TOLERANCE = 1e-10
+BISECTION_TOLERANCE = 1e-10
 """How far below the exact limit, in units of the range, bisection may stop."""
 
 NO_EARLIER: FloatArray = np.zeros(10)
@@ -319,11 +319,11 @@ def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bo
 
 @compiled
 def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float, last: float = inf) -> float:
-    """Return the largest mean of (low, high] that bisection finds rejected, within TOLERANCE, or ``low``.
+    """Return the largest mean of (low, high] that bisection finds rejected, within BISECTION_TOLERANCE, or ``low``.
 
     The bets are the same for every candidate, so the wealth falls in the mean and bisection is sound.
     """
-    while high - low > TOLERANCE:
+    while high - low > BISECTION_TOLERANCE:
         m = 0.5 * (low + high)
         most = CAP / m
         wealth = 1.0
@@ -347,7 +347,7 @@ def scaled_draws(x: ArrayLike, low: float, high: float) -> tuple[FloatArray, Flo
 
 def from_unit(ends: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
     """Return limits of means in [0, 1] as limits of the means of the draws, rounded down, no more than their means."""
-    return settle(low + (high - low) * ends - SLACK * max(abs(low), abs(high)), draws, low, high, shape)
+    return settle(low + (high - low) * ends - LIMIT_SLACK * max(abs(low), abs(high)), draws, low, high, shape)
 
 
 def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
@@ -380,7 +380,7 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
     """Return the lower limit of the average mean of draws ``[n]`` that need not have a common mean, by one fixed stake.
 
     **Guarantee.** For independent draws in [low, high] and a stake fixed before them, ``P(limit > m) <= alpha``, m the
-    average of the n means; one-sided, fixed n. Rounded down by up to TOLERANCE of the range.
+    average of the n means; one-sided, fixed n. Rounded down by up to BISECTION_TOLERANCE of the range.
 
     The limit is the smallest m with ``prod (1 + min(stake, .99/m) (Y_i - m)) < 1/alpha``, Y scaled to [0, 1], after
     the last draw alone: the mean of the product is at most 1, since geometric means are at most arithmetic ones (T14a).
@@ -393,7 +393,7 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
     n = draws.shape[1]
     goal = log(wealth_goal(check_alpha(alpha), n))
     below, above = 0.0, 1.0
-    while above - below > TOLERANCE:
+    while above - below > BISECTION_TOLERANCE:
         m = 0.5 * (below + above)
         # Sums of logarithms are off by less than 1e-12 of their size (F7).
         logs = np.log1p(min(check_positive("stake", stake), CAP / m) * (scaled - m))

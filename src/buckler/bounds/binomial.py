@@ -2,7 +2,7 @@
 
 **Limits.** SciPy's inverse of the incomplete beta function lies on the wrong side of the exact limit about half of the
 time, so it serves only as a guess here: the guess is moved outward until the *forward* tail probability, whose relative
-error is below 5e-12, is at most ``alpha (1 - SLACK)`` (F5).
+error is below 5e-12, is at most ``alpha (1 - ALPHA_SLACK)`` (F5).
 
 **Sign tests** of "class j has no larger probability than class A", any-time by e-values and at a fixed n (T21). A draw
 is ``Y = X_j - X_A``: +1, -1 or 0. If ``E[Y] <= 0``, each factor ``1 + stake Y`` has mean at most one, so products over
@@ -16,7 +16,7 @@ from scipy.special import betainc, betaincc, betainccinv, betaincinv
 from buckler.errors import InvalidInput, check_alpha, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray
 
-SLACK = 1e-9
+ALPHA_SLACK = 1e-9
 """Share of alpha that is given up to floating error.
 
 The one inexact step is SciPy's forward tail, whose error is assumed: at most 4.2e-12 was seen against ball arithmetic
@@ -44,7 +44,7 @@ def clopper_pearson_lower(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     lower[every] = np.exp(exponent) * (1.0 - _exponential_error(exponent))
     inner = (successes > 0) & ~every
     a, b = successes[inner].astype(np.float64), (draws - successes)[inner] + 1.0
-    target = level * (1.0 - SLACK)
+    target = level * (1.0 - ALPHA_SLACK)
     guess = np.asarray(betaincinv(a, b, target), dtype=np.float64)
     step = _EPS
     limit = guess
@@ -73,7 +73,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
     upper[none] = np.minimum(1.0, -np.expm1(exponent) * (1.0 + _exponential_error(exponent)))
     inner = (successes < draws) & ~none
     a, b = successes[inner] + 1.0, (draws - successes)[inner].astype(np.float64)
-    target = level * (1.0 - SLACK)
+    target = level * (1.0 - ALPHA_SLACK)
     guess = np.asarray(betainccinv(a, b, target), dtype=np.float64)
     step = _EPS
     limit = guess
@@ -119,16 +119,16 @@ STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
 """From 0.95 to 0.005; the best stake is ``2 theta - 1`` if j has a share theta of the votes for j or A. Heuristic:
 affects power, not validity."""
 
-ROUNDING = 1e-14
+WEALTH_ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""
 
-SMALLEST = 1e-200
+SMALLEST_P_VALUE = 1e-200
 """Lower clamp of the p-value: SciPy's tail is 0 once ``2^-n`` is, where the true one may be 4e-254 (n = 1,075)."""
 
 
 def _log_factors(y: float) -> FloatArray:
     logs = np.log1p(STAKES * y)
-    return np.asarray(logs - ROUNDING * np.abs(logs) - 1e-16, dtype=np.float64)
+    return np.asarray(logs - WEALTH_ROUNDING * np.abs(logs) - 1e-16, dtype=np.float64)
 
 
 _WIN, _LOSS = _log_factors(1.0), _log_factors(-1.0)
@@ -167,5 +167,5 @@ def tail_of_votes(wins: ArrayLike, losses: ArrayLike) -> FloatArray:
     [2.01e-04 1.00e+00]
     """
     x, y = check_whole_array("wins", wins), check_whole_array("losses", losses)
-    tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + SLACK)
-    return np.asarray(np.where(x > 0, np.clip(tail, SMALLEST, 1.0), 1.0), dtype=np.float64)
+    tail = betainc(np.maximum(x, 1), y + 1.0, 0.5) * (1.0 + ALPHA_SLACK)
+    return np.asarray(np.where(x > 0, np.clip(tail, SMALLEST_P_VALUE, 1.0), 1.0), dtype=np.float64)

@@ -15,10 +15,10 @@ a margin ``L`` is ``D(y; L) = 2 min {sum a_i log(a_i / (N q_i)) : theta(q) = L}`
 
 **Ordering.** The set of outcomes that reach ``L`` is up-closed and shrinks as ``L`` grows (T6). Its boundary runs
 parallel to the margin curve, in standard errors, so that the probability along the curve is close to alpha everywhere;
-that brings the limit close to the optimum. Margins are taken from the grid ``k * STEP``. The value of an outcome is the
-largest index ``k`` that it reaches with ``GUARD`` to spare, and ``R_k`` is the set of outcomes that reach ``k`` without
-the guard: whatever rounding does, ``R_k`` then holds every outcome with a value of ``k`` or more (F3). A decision
-closer than ``NEAR`` is taken again from one fixed start, so that it depends on ``(y, k)`` alone.
+that brings the limit close to the optimum. Margins are taken from the grid ``k * MARGIN_STEP``. The value of an outcome
+is the largest index ``k`` that it reaches with ``GUARD`` to spare, and ``R_k`` is the set of outcomes that reach ``k``
+without the guard: whatever rounding does, ``R_k`` then holds every outcome with a value of ``k`` or more (F3). A
+decision closer than ``NEAR`` is taken again from one fixed start, so that it depends on ``(y, k)`` alone.
 
 **Plateaus** (T6a). Under the likelihood-ratio ordering alone many outcomes share one limit: where the supremum is
 attained at ``q3 = 0``, an outcome with ``x3 > 0`` that joins the region changes nothing. Such outcomes form a plateau
@@ -51,7 +51,7 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole,
 from buckler.files import usable_cores
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
-STEP = 2.0**-30
+MARGIN_STEP = 2.0**-30
 """Step of the grid of margins; so fine that it does not affect limits."""
 GUARD = 2.0 * 150.0 * 2.0**-53
 """Twice the rounding error of D, for each draw and 200 more (F3)."""
@@ -132,10 +132,10 @@ def profile(
 
 @compiled
 def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bool:
-    """Return whether ``y`` reaches the margin ``k * STEP``, fitted from the fixed start."""
+    """Return whether ``y`` reaches the margin ``k * MARGIN_STEP``, fitted from the fixed start."""
     if kind == QUANTILE and y1 == 0:
         return False
-    deviance, _, excess, _ = profile(kind, y1, y2, n, k * STEP, COLD, TIGHT)
+    deviance, _, excess, _ = profile(kind, y1, y2, n, k * MARGIN_STEP, COLD, TIGHT)
     return excess > 0.0 and deviance >= zz
 
 
@@ -143,7 +143,7 @@ def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bo
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
     """Return the value of ``x``: an index that it reaches with the guard to spare, the next not; or the lowest."""
     needed = zz + GUARD * (n + 200)
-    low = int((-1.0 if kind == PROBABILITY else -40.0) / STEP)
+    low = int((-1.0 if kind == PROBABILITY else -40.0) / MARGIN_STEP)
     high = -low
     while high - low > 1:
         k = (low + high) // 2
@@ -181,7 +181,7 @@ def first_reaching(
     t = start
     jump = 1
     while high - low > 1:
-        deviance, slope, excess, t = profile(kind, y, j, n, k * STEP, t, ROUGH)
+        deviance, slope, excess, t = profile(kind, y, j, n, k * MARGIN_STEP, t, ROUGH)
         above = excess > 0.0
         inside = above and deviance >= zz
         if not above or abs(deviance - zz) < NEAR:
@@ -237,15 +237,15 @@ def region_boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
 
 AIM = 1e-6
 """The search aims at ``alpha (1 - AIM)``, so that the proof can close; it lowers limits by about ``AIM / sqrt(n)``."""
-LARGEST_N = 1_000_000
+LARGEST_EXACT_N = 1_000_000
 """Largest n for which the floating error is accounted for (F1 to F4)."""
-SMALLEST_ALPHA = 1e-12
+SMALLEST_EXACT_ALPHA = 1e-12
 """Smallest alpha for which the floating error is accounted for (F1), and checked in ball arithmetic."""
 LARGEST_ORDERED_AGAIN = 1000
 """Largest n for which plateaus are ordered again; at n = 1000 limits rise by 0.03 % on average."""
-TOLERANCE = 1e-6
+PLATEAU_TOLERANCE = 1e-6
 """Largest difference of limits in a plateau, and so the most that the second ordering can lower a limit."""
-HALVINGS = 12
+PLATEAU_HALVINGS = 12
 """Steps of the bisection that finds the end of a plateau. Heuristic: affects tightness, not validity."""
 REMEMBERED = 1 << 16
 """Outcomes whose limits are kept, some tens of MB: more than there are with n = 300."""
@@ -255,7 +255,7 @@ ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
 """Proofs that are tried; alternations of climbing and solving before each; attempts before the margin is lowered by a
 retreat that doubles, from ``FIRST_RETREAT`` on: after 94 doublings nothing is left to retreat from."""
 FIRST_RETREAT = 1e-9
-SETTLED = 0.05
+SETTLED_SHARE = 0.05
 """The search stops where the margin moves by less than this share of ``AIM / sqrt(n)``."""
 PART = 64
 """Outcomes that a thread takes at a time."""
@@ -278,7 +278,7 @@ def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
         for _ in range(CLIMBS):
             t = climb(kind, L, t, 2.0 * reach, region, drop)
             after = margin_at(kind, L, t, region, goal)
-            done = abs(after - L) <= SETTLED * AIM / sqrt(n)
+            done = abs(after - L) <= SETTLED_SHARE * AIM / sqrt(n)
             L = min(after, L) if attempt > 0 else after
             if done:
                 break
@@ -316,7 +316,7 @@ class Plateau(NamedTuple):
 
     low: int
     top: float
-    """The largest of the limits; the others are at least ``top - TOLERANCE``."""
+    """The largest of the limits; the others are at least ``top - PLATEAU_TOLERANCE``."""
     outer: IntArray
     """Boundary of the outcomes with a value of ``low`` or more."""
     inner: IntArray
@@ -334,18 +334,18 @@ def find_plateau(x1: int, n: int, alpha: float, margin: MarginKind) -> Plateau |
     """Return the plateau whose highest outcome is ``(x1, n - x1)``, or None if its limit is infinite.
 
     Its lowest value, above that of the next edge outcome, is found by bisection: the region of that value has a limit
-    of at least ``top - TOLERANCE``.
+    of at least ``top - PLATEAU_TOLERANCE``.
     """
     kind, zz = CODE[margin], deviance_needed(alpha)
     below, high = edge_value(x1 - 1, n, alpha, margin), edge_value(x1, n, alpha, margin)
-    top = region_limit(region_boundary(kind, n, high, zz), n, alpha, margin, high * STEP)
+    top = region_limit(region_boundary(kind, n, high, zz), n, alpha, margin, high * MARGIN_STEP)
     if not np.isfinite(top):
         return None
     low = high
-    for _ in range(HALVINGS):
+    for _ in range(PLATEAU_HALVINGS):
         middle = (below + low) // 2
         c = region_boundary(kind, n, middle, zz)
-        if middle > below and c[0] > 0 and supremum_at_most(kind, top - TOLERANCE, make_region(n, c), alpha)[0]:
+        if middle > below and c[0] > 0 and supremum_at_most(kind, top - PLATEAU_TOLERANCE, make_region(n, c), alpha)[0]:
             low = middle
         else:
             below = middle
@@ -370,7 +370,7 @@ def outcome_region(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -
             c[x2] = min(c[x2], x1) if plateau.inner.size > x2 else x1
             c[:x2] = plateau.outer[:x2]
             return c, plateau.top
-    return region_boundary(kind, n, k, zz), k * STEP
+    return region_boundary(kind, n, k, zz), k * MARGIN_STEP
 
 
 def buehler_lower(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) -> float:
@@ -389,8 +389,8 @@ def buehler_lower(x1: int, x2: int, n: int, alpha: float, margin: MarginKind) ->
     >>> round(buehler_lower(95, 0, 100, 1e-3, "quantile"), 4)
     2.7603
     """
-    if alpha < SMALLEST_ALPHA:
-        raise InvalidInput(f"alpha must be at least {SMALLEST_ALPHA:g} for the exact limit; got {alpha}")
+    if alpha < SMALLEST_EXACT_ALPHA:
+        raise InvalidInput(f"alpha must be at least {SMALLEST_EXACT_ALPHA:g} for the exact limit; got {alpha}")
     c, hint = outcome_region(x1, x2, n, alpha, margin)
     if x2 >= c.size or c[x2] > x1:
         raise ArithmeticError(f"the region of ({x1}, {x2}) of {n} at alpha {alpha} does not hold that outcome")
@@ -418,7 +418,7 @@ def exact_margin_lower(
     x1, x2, total = np.broadcast_arrays(
         check_whole_array("top", top), check_whole_array("runner_up", runner_up), check_whole_array("n", n, low=1)
     )
-    check_whole("n", int(total.max(initial=1)), 1, LARGEST_N)
+    check_whole("n", int(total.max(initial=1)), 1, LARGEST_EXACT_N)
     if (x1 + x2 > total).any():
         raise InvalidInput("top + runner_up must be at most n")
     outcomes, where = distinct_rows(x1, x2, total)

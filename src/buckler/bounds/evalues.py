@@ -28,25 +28,25 @@ from scipy.special import ndtr, ndtri, rel_entr, xlogy
 from buckler.errors import InvalidInput, check_alpha, check_float_array, check_real, check_whole_array, show
 from buckler.types import ArrayLike, FloatArray
 
-ROUNDING = 1e-13
+SUPREMUM_ROUNDING = 1e-13
 """Relative allowance for rounding in a supremum (F8); without it, at most 1e-15 is missing in tests."""
 
-DEEPEST = -37.0
+LOWEST_T = -37.0
 """Lowest parameter t of a boundary point: ``Phi`` underflows at -38.4, and any larger t is sound."""
 
-REACH = 2.5
-"""The rays start at boundary points down to ``q1 = Phi(-REACH)``, six votes in a thousand."""
+RAY_REACH = 2.5
+"""The rays start at boundary points down to ``q1 = Phi(-RAY_REACH)``, six votes in a thousand."""
 
-SPACING = 0.25
+RAY_SPACING = 0.25
 """Distance of neighbouring rays in t."""
 
-RATIO, STEPS = 0.8, 30
+RAY_RATIO, RAY_POINTS = 0.8, 30
 """Points on a ray are geometric in ``1 - sqrt(1 - lambda/lambda_max)``: this ratio, this many."""
 
 POINT_POWER, RAY_POWER = 0.6, 3.0
 """Weights: a power of that place on the ray, and an inverse power of the ray's number from the binary edge."""
 
-HALVINGS = 60
+LAMBDA_HALVINGS = 60
 """Bisection steps for the best lambda, enough for double precision."""
 
 LOG_ROUNDING = 1e-14
@@ -100,13 +100,13 @@ def null_supremum(a: ArrayLike, L: float) -> FloatArray:
     with np.errstate(over="ignore"):
         # Below -1 the second class alone is the supremum, and the curve's value at -1 is already less.
         c = np.maximum((a3 - a2) / rise, -1.0)
-        t = (4e-15 - np.log(np.maximum(c, 1.0)) * (1.0 - 4e-15)) / L if L > 0.0 else np.where(c > 1.0, DEEPEST, 0.0)
-    t = np.clip(t, DEEPEST, 0.0)
+        t = (4e-15 - np.log(np.maximum(c, 1.0)) * (1.0 - 4e-15)) / L if L > 0.0 else np.where(c > 1.0, LOWEST_T, 0.0)
+    t = np.clip(t, LOWEST_T, 0.0)
     slope = np.where(c < 1.0, c, np.exp(-L * t))
     top = ndtr(t + 0.5 * L)
     h = top - slope * ndtr(t - 0.5 * L)
-    curve = np.where(a1 > a3, a3 + rise * np.maximum(h, 0.0) + ROUNDING * (a3 + rise * top), a3)
-    return np.asarray(np.maximum(curve, np.maximum(a2, a3)) * (1.0 + ROUNDING) + 1e-300, dtype=np.float64)
+    curve = np.where(a1 > a3, a3 + rise * np.maximum(h, 0.0) + SUPREMUM_ROUNDING * (a3 + rise * top), a3)
+    return np.asarray(np.maximum(curve, np.maximum(a2, a3)) * (1.0 + SUPREMUM_ROUNDING) + 1e-300, dtype=np.float64)
 
 
 def log_factors(a: ArrayLike, L: float) -> FloatArray:
@@ -168,10 +168,10 @@ def tangent_mixture(L: float) -> Mixture:
     """
     L = _check_margin(L)
     # Slopes beyond e^500 are left out: they bet against classes of probability zero, and would overflow.
-    t = -np.arange(0.0, min(0.5 * L + REACH, 500.0 / max(L, 1.0)), SPACING)
+    t = -np.arange(0.0, min(0.5 * L + RAY_REACH, 500.0 / max(L, 1.0)), RAY_SPACING)
     c = np.exp(-L * t)
     h = ndtr(t + 0.5 * L) - c * ndtr(t - 0.5 * L)
-    place = RATIO ** np.arange(STEPS)
+    place = RAY_RATIO ** np.arange(RAY_POINTS)
     share = 1.0 - (1.0 - place) ** 2
     stake = share[None, :] / (c + h)[:, None]
     v_less_h = np.stack([1.0 - h, -c - h, -h], axis=-1)
@@ -200,7 +200,7 @@ def distance_to_null(p: ArrayLike, L: float) -> FloatArray:
     """
     three, L = check_distribution(p), _check_margin(L)
     ends = ndtri(three[..., 1]) + 0.5 * L, ndtri(three[..., 0]) - 0.5 * L
-    low, high = (np.clip(pick(*ends), DEEPEST, 0.0) for pick in (np.minimum, np.maximum))
+    low, high = (np.clip(pick(*ends), LOWEST_T, 0.0) for pick in (np.minimum, np.maximum))
     grid = np.linspace(0.0, 1.0, 65)
     for _ in range(5):
         t = low[..., None] + (high - low)[..., None] * grid
@@ -248,7 +248,7 @@ def half_space_supremum(a: ArrayLike, L: float) -> FloatArray:
     a1, a2, a3 = np.moveaxis(check_three("a", a), -1, 0)
     L = _check_difference(L)
     edge = np.maximum(0.5 * (a1 * (1.0 + L) + a2 * (1.0 - L)), a1 * L + a3 * (1.0 - L))
-    return np.asarray(np.maximum(edge, np.maximum(a2, a3)) * (1.0 + ROUNDING) + 1e-300, dtype=np.float64)
+    return np.asarray(np.maximum(edge, np.maximum(a2, a3)) * (1.0 + SUPREMUM_ROUNDING) + 1e-300, dtype=np.float64)
 
 
 @lru_cache(maxsize=1024)
@@ -262,7 +262,7 @@ def half_space_mixture(L: float) -> Mixture:
     [6.5984 6.6888]
     """
     L = _check_difference(L)
-    place = RATIO ** np.arange(STEPS)
+    place = RAY_RATIO ** np.arange(RAY_POINTS)
     stake = (1.0 - (1.0 - place) ** 2) / (1.0 + L)
     a = np.maximum(1.0 + stake[:, None] * (OUTCOMES - L), 1e-300)
     weights = place**POINT_POWER
@@ -283,7 +283,7 @@ def distance_to_half_space(p: ArrayLike, L: float) -> FloatArray:
     furthest = np.where(side > 0.0, 1.0 / (1.0 + L), -1.0 / max(1.0 - L, 1e-9))
     near, far = np.zeros(side.shape), furthest
     gain = OUTCOMES - L
-    for _ in range(HALVINGS):
+    for _ in range(LAMBDA_HALVINGS):
         middle = 0.5 * (near + far)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.where(three > 0.0, three * gain / (1.0 + middle[..., None] * gain), 0.0).sum(axis=-1)

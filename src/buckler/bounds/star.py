@@ -16,9 +16,9 @@ everything below it is (T15).
 
 **When cells are cut.** After 1/32 of the draws, and whenever their number has doubled, the cells that may still hold
 the limit are cut more finely. Candidates k standard errors ``s / sqrt n`` apart should hold different bets only once
-``k i / n`` is no longer small, so the width is ``FINE s sqrt(n) / i``. A cell inherits the bets of the one it was cut
-from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is below
-``exp(-DROPPED_BELOW)`` bets nothing until it is cut again; the cells above it are then dropped.
+``k i / n`` is no longer small, so the width is ``FINE_CELL s sqrt(n) / i``. A cell inherits the bets of the one it was
+cut from, and where to cut follows from the draws so far: a candidate's bets are predictable. A cell whose wealth is
+below ``exp(-DROPPED_BELOW)`` bets nothing until it is cut again; the cells above it are then dropped.
 
 Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
@@ -48,7 +48,7 @@ from buckler.bounds.compiled import compiled, inner
 from buckler.errors import check_alpha
 from buckler.types import ArrayLike, FloatArray, IntArray
 
-STEPS = 200
+HAZARDS_IN_UNIT = 200
 """Entries of the table of hazards for a unit of x."""
 
 LAST_ROOT = 16
@@ -60,7 +60,7 @@ LEAST_VARIANCE = 1e-12
 LEAST_CORRECTION, MOST_CORRECTION = 0.2, 1.5
 """Clamps of the factor by which skewness changes a bet, a first-order term. Heuristic, as all constants here."""
 
-FINE, COARSE = 0.2, 1.5
+FINE_CELL, COARSE_CELL = 0.2, 1.5
 """Final width of a cell in standard errors of the mean; the second where there are very many columns."""
 
 DOUBT = 2.5
@@ -69,7 +69,7 @@ DOUBT = 2.5
 NEAREST, FURTHEST = 2.5, 4.0
 """Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
 
-MOST = 96
+MOST_CELLS = 96
 """Largest number of cells in the window."""
 
 OPENING = 32
@@ -81,7 +81,7 @@ BEYOND = 1e-6
 DROPPED_BELOW = 16.0
 """A cell bets nothing once ``ln K`` is below ``-DROPPED_BELOW``."""
 
-_ROOTS: FloatArray = np.arange(1, LAST_ROOT * STEPS + 2) / STEPS
+_ROOTS: FloatArray = np.arange(1, LAST_ROOT * HAZARDS_IN_UNIT + 2) / HAZARDS_IN_UNIT
 _LOG_DENSITY: FloatArray = -0.5 * ndtri_exp(-(_ROOTS**2)) ** 2 - 0.5 * np.log(2.0 * np.pi)
 HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
 """``h`` where ``alpha K = exp(-x^2)``, for x = 0, 1/200, ..., 16."""
@@ -90,10 +90,10 @@ HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
 @compiled
 def hazard(log_price: float, hazards: FloatArray) -> float:
     """Return ``h`` where ``ln(alpha K)`` is ``log_price < 0``, from the table."""
-    x = sqrt(-log_price) * STEPS
+    x = sqrt(-log_price) * HAZARDS_IN_UNIT
     k = int(x)
     if k + 1 >= hazards.size:
-        return 1.4142135623730951 * x / STEPS
+        return 1.4142135623730951 * x / HAZARDS_IN_UNIT
     return float(hazards[k] + (x - k) * (hazards[k + 1] - hazards[k]))
 
 
@@ -261,7 +261,7 @@ def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: flo
     error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
     bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
     top = min(mean + doubt - NEAREST * error, 1.0)
-    return bottom, top, max(fineness * error * n / i, (top - bottom) / MOST)
+    return bottom, top, max(fineness * error * n / i, (top - bottom) / MOST_CELLS)
 
 
 @compiled
@@ -338,7 +338,7 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
     a, b, slopes, index, earlier = game.pair
     n = a.size
     log_goal, goal = log(game.goal) + BEYOND, game.goal
-    pace, fineness = (COARSE_PACE, COARSE) if game.coarse else (PACE, FINE)
+    pace, fineness = (COARSE_PACE, COARSE_CELL) if game.coarse else (PACE, FINE_CELL)
     y, sums, moments = np.empty(n), earlier.copy(), np.empty(4)
     most = most_blocks(index, pace)
     starts = np.empty(most, dtype=np.int64)
@@ -405,7 +405,7 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
 MANY = 100
 """Above this many columns bets are renewed less often, to save time."""
 
-NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)[:, None]
+MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)[:, None]
 """Candidates of a plain mean between which cells may be cut, 4e-6 apart."""
 
 UNIT_SLOPE: FloatArray = np.ones(1)
@@ -461,7 +461,7 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, 
     goal, nothing, order = wealth_goal(check_alpha(alpha), n), np.zeros((1, n)), np.zeros(1, dtype=np.int64)
     last = last_goal(goal, uniform)
     columns = [Columns(y, nothing, 0.0, NO_EARLIER[None]) for y in scaled]
-    ends = np.array([smallest_limit(one, order, NODES, HAZARDS, goal, last, False) for one in columns])
+    ends = np.array([smallest_limit(one, order, MEAN_NODES, HAZARDS, goal, last, False) for one in columns])
     return from_unit(ends, draws, left, right, np.shape(x))
 
 
@@ -482,13 +482,13 @@ def smallest_lower(
     with one ``uniform`` number for all rows.
 
     A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
-    result is the plain minimum to within TOLERANCE, whatever the order.
+    result is the plain minimum to within BISECTION_TOLERANCE, whatever the order.
     """
     n = a.size
     goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
     last = last_goal(goal, uniform)
     if star:
-        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, NODES, HAZARDS, goal, last, coarse)
+        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, MEAN_NODES, HAZARDS, goal, last, coarse)
     index = np.zeros(n, dtype=np.int64)
     smallest = 1.0
     for j in order:

@@ -32,15 +32,15 @@ from buckler.bounds.trinomial import (
 )
 from buckler.types import FloatArray
 
-ROUNDING = 1e-7
+INTERPOLANT_ROUNDING = 1e-7
 """Relative error, counted against alpha, that rounding may leave in an interpolant (F4)."""
 LONGEST_HALF = 4.0
 """Largest half-width of a piece, in t: rounding of its points grows with it (F4)."""
-FINEST, COARSEST = 5e-8, 0.2
+FINEST_ERROR, COARSEST_ERROR = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
 """Allowance for the columns that a probability leaves out on each side, as a share of alpha; it is added."""
-DEEPEST = 24
+MOST_HALVINGS = 24
 """Largest number of halvings of an interval in ``polynomial_ceiling``; each divides the slack of the bound by 4."""
 
 
@@ -99,7 +99,7 @@ def log_growth(kind: int, L: float, n: int, b: float, half: float, alpha: float)
 def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goal: float) -> tuple[float, float]:
     """Return an upper bound of a Chebyshev series on [-1, 1] and the angle where it is attained.
 
-    Intervals are halved until their bounds are at most ``goal``, or DEEPEST is reached.
+    Intervals are halved until their bounds are at most ``goal``, or MOST_HALVINGS is reached.
     """
     bend = 0.0
     for k in range(1, m + 1):
@@ -109,17 +109,17 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
         # Halving cells, depth first: at depth e the cell is pi / (m 2^e) wide.
         depth, index = 0, 0
         left = values[cell]
-        ends = np.empty(DEEPEST + 1)
+        ends = np.empty(MOST_HALVINGS + 1)
         ends[0] = values[cell + 1]
         while True:
             width = pi / (m * 2.0**depth)
             right = ends[depth]
             bound = max(left, right) + 0.125 * width * width * bend
-            if bound <= goal or depth == DEEPEST:
+            if bound <= goal or depth == MOST_HALVINGS:
                 if bound > ceiling:
                     ceiling = bound
                     where = pi * cell / m + width * (index if left > right else index + 1)
-                if depth == DEEPEST and bound > goal:
+                if depth == MOST_HALVINGS and bound > goal:
                     return ceiling, where
                 left = right
                 while depth > 0 and index % 2 == 1:
@@ -146,18 +146,18 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
     """Return whether the probability is proved to be at most ``alpha`` along the curve, and where the proof ended.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
-    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``ROUNDING`` and the error of each interpolant, a
-    share of the supremum itself, are counted against alpha.
+    curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``INTERPOLANT_ROUNDING`` and the error of each
+    interpolant, a share of the supremum itself, are counted against alpha.
     """
     n, drop = region.n, DROP * alpha
     goal = alpha * (1.0 - RELATIVE_ERROR)
     top, bottom = curve_top(kind), curve_bottom(kind)
-    # Room for every degree m below: (room + growth) / log 2 with growth at most ``most``, error at least FINEST.
-    most_points = ceil(2.0 * (log(4.0 / FINEST) - log(alpha)) / log(2.0)) + 2
+    # Room for every degree m below: (room + growth) / log 2 with growth at most ``most``, error at least FINEST_ERROR.
+    most_points = ceil(2.0 * (log(4.0 / FINEST_ERROR) - log(alpha)) / log(2.0)) + 2
     values, coefficients, points = np.empty(most_points), np.empty(most_points), np.empty((most_points, 3))
     cosines = np.empty(2 * most_points)
     b, cell, half, skip = top, 0.1 / n, 1.0 / n, 0
-    error = FINEST
+    error = FINEST_ERROR
     while True:
         if b <= bottom or region_probability(region, corner(kind, L, bottom, b), drop) <= goal:
             return True, b
@@ -206,14 +206,14 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
             coefficients[k] = total * (2.0 / m)
         coefficients[0] *= 0.5
         coefficients[m] *= 0.5
-        allowed = goal - alpha * (ROUNDING + error)
+        allowed = goal - alpha * (INTERPOLANT_ROUNDING + error)
         ceiling, angle = polynomial_ceiling(coefficients, m, values, allowed)
         if ceiling > allowed:
-            if error > FINEST:
-                error = FINEST
+            if error > FINEST_ERROR:
+                error = FINEST_ERROR
                 continue
             return False, middle + half * cos(angle)
-        error = min(max(0.3 * (1.0 - ceiling / alpha), FINEST), COARSEST)
+        error = min(max(0.3 * (1.0 - ceiling / alpha), FINEST_ERROR), COARSEST_ERROR)
         b -= 2.0 * half
         cell = max(cell, 0.5 * half)
 
@@ -227,7 +227,7 @@ FIRST_STEP, STRETCH, LONGEST_STEP = 0.3, 1.5, 0.12
 times longer, up to an eighth of a normal deviation."""
 LONGEST_SHIFT, LONGEST_SHARE = 0.04, 0.3
 """For probability margins no step is longer than this, nor than this share of what is left to the bottom."""
-CLOSE = 3e-4
+MAXIMISER_TOLERANCE = 3e-4
 """Relative accuracy of a maximiser; the maximum itself is accurate to about the square of it."""
 GOLDEN = 0.6180339887498949
 FLAT = 1e-13
@@ -298,7 +298,7 @@ def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: flo
         low = max(low, 0.0)
     x, y = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
     f, g = log_at(kind, L, x, region, drop), log_at(kind, L, y, region, drop)
-    while high - low > CLOSE * reach:
+    while high - low > MAXIMISER_TOLERANCE * reach:
         if f > g:
             high, y, g = y, x, f
             x = high - GOLDEN * (high - low)

@@ -26,9 +26,9 @@ SQRT_HALF = 0.7071067811865476
 INV_SQRT_TWO_PI = 0.3989422804014327
 PROBABILITY = 0
 QUANTILE = 1
-LARGE = 0.75
+LARGEST_SUBTRACTED = 0.75
 """Up to this probability q, ``1 - q`` loses no digits; above, the complement is computed separately."""
-TINY = 1e-30
+LEAST_PROBABILITY = 1e-30
 LOG_TWO_PI = 1.8378770664093453
 RESCALE = 600
 """Sums above ``2^RESCALE`` are divided by ``2^RESCALE``, and the divisions counted."""
@@ -74,7 +74,7 @@ def corner(kind: int, L: float, a: float, b: float) -> Trinomial:
         q3 = width * (1.0 - 0.5 * (a + b))
     else:
         q1, q2, q3 = normal_cells(L, a, b)
-    if q2 <= LARGE:
+    if q2 <= LARGEST_SUBTRACTED:
         d = 1.0 - q2
         q3 = (d - q1) + ((1.0 - d) - q2)
     return Trinomial(q1, q2, max(q3, 0.0))
@@ -83,7 +83,7 @@ def corner(kind: int, L: float, a: float, b: float) -> Trinomial:
 @compiled
 def without_rival(q: Trinomial) -> float:
     """Return ``1 - q2`` without cancellation."""
-    return 1.0 - q.q2 if q.q2 <= LARGE else q.q1 + q.q3
+    return 1.0 - q.q2 if q.q2 <= LARGEST_SUBTRACTED else q.q1 + q.q3
 
 
 @compiled
@@ -240,7 +240,7 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     if c.size == 0:
         return 0.0
     none = n - n  # not the literal 0, for which numba would compile the callees once more
-    q1, q2, q3 = max(q.q1, TINY), q.q2, max(q.q3, TINY)
+    q1, q2, q3 = max(q.q1, LEAST_PROBABILITY), q.q2, max(q.q3, LEAST_PROBABILITY)
     d = without_rival(Trinomial(q1, q2, q3))
     if q2 <= 0.0:
         scale, total = column_sum(n, c[0], none, q1, 0.0, q3)
@@ -252,13 +252,13 @@ def region_probability(region: Region, q: Trinomial, drop: float) -> float:
     if top < j:
         j = int(top)
         outside = drop
-    log_f = log_pmf(n, none, j, TINY, q2, d)
+    log_f = log_pmf(n, none, j, LEAST_PROBABILITY, q2, d)
     # Columns that would underflow: above the mean they are left out, as their sum is far below drop, and lower ones
     # are looked for; below the mean all lower ones are smaller still, and nothing is left.
     while log_f < -690.0 and j > n * q2:
         j -= 1
         outside = drop
-        log_f = log_pmf(n, none, j, TINY, q2, d)
+        log_f = log_pmf(n, none, j, LEAST_PROBABILITY, q2, d)
     if log_f < -690.0:
         return outside + drop
     f = exp(log_f)
@@ -320,7 +320,11 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
     level = c[first]
     for i in range(lanes):
         at = min(i, points - 1)
-        p1, p2, p3 = max(q[at, 0], TINY), max(q[at, 1], TINY), max(q[at, 2], TINY)
+        p1, p2, p3 = (
+            max(q[at, 0], LEAST_PROBABILITY),
+            max(q[at, 1], LEAST_PROBABILITY),
+            max(q[at, 2], LEAST_PROBABILITY),
+        )
         d = without_rival(Trinomial(p1, p2, p3))
         r[i], odds_column[i], odds_across[i], odds_down[i] = p1 / d, d / p2, p3 / p2, p3 / p1
         if i < points:

@@ -28,22 +28,23 @@ def split_alpha(alpha: float, parts: int) -> float:
     return share if Fraction(share) * count <= Fraction(level) else float(np.nextafter(share, 0.0))
 
 
-DRAWING = Fraction(1, 2**40)
+DRAWING_DISTANCE = Fraction(1, 2**40)
 """Bound on the total variation between a statement's draws and its theorem's, for noise from words (T24)."""
 
-MOST_DRAWS = 2**33
+MOST_STATEMENT_DRAWS = 2**33
 """Largest number of draws behind one statement: a billion at each of the eight points of a refutation."""
 
 SMALLEST_DRAWN = 1e-10
-"""Smallest alpha for noise drawn from words; ``DRAWING`` is below a hundredth of it."""
+"""Smallest alpha for noise drawn from words; ``DRAWING_DISTANCE`` is below a hundredth of it."""
 
 
 def after_drawing(alpha: float, noise: Noise) -> float:
     """Return the level of a limit: ``alpha``, less 2^-40 rounded down where the noise is drawn from random words.
 
-    **Guarantee.** Up to ``MOST_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are within 2^-40
-    of the theorem's in total variation, so both can be coupled, equal but with that probability: a statement that fails
-    with at most this level under the theorem's draws fails with at most ``alpha`` under these (T24).
+    **Guarantee.** Up to ``MOST_STATEMENT_DRAWS`` draws of inputs of up to 2^28 values, as the words give them, are
+    within 2^-40 of the theorem's in total variation, so both can be coupled, equal but with that probability: a
+    statement that fails with at most this level under the theorem's draws fails with at most ``alpha`` under these
+    (T24).
 
     >>> from buckler.noise import Gaussian, Splitting
     >>> after_drawing(0.001, Gaussian(0.5)), 0.001 - after_drawing(0.001, Splitting(0.5)) >= 2.0**-40
@@ -54,7 +55,7 @@ def after_drawing(alpha: float, noise: Noise) -> float:
         return level
     if level < SMALLEST_DRAWN:
         raise InvalidInput(f"alpha must be at least {SMALLEST_DRAWN:g} for {noise.describe()}; got {alpha!r}")
-    exact = Fraction(level) - DRAWING
+    exact = Fraction(level) - DRAWING_DISTANCE
     left = float(exact)
     return left if Fraction(left) <= exact else float(np.nextafter(left, 0.0))
 

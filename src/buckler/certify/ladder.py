@@ -43,7 +43,7 @@ HORIZONS: FloatArray = 2.0 ** np.arange(-3.0, 18.0)
 SLOWEST = 1e-300
 """Growth of the wealth at absurd targets, where once rounded down not even votes for the label add to it."""
 
-FINENESS = 4.0
+RUNGS_IN_PRECISION = 4.0
 """Rungs of a fine ladder within the precision that is asked for: the last one certified is seldom far below."""
 
 HIGHEST = 6.0
@@ -214,7 +214,7 @@ def fine_radii(precision: float, sigma: float) -> tuple[float, ...]:
     >>> len(radii), radii[0], round(radii[-1], 3)
     (280, 0.003125, 2.999)
     """
-    step = check_precision(precision) / FINENESS
+    step = check_precision(precision) / RUNGS_IN_PRECISION
     sigma = check_positive("sigma", sigma)
     radii = [0.5 * step * sigma]
     while (after := radii[-1] + step * max(radii[-1], 0.5 * sigma)) <= HIGHEST * sigma:

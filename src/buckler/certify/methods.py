@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from buckler.certificate import RANDOMISED, SCORES, VOTES, declare_sound
+from buckler.certificate import RANDOMISED, SCORE_METHOD_NAMES, VOTE_METHOD_NAMES, declare_sound
 from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -148,7 +148,7 @@ def _load() -> None:
     if "exact" not in _METHODS:
         from buckler.certify.votes import VOTE_METHODS
 
-        for method in (*VOTE_METHODS, *(_scores_method(name) for name in SCORES)):
+        for method in (*VOTE_METHODS, *(_scores_method(name) for name in SCORE_METHOD_NAMES)):
             _METHODS.setdefault(method.name, method)
 
 
@@ -162,7 +162,7 @@ def register(method: Method) -> Method:
     known = _METHODS.get(method.name)
     if known is not None and known != method:
         raise InvalidInput(f"there is already a method {method.name!r}")
-    if method.sound and method.name not in {*VOTES, *SCORES}:
+    if method.sound and method.name not in {*VOTE_METHOD_NAMES, *SCORE_METHOD_NAMES}:
         declare_sound(method.name)
     _METHODS[method.name] = method
     return method

@@ -14,8 +14,8 @@ from buckler.certify import budget
 from buckler.errors import InvalidInput, check_counts, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
-FIRST_BATCH = 16
-GROWTH = 8
+FIRST_PREDICTION_DRAWS = 16
+PREDICTION_BATCH_DIVISOR = 8
 """Later batches are an eighth of the draws so far. Heuristic: affects the number of draws, not validity."""
 
 
@@ -80,7 +80,7 @@ class PredictionTest:
     def batch_sizes(self, rows: IntArray) -> IntArray:
         """Return how many draws to make next for each of these inputs, never beyond ``max_n``."""
         n = self.n[rows]
-        wanted = np.minimum(np.maximum(FIRST_BATCH, n // GROWTH), self._max_n - n)
+        wanted = np.minimum(np.maximum(FIRST_PREDICTION_DRAWS, n // PREDICTION_BATCH_DIVISOR), self._max_n - n)
         return np.asarray(np.where(np.isin(rows, self.undecided), wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
@@ -119,7 +119,7 @@ class PredictionTest:
         self._rejected[row] = rejected.astype(np.bool_)
 
 
-AT_A_TIME = 1 << 22
+SCORES_AT_A_TIME = 1 << 22
 """Numbers that a look at the scores holds at most. Heuristic: affects memory alone."""
 
 LOG_ERROR = 2.0**-50
@@ -158,7 +158,7 @@ class ScoreWinner:
 
     def update(self, row: int, scores: FloatArray) -> None:
         """Add the scores ``[draws, m]`` of one input's next draws and reject classes."""
-        size = max(2, AT_A_TIME // (STAKES.size * scores.shape[1]))
+        size = max(2, SCORES_AT_A_TIME // (STAKES.size * scores.shape[1]))
         for start in range(0, len(scores), size):
             self._bet(row, np.asarray(scores[start : start + size], dtype=np.float64))
 

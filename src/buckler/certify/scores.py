@@ -17,8 +17,8 @@ from typing import cast, get_args
 import numpy as np
 
 from buckler.bounds.betting import (
+    LIMIT_SLACK,
     NO_EARLIER,
-    SLACK,
     Pair,
     bernstein_lower,
     betting_lower,
@@ -30,7 +30,7 @@ from buckler.bounds.betting import (
     wealth_goal,
 )
 from buckler.bounds.star import MANY, smallest_lower, star_lower
-from buckler.certificate import ABSTAINED, LEAST_UNIFORM, MAPS
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM, SIMPLEX_MAPS
 from buckler.certificates import Certificates
 from buckler.certify.methods import ScoreDraws
 from buckler.certify.predictions import winner_of_scores
@@ -46,8 +46,8 @@ from buckler.certify.settings import (
     scoring,
 )
 from buckler.certify.tangents import (
+    LARGEST_REPORTED_MARGIN,
     SLOPES,
-    TOP,
     best_slopes,
     cells_limit,
     estimate,
@@ -105,7 +105,7 @@ class Scores:
                 f"scores must have shape [inputs, draws, columns] and columns [inputs, columns]; "
                 f"got {values.shape} and {columns.shape}"
             )
-        check_choice("map", self.map, MAPS)
+        check_choice("map", self.map, SIMPLEX_MAPS)
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
@@ -389,21 +389,21 @@ def _first(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     if limit in BETTING:
         order = np.argsort(-means, kind="stable")
         end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star", uniform=given.uniform)
-        return max(-1.0, min(2.0 * end - 1.0 - SLACK, float(a.mean() - means.max()) - SLACK))
-    return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - SLACK)
+        return max(-1.0, min(2.0 * end - 1.0 - LIMIT_SLACK, float(a.mean() - means.max()) - LIMIT_SLACK))
+    return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - LIMIT_SLACK)
 
 
 def _second(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     a, rivals, earlier = given[:3]
     ceilings = estimate(a, rivals)
-    smallest = min(TOP, float(ceilings.min()))
+    smallest = min(LARGEST_REPORTED_MARGIN, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
     if limit not in BETTING:
         slopes = SLOPES[best_slopes(earlier, a.size, alpha)] if earlier[:, 0].any() else np.ones(len(rivals))
         for c in np.unique(slopes):
             draws = np.clip(a - c * rivals[slopes == c], -c, 1.0).T
-            mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - SLACK * (1.0 + c)
+            mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - LIMIT_SLACK * (1.0 + c)
             smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
         return smallest
     goal, index = wealth_goal(alpha, a.size), predictable_slopes(a, rivals, earlier, alpha)

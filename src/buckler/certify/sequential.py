@@ -15,7 +15,7 @@ from typing import get_args
 
 import numpy as np
 
-from buckler.bounds.betting import SLACK, earlier_moments, sequence_lower
+from buckler.bounds.betting import LIMIT_SLACK, earlier_moments, sequence_lower
 from buckler.certificate import ABSTAINED, ANYTIME, Certificate
 from buckler.certificates import Certificates
 from buckler.certify import budget
@@ -26,16 +26,16 @@ from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_h
 from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
 
-FIRST_BATCH = 16
+FIRST_BATCH_DRAWS = 16
 """Clear failures, the commonest, are known after these."""
 
-SMALLEST_BATCH = 4
-FINEST = 32
-COARSEST = 4
+SMALLEST_BATCH_DRAWS = 4
+FINE_BATCH_DIVISOR = 32
+COARSE_BATCH_DIVISOR = 4
 """Later batches lie between a 32nd and a fourth of the draws so far, near to what certifying still takes."""
 
 SEQUENCE = "pairwise/sequence"
-FIRST_SCORES = 64
+FIRST_SCORE_DRAWS = 64
 """Draws of the first batch of scores; later ones are a fourth of the draws so far."""
 
 
@@ -154,8 +154,8 @@ class AnytimeTest:
         rung = np.minimum(self._rung[rows], len(self.ladder) - 1)
         # No run of votes for the label can certify with fewer draws than this; it may be beyond any whole number.
         least = np.ceil(np.minimum(self._lacking[rows] / self.ladder.fastest[rung], 2.0**62)).astype(np.int64)
-        low = np.maximum(SMALLEST_BATCH, -(-n // FINEST))
-        high = np.maximum(FIRST_BATCH, n // COARSEST)
+        low = np.maximum(SMALLEST_BATCH_DRAWS, -(-n // FINE_BATCH_DIVISOR))
+        high = np.maximum(FIRST_BATCH_DRAWS, n // COARSE_BATCH_DIVISOR)
         end = np.where(n < self.ladder.final_n, self.ladder.final_n, self.ladder.max_n)
         wanted = np.minimum(np.maximum(low, np.minimum(least, high)), end - n)
         return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
@@ -376,7 +376,7 @@ class ScoreTest:
 
     def batch_size(self, n: int) -> int:
         """Return how many draws to make next after ``n``, never beyond ``max_n``."""
-        return min(max(FIRST_SCORES, n // COARSEST), self._max_n - n)
+        return min(max(FIRST_SCORE_DRAWS, n // COARSE_BATCH_DIVISOR), self._max_n - n)
 
     def _split(self, row: int, scores: FloatArray) -> tuple[FloatArray, FloatArray]:
         by_class = np.ascontiguousarray(scores.T, dtype=np.float64)
@@ -400,7 +400,7 @@ class ScoreTest:
         for c in np.unique(slopes):
             at = slopes == c
             columns = np.clip(a - c * rivals[at], -c, 1.0).T
-            means[at] = sequence_lower(columns, self._level, -float(c), 1.0) - SLACK * (1.0 + c)
+            means[at] = sequence_lower(columns, self._level, -float(c), 1.0) - LIMIT_SLACK * (1.0 + c)
         low = means if self._settings.margin == "probability" else margin_from_height(means, slopes)
         self._best[row] = np.maximum(self._best[row], low)
         if self.n[row] >= self._max_n or self._stops(row, a, rivals, won):

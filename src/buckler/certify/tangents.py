@@ -22,11 +22,11 @@ SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
 """The slopes that may be chosen: 1 to 64, each sqrt(2) times the one before."""
 
 HEIGHT_SLACK = 1e-14
-TOP = 16.0
+LARGEST_REPORTED_MARGIN = 16.0
 """The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
 
-TOLERANCE = 1e-9
-_GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, TOP, 1600)])
+MARGIN_TOLERANCE = 1e-9
+_GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_REPORTED_MARGIN, 1600)])
 
 
 def heights(margin: FloatArray | float, slopes: FloatArray | float) -> FloatArray:
@@ -50,7 +50,7 @@ def margin_from_height(value: FloatArray | float, slope: FloatArray | float) -> 
     1.0
     """
     value, slope = np.broadcast_arrays(np.asarray(value, dtype=np.float64), np.asarray(slope, dtype=np.float64))
-    low, high = np.zeros(value.shape), np.full(value.shape, TOP)
+    low, high = np.zeros(value.shape), np.full(value.shape, LARGEST_REPORTED_MARGIN)
     for _ in range(40):
         middle = 0.5 * (low + high)
         under = heights(middle, slope) <= value
@@ -69,7 +69,7 @@ def means_of(margin: FloatArray | float) -> FloatArray:
 MOST_CHANGES = 1000
 """How often the slope may change: ``cells`` keeps the stakes of every cell from one change to the next."""
 
-NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
+MARGIN_NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
 """Candidates between which cells of margins may be cut: their means, one column for each slope."""
 
 
@@ -146,9 +146,9 @@ def cells_limit(
 ) -> float:
     """Return the end of the margins rejected by bettors of their own (``bounds.star``), or ``high`` if it is above.
 
-    **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to TOLERANCE,
-    for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of separate draws.
-    ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
+    **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to
+    MARGIN_TOLERANCE, for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of
+    separate draws. ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
 
     Each slope's candidate mean rises in L, as ``lowest_cell`` needs it.
     """
@@ -157,7 +157,7 @@ def cells_limit(
         raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
     goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
     last = last_goal(goal, uniform)
-    game = Game(Pair(a, rival, SLOPES, index, earlier), NODES, goal, last, HAZARDS, coarse)
+    game = Game(Pair(a, rival, SLOPES, index, earlier), MARGIN_NODES, goal, last, HAZARDS, coarse)
     cell = lowest_cell(game, -1, node, means_of(high))
     if cell.above:
         return high
@@ -166,7 +166,7 @@ def cells_limit(
 
 
 def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:
-    """Return the largest rejected margin up to ``high``, within TOLERANCE and rounded down.
+    """Return the largest rejected margin up to ``high``, within MARGIN_TOLERANCE and rounded down.
 
     ``low`` is known to be rejected; without it 0 is tried first, and -inf returned if it is not. Each slope's candidate
     mean rises in L, so wealth falls in L and bisection is sound.
@@ -177,7 +177,7 @@ def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: fl
         if not rejected(means_of(0.0)):
             return -np.inf
         low = 0.0
-    while high - low > TOLERANCE:
+    while high - low > MARGIN_TOLERANCE:
         middle = 0.5 * (low + high)
         if rejected(means_of(middle)):
             low = middle

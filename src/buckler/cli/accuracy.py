@@ -11,7 +11,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
-from buckler.evaluate.population import LARGEST_N, plan_population, population_accuracy
+from buckler.evaluate.population import LARGEST_POPULATION_N, plan_population, population_accuracy
 from buckler.report.tables import TextTable
 from buckler.runs.results import true_votes
 from buckler.runs.store.evidence import open_evidence
@@ -51,7 +51,7 @@ def accuracy_command(
     if votes is None:
         raise InvalidInput(
             f"the run must have labels, noise drawn at random, counted votes (not recovered from a log) and a "
-            f"checkpoint of at most {LARGEST_N} draws; {str(run)!r} lacks one of them"
+            f"checkpoint of at most {LARGEST_POPULATION_N} draws; {str(run)!r} lacks one of them"
         )
     asked = options.radii_from(radii)
     labels = np.zeros(len(votes), dtype=np.int64)

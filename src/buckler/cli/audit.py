@@ -54,9 +54,13 @@ def audit_command(
         list[str] | None,
         option("With --power: class probabilities, class 0 first, as 0.6,0.3,0.1; may be repeated.", "several"),
     ] = None,
-    fail: Annotated[bool, option("Exit with code 1 if the bound failed.", name="--fail", group=options.OUTPUT)] = False,
+    fail: Annotated[
+        bool, option("Exit with code 1 if the bound failed.", name="--fail", group=options.OUTPUT_GROUP)
+    ] = False,
     as_json: Annotated[bool, options.as_json_option("Print one JSON object.")] = False,
-    quiet: Annotated[bool, option("Print nothing; for use with --fail.", name="--quiet", group=options.OUTPUT)] = False,
+    quiet: Annotated[
+        bool, option("Print nothing; for use with --fail.", name="--quiet", group=options.OUTPUT_GROUP)
+    ] = False,
 ) -> None:
     """Check that a bound keeps its error probability.
 

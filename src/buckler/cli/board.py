@@ -18,7 +18,7 @@ from buckler.report.board import check_board, write_board
 def board_command(
     folder: Annotated[Path, typer.Argument(help="Folder of entries, each a folder with card.toml and its evidence.")],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Folder for the site.", rich_help_panel=options.OUTPUT)
+        Path, typer.Option("--out", "-o", help="Folder for the site.", rich_help_panel=options.OUTPUT_GROUP)
     ] = Path("site"),
     check: Annotated[
         bool, option("Write nothing; exit with code 1 and a line for each thing that does not hold.", name="--check")

@@ -34,7 +34,7 @@ def certify_command(
             "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one "
             "of star, betting, sequence, bernstein or hoeffding for scores. Choose it before you look.",
             "exact; top_class for an imported log",
-            group=options.CERTIFICATE,
+            group=options.CERTIFICATE_GROUP,
         ),
     ] = None,
     margin: options.Margin = None,
@@ -42,9 +42,11 @@ def certify_command(
     certified_class: options.ClassOption = None,
     map: options.Map = None,  # noqa: A002
     temperature: options.Temperature = None,
-    radii: Annotated[str | None, option("Radii of the table: 0.25,0.5 or FIRST:LAST.", group=options.OUTPUT)] = None,
+    radii: Annotated[
+        str | None, option("Radii of the table: 0.25,0.5 or FIRST:LAST.", group=options.OUTPUT_GROUP)
+    ] = None,
     out: Annotated[
-        Path | None, option("Write the certificates to this .parquet or .csv file.", group=options.OUTPUT)
+        Path | None, option("Write the certificates to this .parquet or .csv file.", group=options.OUTPUT_GROUP)
     ] = None,
     tsv: options.Tsv = None,
     as_json: Annotated[bool, options.as_json_option("Print the certificates as JSON, one a line.")] = False,

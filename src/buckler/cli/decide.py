@@ -28,7 +28,7 @@ def decide_command(
     radii: options.Radii = None,
     precision: Annotated[
         float | None,
-        option("No radii: certify as much as possible, to this share of the radius (0.05).", group=options.RADII),
+        option("No radii: certify as much as possible, to this share of the radius (0.05).", group=options.RADII_GROUP),
     ] = None,
     model: options.Model = None,
     data: options.Data = None,
@@ -43,7 +43,7 @@ def decide_command(
     margin: options.Margin = None,
     certified_class: options.ClassOption = None,
     max_n: Annotated[
-        int | None, option("Draws for each input at most; n of --spec.", f"{MAX_N:,}", group=options.DRAWS)
+        int | None, option("Draws for each input at most; n of --spec.", f"{MAX_N:,}", group=options.DRAWS_GROUP)
     ] = None,
     n0: options.SelectionDraws = None,
     every: options.Every = None,
@@ -51,7 +51,8 @@ def decide_command(
     device: options.Device = None,
     batch_size: options.BatchSize = None,
     max_seconds: Annotated[
-        float | None, option("Stop after this time, with what is certified by then.", "no limit", group=options.RESUME)
+        float | None,
+        option("Stop after this time, with what is certified by then.", "no limit", group=options.RESUME_GROUP),
     ] = None,
     allow_other_model: options.AllowOtherModel = False,
     executor: options.ExecutorOption = "process",
@@ -60,7 +61,7 @@ def decide_command(
     gpus_per_worker: options.Gpus = None,
     out: Annotated[
         Path | None,
-        option("Keep decisions in this Parquet file; the same command goes on with it.", group=options.OUTPUT),
+        option("Keep decisions in this Parquet file; the same command goes on with it.", group=options.OUTPUT_GROUP),
     ] = None,
     tsv: options.Tsv = None,
     as_json: Annotated[bool, options.as_json_option("Print the certificates as JSON, one a line.")] = False,

@@ -30,7 +30,7 @@ SHOWN_RADII = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def demo_command(
-    out: Annotated[Path, option("Folder for what is written.", group=options.OUTPUT)] = Path("demo"),
+    out: Annotated[Path, option("Folder for what is written.", group=options.OUTPUT_GROUP)] = Path("demo"),
     as_json: Annotated[bool, options.as_json_option("Print the accuracies as JSON, one line a method.")] = False,
     quiet: options.Quiet = False,
     sigma: Annotated[float, option("Standard deviation of the noise; pixels go from 0 to 1.")] = 0.4,

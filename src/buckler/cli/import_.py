@@ -11,20 +11,23 @@ from buckler.cli.options import option
 from buckler.cli.terminal import say
 from buckler.runs.logs import USUAL_ALPHA, USUAL_DRAWS, import_log
 
-CLAIMED = "What the log claims"
+CLAIMED_GROUP = "What the log claims"
 
 
 def import_command(
     log: Annotated[Path, typer.Argument(help="Text file with columns idx, label, predict, radius, correct, time.")],
     out: Annotated[
-        Path | None, option("Folder for the run, to be read by buckler certify.", "only look", group=options.OUTPUT)
+        Path | None,
+        option("Folder for the run, to be read by buckler certify.", "only look", group=options.OUTPUT_GROUP),
     ] = None,
     as_json: Annotated[bool, options.as_json_option("Print one JSON object.")] = False,
     quiet: options.Quiet = False,
-    sigma: Annotated[float | None, option("Noise of the log.", "smallest usual one that fits", group=CLAIMED)] = None,
-    n: Annotated[int | None, option("Draws.", f"{USUAL_DRAWS:,}", name="--n", group=CLAIMED)] = None,
-    alpha: Annotated[float | None, option("Error probability.", f"{USUAL_ALPHA}", group=CLAIMED)] = None,
-    n0: Annotated[int | None, option("With --out: selection draws.", "100", group=CLAIMED)] = None,
+    sigma: Annotated[
+        float | None, option("Noise of the log.", "smallest usual one that fits", group=CLAIMED_GROUP)
+    ] = None,
+    n: Annotated[int | None, option("Draws.", f"{USUAL_DRAWS:,}", name="--n", group=CLAIMED_GROUP)] = None,
+    alpha: Annotated[float | None, option("Error probability.", f"{USUAL_ALPHA}", group=CLAIMED_GROUP)] = None,
+    n0: Annotated[int | None, option("With --out: selection draws.", "100", group=CLAIMED_GROUP)] = None,
 ) -> None:
     """Read a log of radii of another tool, and recover its votes.
 

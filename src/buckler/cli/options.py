@@ -11,9 +11,15 @@ import typer
 from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
 
-MODEL, NOISE, DRAWS, INPUTS, SCORES = "Model and data", "Noise", "Draws", "Which inputs", "Scores"
-DEVICE, RESUME, CLUSTER, OUTPUT = "Device", "Stop and resume", "Cluster (Ray)", "Output"
-RADII, CERTIFICATE = "Radii to decide", "Certificates"
+MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP, SCORES_GROUP = (
+    "Model and data",
+    "Noise",
+    "Draws",
+    "Which inputs",
+    "Scores",
+)
+DEVICE_GROUP, RESUME_GROUP, CLUSTER_GROUP, OUTPUT_GROUP = "Device", "Stop and resume", "Cluster (Ray)", "Output"
+RADII_GROUP, CERTIFICATE_GROUP = "Radii to decide", "Certificates"
 """Headings under which options stand in the help."""
 
 MOST_RADII = 10_000
@@ -28,23 +34,26 @@ def option(text: str, default: str | None = None, *, name: str | None = None, gr
 
 
 Spec = Annotated[
-    Path | None, option("TOML file with these settings; an option on the command line replaces its value.", group=MODEL)
+    Path | None,
+    option("TOML file with these settings; an option on the command line replaces its value.", group=MODEL_GROUP),
 ]
 Model = Annotated[
-    str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL)
+    str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL_GROUP)
 ]
 Data = Annotated[
     str | None,
-    option("digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL),
+    option("digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL_GROUP),
 ]
 Denoiser = Annotated[
     str | None,
-    option("Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL),
+    option("Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL_GROUP),
 ]
 NumClasses = Annotated[
-    int | None, option("Number of classes, if the model does not tell.", "from the model", group=MODEL)
+    int | None, option("Number of classes, if the model does not tell.", "from the model", group=MODEL_GROUP)
 ]
-Sigma = Annotated[float | None, option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE)]
+Sigma = Annotated[
+    float | None, option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE_GROUP)
+]
 NoiseOption = Annotated[
     str | None,
     option(
@@ -52,40 +61,46 @@ NoiseOption = Annotated[
         "ablation; see docs/noise.md.",
         "Gaussian, with --sigma",
         name="--noise",
-        group=NOISE,
+        group=NOISE_GROUP,
     ),
 ]
-Seed = Annotated[int | None, option("Seed of the noise.", "0", group=NOISE)]
+Seed = Annotated[int | None, option("Seed of the noise.", "0", group=NOISE_GROUP)]
 FreshSeed = Annotated[
-    bool, option("Take a seed from the operating system, once the model is loaded.", name="--fresh-seed", group=NOISE)
+    bool,
+    option("Take a seed from the operating system, once the model is loaded.", name="--fresh-seed", group=NOISE_GROUP),
 ]
-SelectionDraws = Annotated[int | None, option("Separate draws that select the class; 0: the winner.", "0", group=DRAWS)]
-BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE)]
-Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS)]
-LimitOption = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS)]
-Device = Annotated[str | None, option("Device of a torch model.", "cpu", group=DEVICE)]
+SelectionDraws = Annotated[
+    int | None, option("Separate draws that select the class; 0: the winner.", "0", group=DRAWS_GROUP)
+]
+BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE_GROUP)]
+Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS_GROUP)]
+LimitOption = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS_GROUP)]
+Device = Annotated[str | None, option("Device of a torch model.", "cpu", group=DEVICE_GROUP)]
 AllowOtherModel = Annotated[
     bool,
     option(
-        "Go on with another model, versions or device; the run records it.", name="--allow-other-model", group=RESUME
+        "Go on with another model, versions or device; the run records it.",
+        name="--allow-other-model",
+        group=RESUME_GROUP,
     ),
 ]
 ExecutorOption = Annotated[
-    str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER)
+    str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER_GROUP)
 ]
 AddressOption = Annotated[
-    str | None, option("auto, HOST:PORT or ray://...", "a cluster of its own, on loopback", group=CLUSTER)
+    str | None, option("auto, HOST:PORT or ray://...", "a cluster of its own, on loopback", group=CLUSTER_GROUP)
 ]
-Workers = Annotated[int | None, option("Number of workers.", "as many as there is room for", group=CLUSTER)]
+Workers = Annotated[int | None, option("Number of workers.", "as many as there is room for", group=CLUSTER_GROUP)]
 Gpus = Annotated[
-    float | None, option("GPUs of a worker, 0.5 for two on one.", "1 on cuda", name="--gpus-per-worker", group=CLUSTER)
+    float | None,
+    option("GPUs of a worker, 0.5 for two on one.", "1 on cuda", name="--gpus-per-worker", group=CLUSTER_GROUP),
 ]
-Alpha = Annotated[float, option("Error probability of each certificate.", group=CERTIFICATE)]
+Alpha = Annotated[float, option("Error probability of each certificate.", group=CERTIFICATE_GROUP)]
 Margin = Annotated[
-    str | None, option("quantile or probability.", "quantile, or what the noise certifies", group=CERTIFICATE)
+    str | None, option("quantile or probability.", "quantile, or what the noise certifies", group=CERTIFICATE_GROUP)
 ]
 FirstDraws = Annotated[
-    int | None, option("Use only the first n draws: one of the run's checkpoints.", "all", group=CERTIFICATE)
+    int | None, option("Use only the first n draws: one of the run's checkpoints.", "all", group=CERTIFICATE_GROUP)
 ]
 ClassOption = Annotated[
     str | None,
@@ -93,29 +108,31 @@ ClassOption = Annotated[
         "Class to certify: winner, selection or label (the true one).",
         "selection, if there are selection draws, else winner",
         name="--class",
-        group=CERTIFICATE,
+        group=CERTIFICATE_GROUP,
     ),
 ]
-Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax", group=CERTIFICATE)]
-Temperature = Annotated[float | None, option("For stored logits: temperature of the softmax.", "1", group=CERTIFICATE)]
+Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax", group=CERTIFICATE_GROUP)]
+Temperature = Annotated[
+    float | None, option("For stored logits: temperature of the softmax.", "1", group=CERTIFICATE_GROUP)
+]
 Radii = Annotated[
     str | None,
-    option("Rising radii, chosen beforehand: 0.5, or 0.25,0.5,1, or 0.25:1.5 for steps of 0.25.", group=RADII),
+    option("Rising radii, chosen beforehand: 0.5, or 0.25,0.5,1, or 0.25:1.5 for steps of 0.25.", group=RADII_GROUP),
 ]
 Tsv = Annotated[
     Path | None,
     option(
         "Also write a tab-separated log as locuslab/smoothing does (idx label predict radius correct time), radii "
         "rounded down.",
-        group=OUTPUT,
+        group=OUTPUT_GROUP,
     ),
 ]
-Quiet = Annotated[bool, option("Print nothing.", name="--quiet", group=OUTPUT)]
+Quiet = Annotated[bool, option("Print nothing.", name="--quiet", group=OUTPUT_GROUP)]
 
 
 def as_json_option(text: str) -> Any:
     """Return the option --json of a command, with what it prints."""
-    return option(text, name="--json", group=OUTPUT)
+    return option(text, name="--json", group=OUTPUT_GROUP)
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:

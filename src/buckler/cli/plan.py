@@ -21,7 +21,7 @@ RADIUS, SIGMA = 0.5, 0.5
 MEASURED_SECONDS = 3.0
 """Time of a measurement."""
 
-KNOWN, FORECAST = "Without a model", "Forecast of buckler decide"
+KNOWN_GROUP, FORECAST_GROUP = "Without a model", "Forecast of buckler decide"
 
 
 def plan_command(
@@ -31,23 +31,27 @@ def plan_command(
     num_classes: options.NumClasses = None,
     sigma: options.Sigma = None,
     noise: options.NoiseOption = None,
-    n: Annotated[int | None, option("Draws for each input.", f"{MAX_N:,}", name="--n", group=options.DRAWS)] = None,
+    n: Annotated[
+        int | None, option("Draws for each input.", f"{MAX_N:,}", name="--n", group=options.DRAWS_GROUP)
+    ] = None,
     n0: options.SelectionDraws = None,
     every: options.Every = None,
     limit: options.LimitOption = None,
     device: options.Device = None,
-    inputs: Annotated[int | None, option("Inputs to certify.", "those of --data", group=KNOWN)] = None,
-    classes: Annotated[int | None, option("Classes of the model.", "those of --model", group=KNOWN)] = None,
+    inputs: Annotated[int | None, option("Inputs to certify.", "those of --data", group=KNOWN_GROUP)] = None,
+    classes: Annotated[int | None, option("Classes of the model.", "those of --model", group=KNOWN_GROUP)] = None,
     rate: Annotated[
-        float | None, option("Draws a second of one device.", "measured for a few seconds", group=KNOWN)
+        float | None, option("Draws a second of one device.", "measured for a few seconds", group=KNOWN_GROUP)
     ] = None,
-    gpus: Annotated[int, option("Devices that share the work.", group=options.CLUSTER)] = 1,
+    gpus: Annotated[int, option("Devices that share the work.", group=options.CLUSTER_GROUP)] = 1,
     radii: options.Radii = None,
-    alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST)] = 1e-3,
+    alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST_GROUP)] = 1e-3,
     like: Annotated[
         Path | None,
         option(
-            "A run or a file of decisions whose votes are like those to come.", "a typical data set", group=FORECAST
+            "A run or a file of decisions whose votes are like those to come.",
+            "a typical data set",
+            group=FORECAST_GROUP,
         ),
     ] = None,
     as_json: Annotated[bool, options.as_json_option("Print the plan as JSON.")] = False,

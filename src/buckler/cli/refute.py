@@ -13,7 +13,7 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import MAX_DRAWS, REACH, RefutationSettings, alarm, bracket_curve
+from buckler.evaluate.refutations import CANDIDATE_DRAWS, SEARCH_REACH, RefutationSettings, alarm, bracket_curve
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import refute as runs
@@ -24,28 +24,28 @@ from buckler.runs.results import CertifyOptions, Result, read_result
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
 
-ATTACK = "Attack"
+ATTACK_GROUP = "Attack"
 
 
 def refute_command(
     run: Annotated[Path, typer.Argument(help="Folder of buckler sample, or Parquet file of certificates.")],
-    model: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
-    data: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
-    denoiser: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL)] = None,
+    model: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL_GROUP)] = None,
+    data: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL_GROUP)] = None,
+    denoiser: Annotated[str | None, option("As for buckler sample.", "the run's", group=options.MODEL_GROUP)] = None,
     num_classes: options.NumClasses = None,
     method: Annotated[
-        str | None, option("Method whose certificates are attacked.", "exact, or the file's", group=ATTACK)
+        str | None, option("Method whose certificates are attacked.", "exact, or the file's", group=ATTACK_GROUP)
     ] = None,
-    alpha: Annotated[float, option("Error probability of each refutation.", group=ATTACK)] = 1e-3,
+    alpha: Annotated[float, option("Error probability of each refutation.", group=ATTACK_GROUP)] = 1e-3,
     max_radius: Annotated[
-        float | None, option("Search no farther than this.", f"{REACH:g} sigma", group=ATTACK)
+        float | None, option("Search no farther than this.", f"{SEARCH_REACH:g} sigma", group=ATTACK_GROUP)
     ] = None,
-    max_n: Annotated[int, option("Draws that test a candidate, at most.", group=ATTACK)] = MAX_DRAWS,
+    max_n: Annotated[int, option("Draws that test a candidate, at most.", group=ATTACK_GROUP)] = CANDIDATE_DRAWS,
     attack: Annotated[
-        str, option("decoupled or pgd, or with sizes: decoupled:searches=6,steps=120,draws=32.", group=ATTACK)
+        str, option("decoupled or pgd, or with sizes: decoupled:searches=6,steps=120,draws=32.", group=ATTACK_GROUP)
     ] = "decoupled",
-    limit: Annotated[int | None, option("Attack at most this many certificates.", "all", group=ATTACK)] = None,
-    device: Annotated[str | None, option("Device of the torch model.", "the run's", group=options.DEVICE)] = None,
+    limit: Annotated[int | None, option("Attack at most this many certificates.", "all", group=ATTACK_GROUP)] = None,
+    device: Annotated[str | None, option("Device of the torch model.", "the run's", group=options.DEVICE_GROUP)] = None,
     batch_size: options.BatchSize = None,
     executor: options.ExecutorOption = "process",
     address: options.AddressOption = None,
@@ -53,20 +53,25 @@ def refute_command(
     gpus_per_worker: options.Gpus = None,
     out: Annotated[
         Path | None,
-        option("Keep points and votes in this Parquet file; the same command goes on with it.", group=options.OUTPUT),
+        option(
+            "Keep points and votes in this Parquet file; the same command goes on with it.", group=options.OUTPUT_GROUP
+        ),
     ] = None,
     figure: Annotated[
-        Path | None, option("Draw certified and refuted accuracy to this PNG, PDF or SVG file.", group=options.OUTPUT)
+        Path | None,
+        option("Draw certified and refuted accuracy to this PNG, PDF or SVG file.", group=options.OUTPUT_GROUP),
     ] = None,
     strict: Annotated[
         bool,
         option(
             "Exit with code 1 if more certificates are contradicted than alpha allows.",
             name="--strict",
-            group=options.OUTPUT,
+            group=options.OUTPUT_GROUP,
         ),
     ] = False,
-    delta: Annotated[float, option("Probability of a false alarm about contradictions.", group=options.OUTPUT)] = 1e-3,
+    delta: Annotated[
+        float, option("Probability of a false alarm about contradictions.", group=options.OUTPUT_GROUP)
+    ] = 1e-3,
     as_json: Annotated[bool, options.as_json_option("Print the results as JSON, one a line.")] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -101,7 +106,7 @@ def refute_command(
                 noise = opened.spec.noise
                 total = sum(not c.abstained for c in result.groups[0])
                 total = total if limit is None else min(limit, total)
-                reach = REACH * noise.unit if max_radius is None else max_radius
+                reach = SEARCH_REACH * noise.unit if max_radius is None else max_radius
                 how = RefutationSettings(
                     noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack)
                 )

@@ -16,36 +16,36 @@ from buckler.report.pages import build_page
 from buckler.runs.results import CertifyOptions, read_result, with_data, with_refutations
 from buckler.types import MarginKind, SimplexMap
 
-SHOWN_THINGS = "What is shown"
+SHOWN_GROUP = "What is shown"
 LARGEST_CLASS_FILE = 1_000_000
 """Bytes; more class names than that would not fit into a page."""
 
 
 def report_command(
     runs: Annotated[list[Path], typer.Argument(help="Folders of buckler sample, or Parquet files of certificates.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.", rich_help_panel=options.OUTPUT)] = Path(
-        "report.html"
-    ),
-    title: Annotated[str, option("Heading of the page.", group=options.OUTPUT)] = "Certified robustness",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The page to write.", rich_help_panel=options.OUTPUT_GROUP)
+    ] = Path("report.html"),
+    title: Annotated[str, option("Heading of the page.", group=options.OUTPUT_GROUP)] = "Certified robustness",
     as_json: Annotated[bool, options.as_json_option("Print what was written as JSON.")] = False,
     quiet: options.Quiet = False,
     data: Annotated[
         str | None,
-        option("Data of the runs: shows pictures, and gives labels to bare certificates.", group=SHOWN_THINGS),
+        option("Data of the runs: shows pictures, and gives labels to bare certificates.", group=SHOWN_GROUP),
     ] = None,
     classes: Annotated[
-        Path | None, option("Text file of class names, one a line.", "numbers", group=SHOWN_THINGS)
+        Path | None, option("Text file of class names, one a line.", "numbers", group=SHOWN_GROUP)
     ] = None,
-    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", group=SHOWN_THINGS)] = None,
+    refutations: Annotated[Path | None, option("File of buckler refute, for one run.", group=SHOWN_GROUP)] = None,
     delta: Annotated[
-        float, option("The bands of all curves hold with probability 1 - delta, each.", group=SHOWN_THINGS)
+        float, option("The bands of all curves hold with probability 1 - delta, each.", group=SHOWN_GROUP)
     ] = 1e-3,
     alpha: Annotated[
-        float | None, option("Error probability of each certificate.", "0.001", group=options.CERTIFICATE)
+        float | None, option("Error probability of each certificate.", "0.001", group=options.CERTIFICATE_GROUP)
     ] = None,
     method: Annotated[
         list[str] | None,
-        option("As for buckler certify; may be repeated.", "all methods for votes", group=options.CERTIFICATE),
+        option("As for buckler certify; may be repeated.", "all methods for votes", group=options.CERTIFICATE_GROUP),
     ] = None,
     margin: options.Margin = None,
     n: options.FirstDraws = None,

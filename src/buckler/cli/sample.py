@@ -25,64 +25,70 @@ def sample_command(
     denoiser: options.Denoiser = None,
     num_classes: options.NumClasses = None,
     mean: Annotated[
-        str | None, option("Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL)
+        str | None,
+        option("Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL_GROUP),
     ] = None,
-    std: Annotated[str | None, option("Standard deviation of each channel, likewise.", group=options.MODEL)] = None,
-    labels: Annotated[str | None, option("An .npy file of labels, for data without.", group=options.MODEL)] = None,
+    std: Annotated[
+        str | None, option("Standard deviation of each channel, likewise.", group=options.MODEL_GROUP)
+    ] = None,
+    labels: Annotated[
+        str | None, option("An .npy file of labels, for data without.", group=options.MODEL_GROUP)
+    ] = None,
     resize: Annotated[
-        int | None, option("For a folder of images: scale the shorter side.", "as it is", group=options.MODEL)
+        int | None, option("For a folder of images: scale the shorter side.", "as it is", group=options.MODEL_GROUP)
     ] = None,
     crop: Annotated[
-        int | None, option("For a folder of images: cut out the centre.", "whole", group=options.MODEL)
+        int | None, option("For a folder of images: cut out the centre.", "whole", group=options.MODEL_GROUP)
     ] = None,
     value_range: Annotated[
-        str | None, option("For arrays: the range of the values; bytes are spread over it.", "0,1", group=options.MODEL)
+        str | None,
+        option("For arrays: the range of the values; bytes are spread over it.", "0,1", group=options.MODEL_GROUP),
     ] = None,
     sigma: options.Sigma = None,
     noise: options.NoiseOption = None,
     seed: options.Seed = None,
     fresh_seed: options.FreshSeed = False,
-    n: Annotated[int | None, option("Draws for each input.", group=options.DRAWS)] = None,
+    n: Annotated[int | None, option("Draws for each input.", group=options.DRAWS_GROUP)] = None,
     n0: options.SelectionDraws = None,
     every: options.Every = None,
     limit: options.LimitOption = None,
-    ids: Annotated[str | None, option("Take these inputs: 7,20,35.", "all", group=options.INPUTS)] = None,
+    ids: Annotated[str | None, option("Take these inputs: 7,20,35.", "all", group=options.INPUTS_GROUP)] = None,
     scores: Annotated[
-        str | None, option("Keep scores too: none, logits, softmax or sparsemax.", group=options.SCORES)
+        str | None, option("Keep scores too: none, logits, softmax or sparsemax.", group=options.SCORES_GROUP)
     ] = None,
-    temperature: Annotated[float | None, option("Temperature of softmax.", "1", group=options.SCORES)] = None,
+    temperature: Annotated[float | None, option("Temperature of softmax.", "1", group=options.SCORES_GROUP)] = None,
     runner_ups: Annotated[
         int | None,
-        option("Keep this many runner-up classes, and one column for the others.", "all", group=options.SCORES),
+        option("Keep this many runner-up classes, and one column for the others.", "all", group=options.SCORES_GROUP),
     ] = None,
     score_draws: Annotated[
-        int | None, option("Keep the scores of this many draws.", "all", group=options.SCORES)
+        int | None, option("Keep the scores of this many draws.", "all", group=options.SCORES_GROUP)
     ] = None,
     score_dtype: Annotated[
-        str | None, option("Keep scores as float32 or, rounded, float16.", "float32", group=options.SCORES)
+        str | None, option("Keep scores as float32 or, rounded, float16.", "float32", group=options.SCORES_GROUP)
     ] = None,
     device: options.Device = None,
     dtype: Annotated[
-        str | None, option("Of a torch model: float32, bfloat16 or float16.", "float32", group=options.DEVICE)
+        str | None, option("Of a torch model: float32, bfloat16 or float16.", "float32", group=options.DEVICE_GROUP)
     ] = None,
     channels_last: Annotated[
-        bool | None, option("Store images channels last, for a torch model.", "no", group=options.DEVICE)
+        bool | None, option("Store images channels last, for a torch model.", "no", group=options.DEVICE_GROUP)
     ] = None,
     compile: Annotated[  # noqa: A002
-        bool | None, option("Compile a torch model.", "no", group=options.DEVICE)
+        bool | None, option("Compile a torch model.", "no", group=options.DEVICE_GROUP)
     ] = None,
     batch_size: options.BatchSize = None,
     shard_inputs: Annotated[
-        int | None, option("Inputs in a file of the run.", "some seconds of work", group=options.RESUME)
+        int | None, option("Inputs in a file of the run.", "some seconds of work", group=options.RESUME_GROUP)
     ] = None,
     max_seconds: Annotated[
-        float | None, option("Stop after this time; the same command goes on.", "no limit", group=options.RESUME)
+        float | None, option("Stop after this time; the same command goes on.", "no limit", group=options.RESUME_GROUP)
     ] = None,
     max_samples: Annotated[
-        int | None, option("Stop before more draws than this; likewise.", "no limit", group=options.RESUME)
+        int | None, option("Stop before more draws than this; likewise.", "no limit", group=options.RESUME_GROUP)
     ] = None,
     repair: Annotated[
-        bool, option("Set damaged files aside and draw them again.", name="--repair", group=options.RESUME)
+        bool, option("Set damaged files aside and draw them again.", name="--repair", group=options.RESUME_GROUP)
     ] = False,
     allow_other_model: options.AllowOtherModel = False,
     executor: options.ExecutorOption = "process",

@@ -19,7 +19,7 @@ from buckler.runs.open_run import settings_from
 from buckler.runs.spec import distinct_values
 from buckler.runs.sweep import Grid, sweep_runs
 
-GRID = "Settings (several values, separated by commas)"
+SETTINGS_GROUP = "Settings (several values, separated by commas)"
 SWEEP_SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
 
 
@@ -27,40 +27,51 @@ def sweep_command(
     runs: Annotated[list[Path] | None, typer.Argument(help="Folders written by buckler sample.")] = None,
     spec: Annotated[
         Path | None,
-        option("TOML file with these settings; an option on the command line replaces its value.", group=GRID),
+        option(
+            "TOML file with these settings; an option on the command line replaces its value.", group=SETTINGS_GROUP
+        ),
     ] = None,
     n: Annotated[
         str | None,
-        option("Numbers of first draws, 100,200,500, or all checkpoints: all.", "all draws", name="--n", group=GRID),
+        option(
+            "Numbers of first draws, 100,200,500, or all checkpoints: all.",
+            "all draws",
+            name="--n",
+            group=SETTINGS_GROUP,
+        ),
     ] = None,
-    alpha: Annotated[str | None, option("Error probabilities.", "0.001", group=GRID)] = None,
-    method: Annotated[str | None, option("Methods: exact,bonferroni,pairwise/star ...", "exact", group=GRID)] = None,
+    alpha: Annotated[str | None, option("Error probabilities.", "0.001", group=SETTINGS_GROUP)] = None,
+    method: Annotated[
+        str | None, option("Methods: exact,bonferroni,pairwise/star ...", "exact", group=SETTINGS_GROUP)
+    ] = None,
     margin: Annotated[
-        str | None, option("quantile,probability.", "quantile, or what the noise certifies", group=GRID)
+        str | None, option("quantile,probability.", "quantile, or what the noise certifies", group=SETTINGS_GROUP)
     ] = None,
     map: Annotated[  # noqa: A002
-        str | None, option("For stored logits: softmax,sparsemax.", "softmax", group=GRID)
+        str | None, option("For stored logits: softmax,sparsemax.", "softmax", group=SETTINGS_GROUP)
     ] = None,
     temperature: Annotated[
-        str | None, option("For stored logits: temperatures of the softmax.", "1", group=GRID)
+        str | None, option("For stored logits: temperatures of the softmax.", "1", group=SETTINGS_GROUP)
     ] = None,
     certified_class: Annotated[
         str | None,
-        option("winner, selection or label.", "selection, if there are such draws", name="--class", group=GRID),
+        option(
+            "winner, selection or label.", "selection, if there are such draws", name="--class", group=SETTINGS_GROUP
+        ),
     ] = None,
-    radii: Annotated[str | None, option("Radii to show.", "multiples of sigma", group=options.OUTPUT)] = None,
+    radii: Annotated[str | None, option("Radii to show.", "multiples of sigma", group=options.OUTPUT_GROUP)] = None,
     baseline: Annotated[
-        str | None, option("Method from which gains are measured.", "no gains", group=options.OUTPUT)
+        str | None, option("Method from which gains are measured.", "no gains", group=options.OUTPUT_GROUP)
     ] = None,
-    out: Annotated[Path, option("The table (Parquet); cells already in it are kept.", group=options.OUTPUT)] = Path(
-        "sweep.parquet"
-    ),
+    out: Annotated[
+        Path, option("The table (Parquet); cells already in it are kept.", group=options.OUTPUT_GROUP)
+    ] = Path("sweep.parquet"),
     table: Annotated[
-        Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT)
+        Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT_GROUP)
     ] = None,
     plots: Annotated[
         Path | None,
-        option("Folder for figures (PNG, PDF), one for each setting with several values.", group=options.OUTPUT),
+        option("Folder for figures (PNG, PDF), one for each setting with several values.", group=options.OUTPUT_GROUP),
     ] = None,
     as_json: Annotated[bool, options.as_json_option("Print the cells as JSON, one a line.")] = False,
     quiet: options.Quiet = False,

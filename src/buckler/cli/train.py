@@ -32,7 +32,12 @@ DENOISER_RECIPE: dict[str, Any] = {
 ATTACK_STEPS = 1
 """Steps of the attack with ``--adversary``: each costs as much as a step of the training."""
 
-NETWORK, CLASSIFIER, DENOISING, TRAINING = "Network and noise", "Recipes", "Denoiser", "Training"
+NETWORK_GROUP, CLASSIFIER_GROUP, DENOISING_GROUP, TRAINING_GROUP = (
+    "Network and noise",
+    "Recipes",
+    "Denoiser",
+    "Training",
+)
 
 
 def train_command(
@@ -42,75 +47,87 @@ def train_command(
         option(
             "Images: an .npz file, or a folder of .npy files, with x_train, y_train, x_test, y_test.",
             "bundled digits",
-            group=NETWORK,
+            group=NETWORK_GROUP,
         ),
     ] = None,
     sigma: Annotated[
-        float | None, option("Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", group=NETWORK)
+        float | None,
+        option("Standard deviation of Gaussian noise, for images in [0, 1]; 0 for none.", group=NETWORK_GROUP),
     ] = None,
     lam: Annotated[
-        float | None, option("Instead of --sigma: splitting noise with offsets below 2 lam.", group=NETWORK)
+        float | None, option("Instead of --sigma: splitting noise with offsets below 2 lam.", group=NETWORK_GROUP)
     ] = None,
     arch: Annotated[
         str | None,
         option(
-            "small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).", "resnet110", group=NETWORK
+            "small_conv, resnet20, resnet20x3, resnet110 (32x32) or resnet50 (224x224).",
+            "resnet110",
+            group=NETWORK_GROUP,
         ),
     ] = None,
     consistency: Annotated[
         float | None,
         option(
-            "Draw noise twice for each image, and weigh the difference of the two answers by this.", group=CLASSIFIER
+            "Draw noise twice for each image, and weigh the difference of the two answers by this.",
+            group=CLASSIFIER_GROUP,
         ),
     ] = None,
     adversary: Annotated[
-        float | None, option("Move each image by an attack, up to this l2 distance.", group=CLASSIFIER)
+        float | None, option("Move each image by an attack, up to this l2 distance.", group=CLASSIFIER_GROUP)
     ] = None,
     attack_steps: Annotated[
-        int | None, option("Steps of the attack of --adversary.", f"{ATTACK_STEPS}", group=CLASSIFIER)
+        int | None, option("Steps of the attack of --adversary.", f"{ATTACK_STEPS}", group=CLASSIFIER_GROUP)
     ] = None,
     label_smoothing: Annotated[
-        float | None, option("Share of each label that is spread over all classes.", "0", group=CLASSIFIER)
+        float | None, option("Share of each label that is spread over all classes.", "0", group=CLASSIFIER_GROUP)
     ] = None,
     denoiser: Annotated[
-        bool, option("Train a U-Net that removes noise up to --sigma from images.", name="--denoiser", group=DENOISING)
+        bool,
+        option("Train a U-Net that removes noise up to --sigma from images.", name="--denoiser", group=DENOISING_GROUP),
     ] = False,
-    smallest_sigma: Annotated[float | None, option("Smallest deviation that it learns.", group=DENOISING)] = None,
+    smallest_sigma: Annotated[float | None, option("Smallest deviation that it learns.", group=DENOISING_GROUP)] = None,
     classifier: Annotated[
-        Path | None, option("Weights of the classifier that is put behind it.", group=DENOISING)
+        Path | None, option("Weights of the classifier that is put behind it.", group=DENOISING_GROUP)
     ] = None,
     recognition: Annotated[
-        float | None, option("Weight of the classifier's loss.", f"{DENOISER_RECIPE['recognition']}", group=DENOISING)
+        float | None,
+        option("Weight of the classifier's loss.", f"{DENOISER_RECIPE['recognition']}", group=DENOISING_GROUP),
     ] = None,
-    epochs: Annotated[int, option("Passes over the training images.", group=TRAINING)] = 30,
-    batch_size: Annotated[int, option("Images in one step.", group=TRAINING)] = 256,
+    epochs: Annotated[int, option("Passes over the training images.", group=TRAINING_GROUP)] = 30,
+    batch_size: Annotated[int, option("Images in one step.", group=TRAINING_GROUP)] = 256,
     lr: Annotated[
         float | None,
-        option("Highest learning rate.", f"0.2, {DENOISER_RECIPE['learning_rate']} for a denoiser", group=TRAINING),
+        option(
+            "Highest learning rate.", f"0.2, {DENOISER_RECIPE['learning_rate']} for a denoiser", group=TRAINING_GROUP
+        ),
     ] = None,
     weight_decay: Annotated[
         float | None,
-        option("Weight decay.", f"0.0005, {DENOISER_RECIPE['weight_decay']} for a denoiser", group=TRAINING),
+        option("Weight decay.", f"0.0005, {DENOISER_RECIPE['weight_decay']} for a denoiser", group=TRAINING_GROUP),
     ] = None,
     flip: Annotated[
-        bool | None, option("Mirror half of the images.", "yes, no for digits", name="--flip/--no-flip", group=TRAINING)
+        bool | None,
+        option("Mirror half of the images.", "yes, no for digits", name="--flip/--no-flip", group=TRAINING_GROUP),
     ] = None,
-    seed: Annotated[int, option("Seed of the first weights, the order, the crops and the noise.", group=TRAINING)] = 0,
-    device: Annotated[str, option("auto, cpu, cuda or cuda:N.", group=options.DEVICE)] = "auto",
+    seed: Annotated[
+        int, option("Seed of the first weights, the order, the crops and the noise.", group=TRAINING_GROUP)
+    ] = 0,
+    device: Annotated[str, option("auto, cpu, cuda or cuda:N.", group=options.DEVICE_GROUP)] = "auto",
     compile: Annotated[  # noqa: A002  (the option's name)
         bool | None,
-        option("Compile the network.", "where possible", name="--compile/--no-compile", group=options.DEVICE),
+        option("Compile the network.", "where possible", name="--compile/--no-compile", group=options.DEVICE_GROUP),
     ] = None,
     max_seconds: Annotated[
         float | None,
-        option("Stop before an epoch that would end later; --resume goes on.", "no limit", group=options.RESUME),
+        option("Stop before an epoch that would end later; --resume goes on.", "no limit", group=options.RESUME_GROUP),
     ] = None,
     resume: Annotated[
-        bool, option("Go on from the checkpoint in --out, if there is one.", name="--resume", group=options.RESUME)
+        bool,
+        option("Go on from the checkpoint in --out, if there is one.", name="--resume", group=options.RESUME_GROUP),
     ] = False,
-    out: Annotated[Path, option("Folder for the weights, the card and the checkpoint.", group=options.OUTPUT)] = Path(
-        "models"
-    ),
+    out: Annotated[
+        Path, option("Folder for the weights, the card and the checkpoint.", group=options.OUTPUT_GROUP)
+    ] = Path("models"),
     as_json: Annotated[bool, options.as_json_option("Print the card and the path of the weights as JSON.")] = False,
     quiet: options.Quiet = False,
 ) -> None:

@@ -239,11 +239,11 @@ def truths_on_curve(kind: MarginKind, level: float, shift: FloatArray, m: int) -
 PairBound = Callable[[IntArray, IntArray, IntArray], FloatArray]
 """Counts of the class, of the runner-up, and draws in all -> lower limits of the margin between the two."""
 
-SPREAD = 12.0
+COLUMN_DEVIATIONS = 12.0
 """Columns further from their mean than this many deviations, and 100 more, hold less than 1e-30."""
 
 
-NOISE = 1e-8
+LIMIT_ROUNDING = 1e-8
 """How far, relative to ``1 + |limit|``, rounding may let neighbouring limits be out of order."""
 
 
@@ -340,7 +340,7 @@ def limit_boundary(bound: PairBound, level: float, n: int) -> IntArray:
 def _check_monotone(bound: PairBound, c: IntArray, level: float, n: int) -> None:
     """Refuse a bound that has outcomes beside the boundary, or at an end of a column, on the wrong side."""
     j = np.arange(n + 1)
-    doubt = NOISE * (1.0 + abs(level))
+    doubt = LIMIT_ROUNDING * (1.0 + abs(level))
     for x1, inside in ((c, True), (n - j, True), (c - 1, False), (np.zeros_like(c), False)):
         there = (x1 >= 0) & (x1 <= n - j) & ((x1 >= c) if inside else (x1 < c))
         lows = _limits(bound, x1[there], j[there], n)
@@ -354,7 +354,7 @@ def pair_probability(n: int, p1: float, p2: float, c: IntArray) -> float:
     >>> round(pair_probability(2, 0.5, 0.25, np.array([1, 1, 1])), 6)
     0.75
     """
-    reach = SPREAD * np.sqrt(n * p2 * (1.0 - p2)) + 100.0
+    reach = COLUMN_DEVIATIONS * np.sqrt(n * p2 * (1.0 - p2)) + 100.0
     j = np.arange(max(0, int(n * p2 - reach)), min(n, int(n * p2 + reach)) + 1)
     level, left = c[j], n - j
     tails = np.where(level <= 0, 1.0, 0.0)

@@ -22,7 +22,7 @@ from buckler.bounds.bernstein import (
     shrunk_tail,
 )
 from buckler.certificate import ball
-from buckler.certify.budget import MOST_DRAWS, after_drawing
+from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -45,10 +45,10 @@ QUANTILES: FloatArray = np.linspace(0.02, 0.5, 9)
 CAUTION = 2.0
 """Heuristic: tau is judged by the sets at a risk this many standard errors above the tuning inputs'."""
 
-STEPS = 50
+OFFERED_THRESHOLDS = 50
 """How many thresholds k0 are offered, about."""
 
-ROUNDING = 1.0 - 1e-12
+SHRUNK_ROUNDING = 1.0 - 1e-12
 """Shrunk probabilities and slopes are multiplied by this, ten times what ``ndtri`` and ``ndtr`` can be off (F10)."""
 
 
@@ -118,9 +118,9 @@ class RobustConformal:
         order = shuffled(len(table), seed)
         chosen, rest = order[:tuned], order[tuned:]
         draws, level = _draws(table, n), after_drawing(self.alpha, self.noise)
-        if draws * (len(rest) + 1) > MOST_DRAWS:
+        if draws * (len(rest) + 1) > MOST_STATEMENT_DRAWS:
             raise InvalidInput(
-                f"values must hold at most {MOST_DRAWS} draws of all calibration inputs together; got "
+                f"values must hold at most {MOST_STATEMENT_DRAWS} draws of all calibration inputs together; got "
                 f"{draws * len(rest)}, {draws} of each: give a smaller n"
             )
         self.n, self.tau = draws, None
@@ -227,7 +227,7 @@ def nested_polynomials(anchor: int, pmf: FloatArray, inputs: int, shrinking: Shr
     h is best at the anchor; below it every h is held above the next one, above it below the one before.
     """
     n = pmf.size - 1
-    step = max(1, n // STEPS)
+    step = max(1, n // OFFERED_THRESHOLDS)
     made = {anchor: polynomial(anchor, pmf, inputs, shrinking)}
     for k in range(anchor - step, 0, -step):
         made[k] = polynomial(k, pmf, inputs, shrinking, low=made[k + step])
@@ -270,7 +270,7 @@ def worst_move(noise: Noise, radius: float) -> Shrinking:
         def shifted(p: FloatArray) -> tuple[FloatArray, FloatArray]:
             v = ndtri(p)
             slope = np.exp(steps * (np.clip(v, -40.0, 40.0) - 0.5 * steps))
-            return ndtr(v - steps) * ROUNDING, np.where(p > 0.0, slope, 0.0) * ROUNDING
+            return ndtr(v - steps) * SHRUNK_ROUNDING, np.where(p > 0.0, slope, 0.0) * SHRUNK_ROUNDING
 
         return shifted
     lost = 0.5 * noise.margin(radius, "probability")
@@ -278,6 +278,6 @@ def worst_move(noise: Noise, radius: float) -> Shrinking:
         raise InvalidInput(f"radius must be one that {noise.describe()} can certify; got {radius:g}")
 
     def lowered(p: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return np.maximum(p - lost, 0.0) * ROUNDING, np.where(p >= lost, ROUNDING, 0.0)
+        return np.maximum(p - lost, 0.0) * SHRUNK_ROUNDING, np.where(p >= lost, SHRUNK_ROUNDING, 0.0)
 
     return lowered

@@ -23,7 +23,7 @@ from buckler.types import AnyArray, NumberedNoise
 
 Distribution = dict[bytes, Fraction]
 
-DRAWS = 20_000
+AUDIT_DRAWS = 20_000
 """Copies that are drawn, to see whether they follow the noise that was listed."""
 
 SUSPICIOUS = 1e-9
@@ -101,7 +101,7 @@ def distance(norm: str, x: AnyArray, y: AnyArray) -> Fraction:
     return sum((part * part if norm == "l2" else part for part in moved), Fraction(0)) if norm != "linf" else max(moved)
 
 
-SLACK = Fraction(1, 10**6)
+DISTANCE_SLACK = Fraction(1, 10**6)
 """Relative: float32 points of a grid lie this close to where they should, and a closed radius may end there."""
 
 
@@ -112,7 +112,9 @@ def covers(noise: ListedNoise, margin: float, away: Fraction) -> bool:
     """
     radius = Fraction(noise.radius(margin, "probability"))
     reach = radius**2 if noise.norm == "l2" else radius
-    return radius > 0 and (away * (1 - SLACK) <= reach if noise.closed else away * (1 + SLACK) < reach)
+    return radius > 0 and (
+        away * (1 - DISTANCE_SLACK) <= reach if noise.closed else away * (1 + DISTANCE_SLACK) < reach
+    )
 
 
 def audit_noise(noise: ListedNoise) -> NoiseAudit:
@@ -148,9 +150,9 @@ def _at_most(value: Fraction) -> float:
 
 
 def _just_above(noise: ListedNoise, tie: Fraction) -> float:
-    """Return the next margin that the noise can show, or one that is larger than a tie by more than ``SLACK``."""
+    """Return the next margin that the noise can show, or one above a tie by more than ``DISTANCE_SLACK``."""
     total = getattr(noise, "total", None)
-    return float(tie * (1 + 4 * SLACK)) if total is None else float(Fraction(floor(tie * total) + 1, total))
+    return float(tie * (1 + 4 * DISTANCE_SLACK)) if total is None else float(Fraction(floor(tie * total) + 1, total))
 
 
 def _of_listing(here: Distribution) -> str | None:
@@ -165,9 +167,9 @@ def _of_drawing(noise: ListedNoise, x: AnyArray, here: Distribution) -> str | No
     if numbered is not None:
         drawn, made = numbered, cast(NumberedNoise, noise).numbered(x, np.arange(numbered))
     else:
-        shape = 2, DRAWS, noise.words(x.shape)
+        shape = 2, AUDIT_DRAWS, noise.words(x.shape)
         first, second = np.random.Philox(key=0).random_raw(prod(shape)).reshape(shape)
-        drawn, made = DRAWS, noise.noisy(x, Words(first, lambda rows: second[rows]))
+        drawn, made = AUDIT_DRAWS, noise.noisy(x, Words(first, lambda rows: second[rows]))
     copies = np.ascontiguousarray(made, dtype=np.float32)
     if copies.shape != (drawn, *x.shape):
         return f"noisy must return copies of shape {(drawn, *x.shape)}; got {copies.shape}"

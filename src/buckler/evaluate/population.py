@@ -17,7 +17,7 @@ from buckler.bounds.bernstein import below_step, check_draws_of, fitted_pmf
 from buckler.bounds.betting import constant_stake_lower
 from buckler.bounds.star import star_lower
 from buckler.certificate import ball, rounded_down
-from buckler.certify.budget import MOST_DRAWS, after_drawing, split_alpha
+from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing, split_alpha
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -31,7 +31,7 @@ from buckler.evaluate.curves import Curve
 from buckler.noise import as_noise
 from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 
-LARGEST_N = bernstein.MOST_DRAWS
+LARGEST_POPULATION_N = bernstein.LARGEST_DEGREE
 """Draws of each input at most."""
 
 PILOT = 0.02
@@ -43,7 +43,7 @@ USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 DRAWS_TRIED, INPUTS_TRIED = (20, 40, 80, 160, 320), (500, 5_000, 100_000)
 """Draws of each input that a plan compares, and numbers of inputs that it makes h for."""
 
-FEW = 5.0
+IMAGINED_INPUTS = 5.0
 """Imagined inputs that join a plan's pilot: more would make the forecast cautious."""
 
 WIDTH = 1.08
@@ -135,8 +135,8 @@ def population_accuracy(
         raise InvalidInput(f"pilot must be a share from 0 up that leaves 2 inputs; got {share} of {votes.size} inputs")
     order = shuffled(votes.size, seed)
     guess, used = fitted_pmf(votes[order[:pilots]], draws), votes[order[pilots:]]
-    if rest * draws > MOST_DRAWS:
-        raise InvalidInput(f"counts must be of at most {MOST_DRAWS} draws in all; got {rest * draws}")
+    if rest * draws > MOST_STATEMENT_DRAWS:
+        raise InvalidInput(f"counts must be of at most {MOST_STATEMENT_DRAWS} draws in all; got {rest * draws}")
     paid = after_drawing(check_alpha(delta, "delta"), known)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
@@ -192,7 +192,7 @@ def plan_population(
         raise InvalidInput(f"wanted must be a share above 0 and below 1; got {wanted}")
     found = []
     for draws in DRAWS_TRIED if t < 1.0 else ():
-        pmf = fitted_pmf(votes, pilot_draws, draws, imagined=FEW)
+        pmf = fitted_pmf(votes, pilot_draws, draws, imagined=IMAGINED_INPUTS)
         for guess in INPUTS_TRIED:  # h is made for a number of inputs; more inputs make it steeper
             h = below_step(draws, t, pmf, guess, level)
             mean = float(pmf @ h)

@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 Points = npt.NDArray[np.float32]
 
-COARSE, FINE = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
+COARSE_OFFSETS, FINE_OFFSETS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
 COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
 """Where votes are counted along a direction, in sigmas from the distance found: heuristic, as all of the search."""
 
-MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
+CANDIDATE_MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
 """Candidates: where the quantile margin of the rival over the class seems to be this much. About half of the one before
-each, which takes four times the draws, down to what ``MAX_DRAWS`` can tell from none; 0 is for classes that lose at the
-input itself. Heuristic."""
+each, which takes four times the draws, down to what ``CANDIDATE_DRAWS`` can tell from none; 0 is for classes that lose
+at the input itself. Heuristic."""
 
 FLATTEST = 0.35
 """The least share of the steepest slope, ``2 / sigma``, that the margin is taken to have."""
@@ -50,16 +50,16 @@ SEARCHED = frozenset({"gaussian", "grid"})
 SEARCH_BATCHES = 4
 """Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
 
-REACH = 8.0
+SEARCH_REACH = 8.0
 """Distance up to which points are searched for, in sigmas, unless told."""
 
-MAX_DRAWS = 200_000
+CANDIDATE_DRAWS = 200_000
 """Draws at a candidate, at most, unless told."""
 
 JUDGED = 1.25
 """Times the most draws of a candidate that an input takes to be judged, about: for a bar. Seen on CIFAR-10."""
 
-FIRST_BATCH, GROWTH = 64, 4
+FIRST_LOOK_DRAWS, LOOK_BATCH_DIVISOR = 64, 4
 """Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
 
 HOPEFUL = 3.0
@@ -111,7 +111,7 @@ class PairTests:
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
         """Return how many draws each wants next."""
-        return np.minimum(np.maximum(FIRST_BATCH, self.n[rows] // GROWTH), self._max_n - self.n[rows])
+        return np.minimum(np.maximum(FIRST_LOOK_DRAWS, self.n[rows] // LOOK_BATCH_DIVISOR), self._max_n - self.n[rows])
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
         """Take the votes of these next draws."""
@@ -163,7 +163,7 @@ class RefutationSettings:
 
     noise: Noise
     alpha: float = 1e-3
-    max_n: int = MAX_DRAWS
+    max_n: int = CANDIDATE_DRAWS
     reach: float = np.inf
     value_range: tuple[float, float] | None = None
     attack: "Attack | None" = None
@@ -180,7 +180,7 @@ class RefutationSettings:
     def draws(self) -> float:
         """Draws that an input takes, about."""
         looks = 0 if self.attack is None else self.attack.looks
-        line = len(COARSE) * COARSE_ROUNDS * COARSE_DRAWS + len(FINE) * FINE_DRAWS
+        line = len(COARSE_OFFSETS) * COARSE_ROUNDS * COARSE_DRAWS + len(FINE_OFFSETS) * FINE_DRAWS
         return looks + line + JUDGED * self.max_n
 
     def inputs_at_once(self, rows: int) -> int:
@@ -217,13 +217,13 @@ class RefutationSettings:
         found = _Line(model, search, ids, labels, self)
         tie = yield from (DecoupledAttack() if self.attack is None else self.attack).run(search)
         for _ in range(COARSE_ROUNDS):
-            tie, _, _ = yield from found.tie(tie, COARSE, COARSE_DRAWS)
-        tie, rivals, steepness = yield from found.tie(tie, FINE, FINE_DRAWS)
+            tie, _, _ = yield from found.tie(tie, COARSE_OFFSETS, COARSE_DRAWS)
+        tie, rivals, steepness = yield from found.tie(tie, FINE_OFFSETS, FINE_DRAWS)
         level = after_drawing(self.alpha, self.noise)
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
         alive = np.ones(len(ids), dtype=np.bool_)
-        for margin in MARGINS:
+        for margin in CANDIDATE_MARGINS:
             norms = tie + margin / steepness
             rows = np.flatnonzero(alive & (norms <= self.reach) & ((margin > 0.0) | (tie == 0.0)))
             points = self.placed(search.points(rows, norms[rows]))

@@ -18,26 +18,27 @@ from buckler.errors import InvalidInput, check_choice, check_float_array, check_
 from buckler.noise.words import Sampled
 from buckler.types import DrawKind, Float32Array, FloatArray, MarginKind
 
-ROUNDING = 1.0 - 4e-15
+RADIUS_ROUNDING = 1.0 - 4e-15
 """Factor that rounds radii down (F10). ``scipy.special.ndtri`` is within 4e-16 of the quantile and each product within
 an ulp, so a tenth of this would do; half of it is left to the last digits of another machine (``RADIUS_TOLERANCE``)."""
 
 MARGIN_ROUNDING = 1.0 + 1e-14
 """Factor that rounds the margin of R1+ up: ``erf`` and its argument are within 1e-15."""
 
-SMALLEST = float_info.min
+SMALLEST_RADIUS = float_info.min
 """Smaller radii are set to 0: below the smallest normal number a product has no relative accuracy of 1e-16."""
 
 
 MOST_NUMBERS = 1024
 """Numbers of a scale at most. Every certificate repeats the scale, so it has one for each channel or feature."""
 
-FINENESS = 2.0**10
+LEAST_SPACINGS = 2.0**10
 """Least deviation of the noise of a value, in spacings of float32 there: rounding then moves a noisy value by less than
 2^-10 deviations, and so does the conversion of a float64 input."""
 
-SMALLEST_NORMAL, LARGEST = float(np.finfo(np.float32).tiny), 1e30
-"""Deviations lie between ``FINENESS`` times the first, below which devices may flush numbers to 0, and the second."""
+SMALLEST_NORMAL, LARGEST_DEVIATION = float(np.finfo(np.float32).tiny), 1e30
+"""Deviations lie between ``LEAST_SPACINGS`` times the first, below which devices may flush numbers to 0, and the
+second."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -119,15 +120,15 @@ class Gaussian(Sampled):
         if len(shape) > x.ndim or any(a not in {1, b} for a, b in zip(shape[::-1], x.shape[::-1], strict=False)):
             raise InvalidInput(f"x must have a shape to which the shape {shape} of scale broadcasts; got {x.shape}")
         largest = np.maximum(x.max(initial=0.0), -x.min(initial=0.0)) if self.scale is None else np.abs(x)
-        least = FINENESS * np.maximum(np.spacing(largest), SMALLEST_NORMAL).astype(np.float64)
-        fits = (deviation >= least) & (deviation <= LARGEST)
+        least = LEAST_SPACINGS * np.maximum(np.spacing(largest), SMALLEST_NORMAL).astype(np.float64)
+        fits = (deviation >= least) & (deviation <= LARGEST_DEVIATION)
         if not fits.all():
             found = (np.broadcast_to(each, fits.shape)[~fits][0] for each in (least, largest, deviation))
             low, value, came = map(float, found)
             raise InvalidInput(
-                f"sigma{'' if self.scale is None else ' times scale'} must be from {low:.3g} ({FINENESS:g} spacings of "
-                f"float32) to {LARGEST:g} for an input with values up to {value:.9g}; got {came:.3g}. Shift or scale "
-                "the input, and undo it inside of the model"
+                f"sigma{'' if self.scale is None else ' times scale'} must be from {low:.3g} ({LEAST_SPACINGS:g} "
+                f"spacings of float32) to {LARGEST_DEVIATION:g} for an input with values up to {value:.9g}; got "
+                f"{came:.3g}. Shift or scale the input, and undo it inside of the model"
             )
 
     def describe(self) -> str:
@@ -150,10 +151,10 @@ class Gaussian(Sampled):
         if not margin > 0.0:
             return 0.0
         if check_choice("kind", kind, self.margins) == "quantile":
-            radius = self.sigma * margin / 2.0 * ROUNDING
+            radius = self.sigma * margin / 2.0 * RADIUS_ROUNDING
         else:
-            radius = self.sigma * float(ndtri(nextafter((1.0 + margin) / 2.0, 0.0))) * ROUNDING
-        return radius if radius >= SMALLEST else 0.0
+            radius = self.sigma * float(ndtri(nextafter((1.0 + margin) / 2.0, 0.0))) * RADIUS_ROUNDING
+        return radius if radius >= SMALLEST_RADIUS else 0.0
 
     def margin(self, radius: float, kind: MarginKind = "quantile") -> float:
         """Return the margin that a radius fixed beforehand needs, rounded up; a probability margin is at most 1.

@@ -9,13 +9,14 @@ Thresholds are normal probabilities as 128-bit integers, each exactly rounded, w
 ``t_k = (k + 1/2) h / sigma`` the tail ``2^128 Phi(-t_k)`` is enclosed to within 2^-79 and rounded; an enclosure that
 holds a whole number would raise. In fixed point with ``BITS`` bits behind the point:
 
-- at anchors ``a``, multiples of ``SPACING``, the density is ``phi(a) = 1 / (exp(a^2/2) sqrt(2 pi))`` with the series of
-  the exponential, and ``Phi(-a) = 1/2 - phi(a) (a + a^3/3 + a^5/(3 5) + ...)``: positive terms, dropped below one unit;
+- at anchors ``a``, multiples of ``ANCHOR_SPACING``, the density is ``phi(a) = 1 / (exp(a^2/2) sqrt(2 pi))`` with the
+  series of the exponential, and ``Phi(-a) = 1/2 - phi(a) (a + a^3/3 + a^5/(3 5) + ...)``: positive terms, dropped below
+  one unit;
 - from the nearest anchor ``Phi(-(a + d)) = Phi(-a) - phi(a) sum_j (-1)^j He_j(a) d^(j+1) / (j+1)!`` with ``TERMS``
-  terms and ``abs(d) <= SPACING / 2``; by Cramer's bound ``abs(He_j(x)) phi(x) <= sqrt(j!)`` what is left out is at most
-  ``sqrt(TERMS!) / (TERMS + 1)! (SPACING / 2)^(TERMS + 1) < 2^-228``.
+  terms and ``abs(d) <= ANCHOR_SPACING / 2``; by Cramer's bound ``abs(He_j(x)) phi(x) <= sqrt(j!)`` what is left out is
+  at most ``sqrt(TERMS!) / (TERMS + 1)! (ANCHOR_SPACING / 2)^(TERMS + 1) < 2^-228``.
 
-All errors together stay below ``SLACK = 2^-208`` (F11).
+All errors together stay below ``PHI_SLACK = 2^-208`` (F11).
 """
 
 from collections.abc import Callable
@@ -33,15 +34,15 @@ from buckler.noise.gaussian import Gaussian
 from buckler.noise.words import Sampled, Words
 from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind, WordArray
 
-WORD = 64
+WORD_BITS = 64
 """Bits of a word; a threshold has two of them."""
 
 BITS = 384
 ONE = 1 << BITS
-SPACING = Fraction(1, 16)
+ANCHOR_SPACING = Fraction(1, 16)
 TERMS = 32
 FARTHEST_TAIL = Fraction(27, 2)
-SLACK = 1 << (BITS - 208)
+PHI_SLACK = 1 << (BITS - 208)
 PI = 314159265358979323846264338327950288419716939937510582097494459230781640628620899
 PI_SCALE = 10**80
 
@@ -73,18 +74,18 @@ def tails(unit: Fraction) -> list[int]:
     # Beyond FARTHEST_TAIL the tail is below 2^-128: 2^128 Phi(-27/2) is about .003.
     k, stop = 0, floor((FARTHEST_TAIL / unit + 1) / 2)
     while k < stop:
-        anchor = round((2 * k + 1) * unit / SPACING)
-        # The last k of this anchor: (2 k + 1) unit <= (anchor + 1/2) SPACING.
-        last = min(stop, max(k + 1, (floor((2 * anchor + 1) * SPACING / (2 * unit)) + 1) // 2))
-        centre = anchor * SPACING
+        anchor = round((2 * k + 1) * unit / ANCHOR_SPACING)
+        # The last k of this anchor: (2 k + 1) unit <= (anchor + 1/2) ANCHOR_SPACING.
+        last = min(stop, max(k + 1, (floor((2 * anchor + 1) * ANCHOR_SPACING / (2 * unit)) + 1) // 2))
+        centre = anchor * ANCHOR_SPACING
         start, coefficients = _anchor(centre)
         odd = np.arange(2 * k + 1, 2 * last + 1, 2, dtype=np.int64).astype(object)
         there = odd * (unit.numerator * ONE) // unit.denominator - centre.numerator * ONE // centre.denominator
         total = np.full(last - k, 0, dtype=object)
         for coefficient in reversed(coefficients):
             total = (total + coefficient) * there >> BITS
-        low = (total + (start - SLACK)) >> (BITS - 2 * WORD)
-        high = (total + (start + SLACK)) >> (BITS - 2 * WORD)
+        low = (total + (start - PHI_SLACK)) >> (BITS - 2 * WORD_BITS)
+        high = (total + (start + PHI_SLACK)) >> (BITS - 2 * WORD_BITS)
         if (low != high).any():
             raise ArithmeticError("a normal probability is within 2^-208 of a multiple of 2^-128")
         found += low.tolist()
@@ -105,19 +106,19 @@ def thresholds(sigma: Fraction, step: Fraction) -> tuple[WordArray, WordArray]:
     """
     upper = tails(step / (2 * sigma))
     lower = [tail + 1 for tail in reversed(upper)]
-    both = np.array([*lower, *((1 << 2 * WORD) - tail for tail in upper)], dtype=object)
-    return (both >> WORD).astype(np.uint64), (both & (1 << WORD) - 1).astype(np.uint64)
+    both = np.array([*lower, *((1 << 2 * WORD_BITS) - tail for tail in upper)], dtype=object)
+    return (both >> WORD_BITS).astype(np.uint64), (both & (1 << WORD_BITS) - 1).astype(np.uint64)
 
 
 Steps = npt.NDArray[np.int32]
 
-FINEST = 1 << 20
+LARGEST_STEP_DENOMINATOR = 1 << 20
 """Largest denominator of a step, which is the fraction nearest to the float given."""
 
 FARTHEST = 1 << 23
 """Largest value of an input in steps: neighbours still have different float32 numbers."""
 
-MOST_STEPS = 1 << 19
+MOST_SIGMA_STEPS = 1 << 19
 """Largest sigma in steps. Noise reaches 13.1 sigma, so noisy values stay below 2^24 steps."""
 
 LEVELS = 255
@@ -132,7 +133,7 @@ TOP_BITS = 16
 DOUBTFUL = np.iinfo(np.int32).min
 """Entry of the guide where these bits do not determine the noise."""
 
-AT_A_TIME = 1 << 16
+VALUES_AT_A_TIME = 1 << 16
 """Values made at a time, so that intermediate arrays stay in the cache. Heuristic: affects speed alone."""
 
 
@@ -165,17 +166,20 @@ class GridGaussian(Sampled):
         object.__setattr__(self, "step", check_positive("step", self.step))
         if float(self.fraction) != self.step:
             raise InvalidInput(
-                f"step must be a fraction such as 1/255, with a denominator up to {FINEST}; got {self.step}"
+                f"step must be a fraction such as 1/255, with a denominator up to {LARGEST_STEP_DENOMINATOR}; "
+                f"got {self.step}"
             )
-        if self.sigma > MOST_STEPS * self.step:
-            raise InvalidInput(f"sigma must be at most {MOST_STEPS} steps; got {self.sigma:g} and step {self.step:g}")
+        if self.sigma > MOST_SIGMA_STEPS * self.step:
+            raise InvalidInput(
+                f"sigma must be at most {MOST_SIGMA_STEPS} steps; got {self.sigma:g} and step {self.step:g}"
+            )
         if self.clip is not None:
             object.__setattr__(self, "clip", check_whole("clip", self.clip, 1, FARTHEST))
 
     @property
     def fraction(self) -> Fraction:
         """The step as a fraction."""
-        return Fraction(self.step).limit_denominator(FINEST)
+        return Fraction(self.step).limit_denominator(LARGEST_STEP_DENOMINATOR)
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -293,7 +297,7 @@ def looked_up(
 ) -> Float32Array:
     """Return ``table[places(drawn)]``: a copy of this shape for each row of words or numbers."""
     out = np.empty((len(drawn), *shape), dtype=np.float32)
-    rows = 1 + AT_A_TIME // (1 + prod(shape))
+    rows = 1 + VALUES_AT_A_TIME // (1 + prod(shape))
     for first in range(0, len(drawn), rows):
         some = drawn[first : first + rows]
         out[first : first + rows] = table.take(places(some)).reshape(len(some), *shape)

@@ -26,7 +26,7 @@ from buckler.noise.uniform import L1Noise
 from buckler.noise.words import Words, float_above
 from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind
 
-STEP = Fraction(1, LEVELS)
+LEVEL_STEP = Fraction(1, LEVELS)
 MOST_OFFSETS = 2**20
 """Offsets of one value at most, so that lambda is at most 2056."""
 
@@ -95,12 +95,12 @@ class Splitting(L1Noise):
 
     def check_input(self, x: AnyArray) -> None:
         """Raise InvalidInput for an input that is not an 8-bit one in [0, 1]."""
-        whole_steps(x, STEP, LEVELS)
+        whole_steps(x, LEVEL_STEP, LEVELS)
 
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return the table of ``split_values``, and a function from offsets to places in it of the copies of ``x``."""
         table = seen_table(self.count)
-        at = whole_steps(x, STEP, LEVELS).ravel() * table.shape[1]
+        at = whole_steps(x, LEVEL_STEP, LEVELS).ravel() * table.shape[1]
         return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
 
 
@@ -148,12 +148,12 @@ class DerandomizedSplitting(Splitting):
         votes = margin * self.total if margin > 0.0 else 0.0
         # Whole votes over N, times N, are within 2^-32 of the votes; any other margin is rounded down.
         whole = round(votes) if abs(votes - round(votes)) < 2.0**-32 else int(votes)
-        return float(max(0, (whole - 1) // 2) * STEP)
+        return float(max(0, (whole - 1) // 2) * LEVEL_STEP)
 
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return the margin of ``2 k + 1`` votes, k being the steps within the radius; at most 1."""
         del kind
-        steps = floor(Fraction(radius) / STEP + SAME_STEP)
+        steps = floor(Fraction(radius) / LEVEL_STEP + SAME_STEP)
         return min(1.0, float_above(Fraction(2 * steps + 1, self.total)))
 
     def start(self, size: int) -> IntArray:

@@ -20,7 +20,7 @@ from buckler.noise.grid import LEVELS, looked_up, table_around, values_of, whole
 from buckler.noise.words import BaseNoise, Words, float_above, float_below
 from buckler.types import AnyArray, Float32Array, MarginKind
 
-MOST_STEPS = 2**22
+MOST_LAMBDA_STEPS = 2**22
 """Largest lambda in steps: sums with the steps of an input stay below 2^24."""
 
 
@@ -120,8 +120,8 @@ class Uniform(L1Noise):
     def __post_init__(self) -> None:
         if float(self.grid) != check_positive("step", self.step):
             raise InvalidInput(f"step must be a fraction with a denominator of at most 1000000; got {show(self.step)}")
-        if not check_positive("lam", self.lam) / self.step <= MOST_STEPS:
-            raise InvalidInput(f"lam must be at most {MOST_STEPS} steps; got {show(self.lam)}")
+        if not check_positive("lam", self.lam) / self.step <= MOST_LAMBDA_STEPS:
+            raise InvalidInput(f"lam must be at most {MOST_LAMBDA_STEPS} steps; got {show(self.lam)}")
         if abs(self.lam / self.step - self.count / 2) > 1e-9 * self.count:
             near = ", ".join(f"{float(max(1, self.count + i) * self.grid / 2):.6g}" for i in (-2, 0, 2))
             raise InvalidInput(f"lam must be k + 1/2 steps of {self.grid}, such as {near}; got {show(self.lam)}")

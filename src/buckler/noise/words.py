@@ -122,7 +122,7 @@ class WordNoise(Noise, Protocol):
         """Return noisy copies ``[rows, *shape]`` of one input from words ``[rows, words(shape)]``."""
 
 
-HALVINGS = 80
+MARGIN_HALVINGS = 80
 """Bisection steps on [0, 1]: more than float64 can tell apart."""
 
 
@@ -220,7 +220,7 @@ class BaseNoise(Sampled):
     def margin(self, radius: float, kind: MarginKind = "probability") -> float:
         """Return the smallest margin whose radius is at least ``radius``, by bisection; 1 if there is none."""
         low, high = 0.0, 1.0
-        for _ in range(HALVINGS if self.radius(1.0, kind) >= radius else 0):
+        for _ in range(MARGIN_HALVINGS if self.radius(1.0, kind) >= radius else 0):
             middle = (low + high) / 2.0
             low, high = (low, middle) if self.radius(middle, kind) >= radius else (middle, high)
         return high

@@ -29,7 +29,7 @@ from buckler.certify.methods import Method, Reads, ScoreDraws, Votes
 from buckler.certify.votes import check_votes, margin_from_limits
 from buckler.certify.votes import margin as margin_of
 from buckler.errors import check_alpha, check_choice, check_positive, check_whole
-from buckler.noise.gaussian import ROUNDING, SMALLEST
+from buckler.noise.gaussian import RADIUS_ROUNDING, SMALLEST_RADIUS
 from buckler.paper.signomial import (
     SignomialProgram,
     curve_infimum,
@@ -270,8 +270,8 @@ def lipschitz_radius(margin: float, sigma: float, lipschitz: float | None = None
     slope = 1.0 / (sigma * sqrt(pi))
     if lipschitz is not None:
         slope = min(slope, check_positive("lipschitz", lipschitz))
-    radius = nextafter(margin / (sqrt(2.0) * slope), -inf) * ROUNDING
-    return radius if radius >= SMALLEST else 0.0
+    radius = nextafter(margin / (sqrt(2.0) * slope), -inf) * RADIUS_ROUNDING
+    return radius if radius >= SMALLEST_RADIUS else 0.0
 
 
 def published(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
@@ -293,7 +293,7 @@ METHODS = (
     ),
 )
 
-HOLDS: dict[str, tuple[MarginKind, ...]] = {
+PROVED_MARGINS: dict[str, tuple[MarginKind, ...]] = {
     "published/sequence": ("probability",),
     "cited/sequence": ("probability",),
     "cited/bernstein": ("probability",),
@@ -309,7 +309,7 @@ one of the sequence, which wherever it is not vacuous is the wider. For the seco
 
 def is_limit(method: Method, margin: MarginKind) -> bool:
     """Whether a method's number is a lower limit at level alpha of this margin."""
-    return method.sound or margin in HOLDS.get(method.name, ())
+    return method.sound or margin in PROVED_MARGINS.get(method.name, ())
 
 
 def _of_frequencies(votes: Votes, _: float, margin: MarginKind) -> FloatArray:

@@ -28,11 +28,11 @@ FORECAST_DRAWS = (100, 1000, 10_000)
 PRINTED_AT = (100, 1000)
 """Where the printed method is shown as well: its search takes minutes beyond."""
 
-FORECAST = "expected"
+EXPECTED = "expected"
 PEER_MARGINS = TABLES["table1"].margins
 ON_THE_PAGE = 100
 PEER_METHODS = ("exact", "top_class", "bonferroni", "published")
-NETWORK = re.compile(
+LOG_NAME = re.compile(
     r"(?P<data>cifar10|imagenet)_(?P<net>\w+?)_noise_(?P<noise>[\d.]+)_(?P<part>\w+)_sigma_(?P<sigma>.+)"
 )
 """How the logs of Cohen, Rosenfeld and Kolter are called here: trained with ``noise``, certified with ``sigma``."""
@@ -114,7 +114,7 @@ def peer_table(path: Path) -> Reproduced:
         for method in methods("votes"):
             if not method.own and (method.sound or n in PRINTED_AT):
                 share = expected_accuracy(p, PEER_MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
-                standing = FORECAST if method.sound else f"{FORECAST}; {INVALID}"
+                standing = EXPECTED if method.sound else f"{EXPECTED}; {INVALID}"
                 lines.append(Line(n, method.name, method.name, standing, tuple(share.tolist())))
     truth = true_margin("quantile", p, 1.0 - p)
     reached = (truth[:, None] >= np.asarray(PEER_MARGINS)).mean(axis=0)
@@ -135,7 +135,7 @@ def peer_summary(tables: Sequence[Reproduced]) -> tuple[TextTable | None, list[s
     shown: dict[str, Reproduced] = {}
     others = []
     for table in tables:
-        named = NETWORK.search(table.name)
+        named = LOG_NAME.search(table.name)
         if named is None:
             shown[table.name] = table
         elif named["part"] == "test" and named["noise"] == named["sigma"]:

@@ -46,7 +46,7 @@ FEASIBLE = 1e-7
 LATTICE = 8
 """SolveSignomial starts from the observed frequencies and from the inner points of this lattice of the simplex."""
 
-GRID, ZOOM, ZOOMS = 49, 13, 3
+CURVE_GRID_POINTS, ZOOM_POINTS, ZOOMS = 49, 13, 3
 DROPPED = 1e-15
 """Points along the curve, points of a zoom, zooms; probability of outcomes that a sum may leave out."""
 
@@ -255,7 +255,10 @@ def curve_infimum(region: Region, L: float, margin: MarginKind, order: int, belo
     then returned: whoever asks whether the infimum is smaller need not know by how much.
     """
     low, high = _ends(L, margin, order)
-    best, t = -1.0, low + (high - low) * 0.5 * (1.0 - np.cos(pi * np.arange(GRID) / (GRID - 1)))
+    best, t = (
+        -1.0,
+        low + (high - low) * 0.5 * (1.0 - np.cos(pi * np.arange(CURVE_GRID_POINTS) / (CURVE_GRID_POINTS - 1))),
+    )
     for _ in range(1 + ZOOMS):
         q1, q2 = _point(t, L, margin, order)
         tails = np.empty(t.size)
@@ -265,7 +268,7 @@ def curve_infimum(region: Region, L: float, margin: MarginKind, order: int, belo
         best = max(best, float(tails[k]))
         if 1.0 - min(best, 1.0) < below:
             break
-        t = np.linspace(t[max(k - 1, 0)], t[min(k + 1, len(t) - 1)], ZOOM)
+        t = np.linspace(t[max(k - 1, 0)], t[min(k + 1, len(t) - 1)], ZOOM_POINTS)
     return 1.0 - min(best, 1.0)
 
 

@@ -38,7 +38,7 @@ AXES: dict[str, Callable[[SweptCell], Any]] = {
 }
 """The settings a sweep can vary, outermost first; None where a setting has no meaning, such as a map for votes."""
 
-FINE = 400
+CURVE_POINTS = 400
 """Points of a drawn curve."""
 
 
@@ -105,7 +105,7 @@ def draw_axes(cells: Sequence[SweptCell], folder: Path) -> list[Path]:
         mine = [cell for cell in mine if AXES[axis](cell) is not None]
         reached = max(float(cell.certificates.radii.max()) for cell in mine)
         top = 1.05 * (reached or mine[0].certificates.first.noise.unit)
-        curves, what = _curves(mine, np.linspace(0.0, top, FINE))
+        curves, what = _curves(mine, np.linspace(0.0, top, CURVE_POINTS))
         if axis != "method":
             values = [f"{axis} {_text(AXES[axis](cell))}" for cell in mine]
             several = len({curve.name for curve in curves}) > 1

@@ -35,10 +35,10 @@ from buckler.sampling.engine import Engine
 from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import Float32Array, IntArray
 
-INPUTS = 8
+PROBE_INPUTS = 8
 """Inputs of the probe, at most: spread evenly from the first to the last."""
 
-DRAWS = 4
+PROBE_DRAWS = 4
 """Noisy copies of each."""
 
 HARD_LABEL_DRAWS = 512
@@ -93,7 +93,7 @@ class Probe:
 
             def take(rows: Float32Array) -> None:
                 digest.update(np.ascontiguousarray(rows, dtype="<f4").tobytes())
-                values.update(np.unique(rows)[: len(self.ids) * DRAWS].tolist())
+                values.update(np.unique(rows)[: len(self.ids) * PROBE_DRAWS].tolist())
 
             requests = [Request(i, 0, draws) for i in range(len(self.ids))]
             keep = KeptScores(lambda logits: logits)
@@ -101,11 +101,11 @@ class Probe:
             return digest.hexdigest(), len(values)
 
         with engine.session():
-            first, distinct = logits(DRAWS)
-            if distinct < len(self.ids) * DRAWS:
+            first, distinct = logits(PROBE_DRAWS)
+            if distinct < len(self.ids) * PROBE_DRAWS:
                 heard = {logits(HARD_LABEL_DRAWS)[0] for _ in range(times)}
             else:
-                heard = {first, *(logits(DRAWS)[0] for _ in range(times - 1))}
+                heard = {first, *(logits(PROBE_DRAWS)[0] for _ in range(times - 1))}
         return f"answers:{heard.pop()}" if len(heard) == 1 else NOT_REPEATABLE
 
     def record(self, classifier: Classifier, threads: int | None = None, times: int = 1) -> dict[str, Any]:
@@ -116,7 +116,7 @@ class Probe:
 
 def probe_of(spec: RunSpec, dataset: Dataset) -> Probe:
     """Return the probe of a run."""
-    places = sorted({round(i) for i in np.linspace(0, len(dataset) - 1, min(len(dataset), INPUTS)).tolist()})
+    places = sorted({round(i) for i in np.linspace(0, len(dataset) - 1, min(len(dataset), PROBE_INPUTS)).tolist()})
     part = dataset.select(ids=[dataset.ids[i] for i in places])
     return Probe(spec, part.ids, part.load(0, len(part)))
 

@@ -29,8 +29,8 @@ from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
-COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
-SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
+LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Further columns of the logs that ``write_log`` writes."""
 
 DECIMALS = 6
@@ -47,7 +47,7 @@ LARGEST_RADIUS, LARGEST_CLASS = Decimal(10) ** 300, 10**6
 class Log:
     """The lines of a log; ``low`` and ``high`` are the ends of the interval that a printed radius stands for.
 
-    ``settings`` are the different values of the columns SETTINGS, none for logs of other tools.
+    ``settings`` are the different values of the columns LOG_SETTINGS, none for logs of other tools.
     """
 
     ids: tuple[str, ...]
@@ -73,9 +73,9 @@ def read_log(path: Path) -> Log:
     except (OSError, ValueError) as problem:
         raise InvalidInput(f"the log must be a readable text file; got {str(path)!r} ({problem})") from None
     header = tuple(lines[0].split("\t")) if lines else ()
-    if not set(COLUMNS[:4]) <= set(header):
-        raise InvalidInput(f"the log must begin with the line {' '.join(COLUMNS)}; got {show(' '.join(header))}")
-    place = [header.index(name) for name in COLUMNS[:4]]
+    if not set(LOG_COLUMNS[:4]) <= set(header):
+        raise InvalidInput(f"the log must begin with the line {' '.join(LOG_COLUMNS)}; got {show(' '.join(header))}")
+    place = [header.index(name) for name in LOG_COLUMNS[:4]]
     rows = [_parse(line, place, number) for number, line in enumerate(lines[1:], 2) if line.strip()]
     if not rows:
         raise InvalidInput(f"the log must hold at least one line; {str(path)!r} has none")
@@ -84,8 +84,8 @@ def read_log(path: Path) -> Log:
     if twice is not None:
         raise InvalidInput(f"each input must have one line in the log; {show(twice)} has several")
     settings: tuple[tuple[str, ...], ...] = ()
-    if set(SETTINGS) <= set(header):
-        at = [header.index(name) for name in SETTINGS]
+    if set(LOG_SETTINGS) <= set(header):
+        at = [header.index(name) for name in LOG_SETTINGS]
         cells = [(*line.split("\t"), *[""] * len(header)) for line in lines[1:] if line.strip()]
         settings = tuple(dict.fromkeys(tuple(row[i].strip() for i in at) for row in cells))
     low, high = _ends([row[3] for row in rows], down=bool(settings))
@@ -98,7 +98,7 @@ def refuse_log(path: Path) -> None:
         return
     with path.open("rb") as file:
         header = file.readline(1000).decode("ascii", "replace").split()
-    if set(COLUMNS[:4]) <= set(header):
+    if set(LOG_COLUMNS[:4]) <= set(header):
         raise InvalidInput(
             f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
             f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
@@ -141,7 +141,7 @@ def _ends(radii: Sequence[Decimal], *, down: bool) -> tuple[FloatArray, FloatArr
 def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike) -> None:
     """Write certificates as the usual log with their settings, whole or not at all; radii are rounded down."""
     numbered = all(c.id.isascii() and c.id.isdigit() for c in certificates)
-    lines = ["\t".join((*COLUMNS, *SETTINGS))]
+    lines = ["\t".join((*LOG_COLUMNS, *LOG_SETTINGS))]
     for i, (certificate, label) in enumerate(zip(certificates, np.asarray(labels).tolist(), strict=True)):
         predicted = ABSTAINED if certificate.predicted is None else certificate.predicted
         name = certificate.id if numbered else str(i)
@@ -160,9 +160,9 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
         temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
-DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
-SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+TRIED_ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
+TRIED_DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
+TRIED_SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
 RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, GridGaussian.name)}
 """Method, margin and noise of radii that one count of votes gives."""
@@ -234,10 +234,15 @@ def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sig
     small radii), and the largest alpha, which stands for the fewest votes.
     """
     draws = (n,) if n is not None else (USUAL_DRAWS,)
-    sigmas = (sigma,) if sigma is not None else SIGMAS
-    alphas = tuple(dict.fromkeys((*([] if alpha is None else [alpha]), *ALPHAS)))
+    sigmas = (sigma,) if sigma is not None else TRIED_SIGMAS
+    alphas = tuple(dict.fromkeys((*([] if alpha is None else [alpha]), *TRIED_ALPHAS)))
     highest = float(log.low.max())
-    for some_draws, some_sigmas in ((draws, sigmas), (DRAWS, sigmas), (draws, SIGMAS), (DRAWS, SIGMAS)):
+    for some_draws, some_sigmas in (
+        (draws, sigmas),
+        (TRIED_DRAWS, sigmas),
+        (draws, TRIED_SIGMAS),
+        (TRIED_DRAWS, TRIED_SIGMAS),
+    ):
         tried = [(a, d, s) for s in some_sigmas for d in some_draws for a in alphas]
         reachable = [(a, d, s) for a, d, s in tried if float(radius_of(d, d, a, s)) >= highest]
         found = [made for a, d, s in reachable if (made := fit(log, a, d, s)).fits]
@@ -368,7 +373,7 @@ def import_log(
     if out is not None and (alpha is None or n is None or sigma is None):
         raise InvalidInput("alpha, n and sigma of the log must be given for votes to be written: it fits many")
     found = find_fits(log, alpha=alpha, n=n, sigma=sigma)
-    claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or (found[0].sigma if found else SIGMAS[-1]))
+    claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or (found[0].sigma if found else TRIED_SIGMAS[-1]))
     if not found:
         raise InvalidInput(
             f"the log fits no alpha, n and sigma that were tried, {_misfit(log, claim)} (it may not be made from "

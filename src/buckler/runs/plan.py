@@ -27,15 +27,16 @@ from buckler.sampling.datasets import Dataset
 from buckler.session import SAVE_SECONDS
 from buckler.types import Float32Array, FloatArray, Noise
 
-FILE_BYTES, INPUT_BYTES, ROW_BYTES = 2700, 25, 2.0
+FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 2700, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
 
 QUICK = 0.25
 """Seconds that a measurement takes at the start of a run, unless a batch takes longer."""
 
-CENTRE, SPREAD = 1.0, 1.2
-"""A typical data set: normal quantiles of the top class's probability are spread like Normal(CENTRE, SPREAD)."""
+TYPICAL_CENTRE, TYPICAL_SPREAD = 1.0, 1.2
+"""A typical data set: normal quantiles of the top class's probability are spread like
+Normal(TYPICAL_CENTRE, TYPICAL_SPREAD)."""
 
 SIMULATED = 1000
 """Inputs whose deciding is simulated, at least, where there are recorded votes of fewer."""
@@ -43,10 +44,10 @@ SIMULATED = 1000
 SHORT = 5.0
 """Seconds that need not be foretold."""
 
-FEW = 200
+SIMULATED_AT_FIRST = 200
 """Inputs that are simulated where a command begins."""
 
-TOP = 8
+SIMULATED_CLASSES = 8
 """Classes with votes of their own in a simulation; the others are one more."""
 
 
@@ -156,7 +157,7 @@ def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
     """Return how long deciding takes, as a sentence; empty where that is no time to speak of."""
     if inputs * ladder.max_n / rate <= SHORT:
         return ""
-    draws, _ = simulate_deciding(typical_shares(FEW), ladder, at_least=FEW)
+    draws, _ = simulate_deciding(typical_shares(SIMULATED_AT_FIRST), ladder, at_least=SIMULATED_AT_FIRST)
     about, most = duration(inputs * float(draws.mean()) / rate), duration(inputs * ladder.max_n / rate)
     return f"{inputs:,} inputs, {rate:,.0f} draws a second: {about} for a typical data set, {most} at most"
 
@@ -167,7 +168,9 @@ def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULA
     The inputs are repeated until there are ``at_least`` so many.
     """
     rng, ranked = np.random.default_rng(0), -np.sort(-shares, axis=1)
-    truths = np.concatenate([ranked[:, :TOP], ranked[:, TOP:].sum(axis=1, keepdims=True)], axis=1)
+    truths = np.concatenate(
+        [ranked[:, :SIMULATED_CLASSES], ranked[:, SIMULATED_CLASSES:].sum(axis=1, keepdims=True)], axis=1
+    )
     truths = np.tile(truths, (ceil(at_least / len(truths)), 1))
     truths /= truths.sum(axis=1, keepdims=True)
     first = np.zeros(len(truths), dtype=np.int64)
@@ -184,7 +187,7 @@ def typical_shares(inputs: int = SIMULATED) -> FloatArray:
     >>> print(typical_shares(5).round(3)[:, 0])
     [0.295 0.645 0.841 0.948 0.994]
     """
-    top = ndtr(CENTRE + SPREAD * ndtri((np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs))
+    top = ndtr(TYPICAL_CENTRE + TYPICAL_SPREAD * ndtri((np.arange(check_whole("inputs", inputs, 1)) + 0.5) / inputs))
     return np.stack([top, 1.0 - top], axis=1)
 
 
@@ -200,12 +203,12 @@ def recorded_shares(path: Path) -> FloatArray:
         votes = evidence.counts()[0].values.astype(np.float64)
     else:
         made = read_decisions(path).decided
-        votes = np.zeros((len(made), TOP + 1))
+        votes = np.zeros((len(made), SIMULATED_CLASSES + 1))
         for row, decided in zip(votes, made, strict=True):
             counts = sorted((count for _, count in decided.votes), reverse=True)
-            row[: min(len(counts), TOP)] = counts[:TOP]
-            row[TOP] = sum(counts[TOP:])
-    ranked = -np.sort(-votes, axis=1)[:, : TOP + 1]
+            row[: min(len(counts), SIMULATED_CLASSES)] = counts[:SIMULATED_CLASSES]
+            row[SIMULATED_CLASSES] = sum(counts[SIMULATED_CLASSES:])
+    ranked = -np.sort(-votes, axis=1)[:, : SIMULATED_CLASSES + 1]
     ranked[:, 1] = np.maximum(ranked[:, 1], 0.5)
     return np.asarray(ranked / ranked.sum(axis=1, keepdims=True))
 
@@ -213,7 +216,7 @@ def recorded_shares(path: Path) -> FloatArray:
 def evidence_size(spec: RunSpec, inputs: int, *, files: int) -> int:
     """Return about how many bytes the votes of ``inputs`` inputs take in so many shards, to a factor of two or so."""
     rows = len(spec.checkpoints) + (spec.n0 > 0)
-    return round(FILE_BYTES * files + inputs * (INPUT_BYTES + ROW_BYTES * rows * sqrt(spec.num_classes)))
+    return round(FILE_BYTES * files + inputs * (INPUT_BYTES + VOTE_ROW_BYTES * rows * sqrt(spec.num_classes)))
 
 
 def duration(seconds: float) -> str:

@@ -26,7 +26,7 @@ from buckler.sampling.classifiers import Classifier
 from buckler.session import SAVE_SECONDS, Inputs, Session, Sink
 from buckler.types import FloatArray
 
-DRAWING = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
+DRAWING_SETTINGS = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
            "shard_inputs", "generator")  # fmt: skip
 """Settings of a run that say how evidence was drawn, not what is attacked."""
 
@@ -81,7 +81,7 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
     """Return the settings with which the model and the data of a result are opened again; those given win."""
     noise = result.groups[0].first.noise
     check_searched(noise)
-    settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING}
+    settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING_SETTINGS}
     if not settings:
         settings = {"noise": noise.name, "noise_parameters": dict(noise.parameters)}
     settings.pop("fresh_seed", None)  # it has one by now
@@ -163,7 +163,9 @@ class _Brackets:
         labels: Sequence[int] | None,
     ) -> None:
         """Read what an earlier call refuted; a file of something else is refused."""
-        plain = {key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING, "batch_size"}}
+        plain = {
+            key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING_SETTINGS, "batch_size"}
+        }
         attack = None if how.attack is None else asdict(how.attack)
         self._asked = {
             "spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,

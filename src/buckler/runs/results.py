@@ -13,7 +13,7 @@ from buckler.certificates import Certificates
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
-from buckler.evaluate.population import LARGEST_N
+from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
 from buckler.runs.logs import refuse_log
@@ -177,7 +177,7 @@ def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
     checkpoint that small, for votes recovered from a log, and where the copies of an input are enumerated.
     """
     spec = evidence.spec
-    points = [p for p in spec.checkpoints if p <= min(n or LARGEST_N, LARGEST_N)]
+    points = [p for p in spec.checkpoints if p <= min(n or LARGEST_POPULATION_N, LARGEST_POPULATION_N)]
     if not points or spec.noise.total is not None or spec.model == IMPORTED:
         return None
     place, found = evidence.checkpoint(max(points)), []

@@ -50,7 +50,7 @@ SECONDS = SAVE_SECONDS
 PIECE = SECONDS / 2
 """The work of a piece of one input, after which its votes are kept."""
 
-GROWTH = 4
+BLOCK_GROWTH = 4
 """Times that a block or a piece may be larger than the one that was measured: the first ones are too short to measure
 well."""
 
@@ -116,7 +116,7 @@ class Blocks:
     def took(self, inputs: int, seconds: float) -> None:
         """Size the blocks to come by the time that one took."""
         group = self._spec.drawn_together
-        wanted = min(SECONDS * inputs / max(seconds, 1e-9), GROWTH * inputs, MOST_TOGETHER)
+        wanted = min(SECONDS * inputs / max(seconds, 1e-9), BLOCK_GROWTH * inputs, MOST_TOGETHER)
         self._size = max(group, int(wanted) // group * group)
 
 
@@ -382,8 +382,8 @@ class _InPieces:
             yield stream, low, stop
             self._done += stop - low
             low, took = stop, time.monotonic() - began
-            self._batches = max(1, int(min(GROWTH, PIECE / max(took, 1e-9)) * self._batches))
-            if took >= PIECE / GROWTH:
+            self._batches = max(1, int(min(BLOCK_GROWTH, PIECE / max(took, 1e-9)) * self._batches))
+            if took >= PIECE / BLOCK_GROWTH:
                 self.hand_over()
 
     def hand_over(self) -> None:

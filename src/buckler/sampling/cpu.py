@@ -244,10 +244,10 @@ EVERY = 128
 KEPT = 64
 """Largest number of rows of an earlier batch in a replay."""
 
-FEW = 8
+ROWS_RUN_ALONE = 8
 """Rows of the first batch that are run again, alone, under noise that is computed with rounding."""
 
-ROUNDING, FINEST = 0.05, 1e-4
+LOGIT_RANGE_SHARE, LARGEST_LOGIT_SHARE = 0.05, 1e-4
 """Shares of the range of logits and of the largest, by whose sum rounding may change logits. A warning rests on it."""
 
 
@@ -255,8 +255,9 @@ class RepeatCheck:
     """Counter of rows run a second time and of rows whose logits differ, for arrays of NumPy or torch.
 
     With ``bits``, logits must be equal to the last bit, and one batch in ``EVERY`` is run again in reverse order, with
-    rows of an earlier batch in the place of some: rows have other places and other neighbours. Without, ``FEW`` rows of
-    the first batch are run again alone, and may differ by ``ROUNDING``. Equal logits are evidence and no proof.
+    rows of an earlier batch in the place of some: rows have other places and other neighbours. Without,
+    ``ROWS_RUN_ALONE`` rows of the first batch are run again alone, and may differ by ``LOGIT_RANGE_SHARE``. Equal
+    logits are evidence and no proof.
     """
 
     def __init__(
@@ -276,7 +277,7 @@ class RepeatCheck:
     def look(self, batch: Any, logits: Any) -> None:
         """Record a batch and its logits, and run rows again where it is time."""
         if self._bits is None:
-            rows = max(1, min(FEW, len(batch) // 2))
+            rows = max(1, min(ROWS_RUN_ALONE, len(batch) // 2))
             self._compare(self._reverse(batch[:rows]), self._reverse(logits[:rows]))
         else:
             self._last = batch, logits
@@ -300,7 +301,7 @@ class RepeatCheck:
         again = self._run(batch)
         if self._bits is None:
             with np.errstate(invalid="ignore"):  # infinite logits are an error that the engine names
-                rounding = ROUNDING * (logits.max() - logits.min()) + FINEST * abs(logits).max()
+                rounding = LOGIT_RANGE_SHARE * (logits.max() - logits.min()) + LARGEST_LOGIT_SHARE * abs(logits).max()
                 differs = (abs(again - logits) > rounding).any(1)
         else:
             differs = (self._bits(again) != self._bits(logits)).any(1)

@@ -19,7 +19,7 @@ from torch import Tensor
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.noise.grid import LEVELS, values_of, whole_steps
-from buckler.noise.splitting import STEP, seen_table
+from buckler.noise.splitting import LEVEL_STEP, seen_table
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.fusion import AVAILABLE
 from buckler.sampling.streams import Address, Batch, Piece, row_draws, row_inputs, size
@@ -154,7 +154,7 @@ class SplittingForm:
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs as rows of the table."""
-        at = whole_steps(x, STEP, LEVELS).reshape(len(x), -1) * self._width
+        at = whole_steps(x, LEVEL_STEP, LEVELS).reshape(len(x), -1) * self._width
         self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
 
     def draw(self, rows: RowWords) -> Tensor:
@@ -210,13 +210,13 @@ FORMS: dict[str, Any] = {
 """The form of each noise, by its name."""
 
 
-MOST = 1 << 26
+DEVICE_VALUES_AT_A_TIME = 1 << 26
 """Values of noisy copies made at a time, half a gigabyte of words, but at least one row."""
 
 COMPARED = 3
 """Copies of the first input that are compared with the host's before any vote is counted."""
 
-WORD = (1 << 64) - 1
+WORD_MASK = (1 << 64) - 1
 """Mask of the bits of a word."""
 
 
@@ -268,7 +268,7 @@ class DeviceWords:
         form = self._form
         numbers = self._send(row_draws(part)[:, None]) if self._noise.draws == "numbers" else None
         words = self._words(part, addresses) if numbers is None else None
-        rows = max(1, MOST // out[0].numel())
+        rows = max(1, DEVICE_VALUES_AT_A_TIME // out[0].numel())
         for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
             drawn = form.draw(words.part(some)) if words is not None else cast(torch.Tensor, numbers)[some]
             out[some] = form.noisy(inputs[some], drawn).view(-1, *self._shape)
@@ -276,7 +276,7 @@ class DeviceWords:
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
         count: int = self._noise.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
         keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
-        halves = (np.array([key >> shift & WORD for key in keys], dtype=np.uint64) for shift in (0, 64))
+        halves = (np.array([key >> shift & WORD_MASK for key in keys], dtype=np.uint64) for shift in (0, 64))
         low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
         first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part])
         return RowWords(low, high, self._send(first * count), count)

@@ -26,7 +26,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-CHANNELS = (16, 32)
+FUSED_WIDTHS = (16, 32)
 """Widths, in and out, that the usual kernels serve badly; wider layers are left to them."""
 
 TILES = {16: (128, 2), 32: (128, 4)}
@@ -106,8 +106,8 @@ def fits(part: nn.Module) -> bool:
         and part.dilation == (1, 1)
         and part.groups == 1
         and part.padding_mode == "zeros"
-        and part.in_channels in CHANNELS
-        and part.out_channels in CHANNELS
+        and part.in_channels in FUSED_WIDTHS
+        and part.out_channels in FUSED_WIDTHS
     )
 
 

@@ -28,7 +28,7 @@ from buckler.sampling.classifiers import Classifier, Dtype, Normalized, as_class
 from buckler.sampling.weights import load_denoiser, load_network, weight_files
 from buckler.sampling.zoo import DenoiserCard, bundled
 
-ARCHITECTURES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
+ARCHITECTURE_NAMES = ("resnet110", "resnet50", "resnet20", "resnet20x3", "small_conv")
 """The names in ``sampling.architectures``, which loads torch."""
 
 
@@ -96,11 +96,11 @@ def load_model(name: str, num_classes: int | None = None, *, normalise: bool = T
     if colon and head == "buckler":
         _, path = bundled(tail, "classifier")
         return load_network(path), weight_files(path)
-    if colon and head in ARCHITECTURES:
+    if colon and head in ARCHITECTURE_NAMES:
         return load_network(Path(tail), head, num_classes), weight_files(Path(tail))
     if _is_factory(name):
         return call_factory(head, tail), {}
-    known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURES)
+    known = ", ".join(f"{architecture}:WEIGHTS" for architecture in ARCHITECTURE_NAMES)
     raise InvalidInput(
         f"model must be package.module:factory, FILE.onnx, hf:FOLDER, buckler:NAME, {known}; got {name!r}"
     )

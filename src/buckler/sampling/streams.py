@@ -209,13 +209,13 @@ def words(address: Address, rows: int, count: int, low: int = 0) -> Words:
     return PhiloxNoise().words(address, rows, count, low)
 
 
-MOST_DRAWS = 2**30
+MOST_INPUT_DRAWS = 2**30
 """Draws of one input at most. What drawing takes from alpha is computed for no more (T24)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Draws ``[start, stop)`` of the input at a position, ``stop`` being at most ``MOST_DRAWS``."""
+    """Draws ``[start, stop)`` of the input at a position, ``stop`` being at most ``MOST_INPUT_DRAWS``."""
 
     input: int
     start: int
@@ -251,8 +251,8 @@ Batch = tuple[Piece, ...]
 def pieces(requests: Iterable[Request]) -> Iterator[Piece]:
     """Yield the requests cut at block boundaries, in order."""
     for request in requests:
-        if request.stop > MOST_DRAWS:
-            raise InvalidInput(f"an input can have at most {MOST_DRAWS} draws; got {request.stop}")
+        if request.stop > MOST_INPUT_DRAWS:
+            raise InvalidInput(f"an input can have at most {MOST_INPUT_DRAWS} draws; got {request.stop}")
         draw = request.start
         while draw < request.stop:
             block, low = divmod(draw, NOISE_BLOCK)

@@ -16,7 +16,7 @@ from buckler.files import checksum
 from buckler.sampling.datasets import bundled_digits
 from buckler.types import AnyArray, IntArray
 
-PARTS = ("x_train", "y_train", "x_test", "y_test")
+ARRAY_NAMES = ("x_train", "y_train", "x_test", "y_test")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,24 +57,26 @@ def read_images(name: str, path: Path | None = None) -> Images:
             return _digits()
         raise InvalidInput(f"data must be the path of the {name} images (.npz file or folder of .npy); got none")
     if path.is_dir():
-        arrays = {part: _load(path / f"{part}.npy") for part in PARTS}
+        arrays = {part: _load(path / f"{part}.npy") for part in ARRAY_NAMES}
         return _images(name, path.name, arrays, digest(arrays))
     if not path.is_file():
         raise InvalidInput(f"data must be a .npz file or a folder of .npy files; nothing is at {path}")
     try:
         with np.load(path, allow_pickle=False) as archive:
-            arrays = {part: archive[part] for part in PARTS}
+            arrays = {part: archive[part] for part in ARRAY_NAMES}
     except KeyError as missing:
-        raise InvalidInput(f"{path.name} must hold the arrays {', '.join(PARTS)}; {missing.args[0]}") from None
+        raise InvalidInput(f"{path.name} must hold the arrays {', '.join(ARRAY_NAMES)}; {missing.args[0]}") from None
     except (ValueError, OSError, zipfile.BadZipFile, EOFError, TypeError, AttributeError):
-        raise InvalidInput(f"data must be a .npz file with {', '.join(PARTS)}; {path} is not readable as one") from None
+        raise InvalidInput(
+            f"data must be a .npz file with {', '.join(ARRAY_NAMES)}; {path} is not readable as one"
+        ) from None
     return _images(name, path.name, arrays, checksum(path))
 
 
 def digest(arrays: Mapping[str, AnyArray]) -> str:
-    """Return the sha256 of the four arrays' bytes in the order of ``PARTS``, read in pieces."""
+    """Return the sha256 of the four arrays' bytes in the order of ``ARRAY_NAMES``, read in pieces."""
     total = hashlib.sha256()
-    for part in PARTS:
+    for part in ARRAY_NAMES:
         for start in range(0, len(arrays[part]), 1024):
             total.update(np.ascontiguousarray(arrays[part][start : start + 1024]).tobytes())
     return total.hexdigest()
@@ -86,7 +88,7 @@ def _load(path: Path) -> AnyArray:
         array: AnyArray = np.load(path, mmap_mode="c", allow_pickle=False)
     except FileNotFoundError:
         raise InvalidInput(
-            f"the data folder must hold {', '.join(p + '.npy' for p in PARTS)}; no {path.name}"
+            f"the data folder must hold {', '.join(p + '.npy' for p in ARRAY_NAMES)}; no {path.name}"
         ) from None
     except (ValueError, OSError, EOFError):
         raise InvalidInput(f"{path} is not readable as a .npy array") from None

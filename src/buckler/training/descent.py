@@ -141,7 +141,7 @@ def recompute_statistics(network: nn.Module, batches: Iterable[Tensor]) -> None:
     network.eval()
 
 
-FORMAT = "buckler-training-1"
+CHECKPOINT_FORMAT = "buckler-training-1"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,7 +164,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Write the checkpoint to ``path``, whole or not at all."""
     values = {name: getattr(checkpoint, name) for name in STATE}
     state = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-    state |= {"format": FORMAT, "choices": json.dumps(dict(checkpoint.choices), sort_keys=True)}
+    state |= {"format": CHECKPOINT_FORMAT, "choices": json.dumps(dict(checkpoint.choices), sort_keys=True)}
     with atomic_write(path) as temporary:
         torch.save(state, temporary)
 
@@ -173,7 +173,7 @@ def load_checkpoint(path: Path, choices: Mapping[str, Any]) -> Checkpoint:
     """Return the checkpoint at ``path``, on the CPU; one of another recipe or other data is refused."""
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["format"] != FORMAT:
+        if state["format"] != CHECKPOINT_FORMAT:
             raise KeyError("format")
         found = json.loads(state["choices"])
         parts = {name: state[name] for name in STATE}

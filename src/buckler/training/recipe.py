@@ -13,7 +13,7 @@ DEVICE_ONLY = ("device", "compile")
 DENOISER = ("smallest_sigma", "classifier", "recognition")
 """Fields of denoisers."""
 
-CLASSIFIER: Mapping[str, float | None] = MappingProxyType(
+CLASSIFIER_FIELDS: Mapping[str, float | None] = MappingProxyType(
     {"lam": None, "momentum": 0.9, "label_smoothing": 0.0, "adversary": None, "attack_steps": None}
 )
 """Fields of classifiers, and the values at which a denoiser leaves them."""
@@ -70,7 +70,7 @@ class TrainingConfig:
         for name in DENOISER:
             if (getattr(self, name) is None) == self.denoises:
                 raise InvalidInput(f"{name} belongs to a denoiser, and a denoiser needs it")
-        for name, unused in CLASSIFIER.items():
+        for name, unused in CLASSIFIER_FIELDS.items():
             if self.denoises and getattr(self, name) != unused:
                 raise InvalidInput(f"{name} belongs to a classifier; got {show(getattr(self, name))} for a denoiser")
         if self.smallest_sigma is not None and not 0.0 < check_real("smallest_sigma", self.smallest_sigma) < self.sigma:
@@ -117,7 +117,7 @@ class TrainingConfig:
 
     def choices(self) -> dict[str, float | int | str | bool]:
         """Return the fields that decide the weights, by name."""
-        left_out = {*DEVICE_ONLY, *(CLASSIFIER if self.denoises else ())}
+        left_out = {*DEVICE_ONLY, *(CLASSIFIER_FIELDS if self.denoises else ())}
         return {name: value for name, value in asdict(self).items() if name not in left_out and value is not None}
 
     def stem(self, data: str) -> str:

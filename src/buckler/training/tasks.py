@@ -19,13 +19,13 @@ Forward = Callable[..., Tensor]
 STATISTICS, EVALUATION = 2**32, 2**32 + 1
 """Streams beside those of the epochs 0, 1, ..."""
 
-BATCH = 500
+TEST_BATCH = 500
 """Test images that are run at once."""
 
 ENTROPY = 0.5
 """Weight of the entropy in ``disagreement``, that of the paper's experiments on CIFAR-10."""
 
-TINY = 1e-30
+LEAST_NORM = 1e-30
 """A norm below it is taken for it: no division by zero where the gradient vanishes."""
 
 
@@ -198,9 +198,9 @@ def attack(forward: Forward, draws: Tensor, labels: Tensor, radius: float, steps
         logits = forward((draws + delta).flatten(0, 1)).reshape(len(draws), len(labels), -1)
         loss = functional.nll_loss(log_mean_softmax(logits), labels, reduction="sum")
         (gradient,) = torch.autograd.grad(loss, delta)
-        direction = gradient / _norms(gradient).clamp(min=TINY)
+        direction = gradient / _norms(gradient).clamp(min=LEAST_NORM)
         delta = delta.detach() + (2.0 * radius / steps) * direction
-        delta = delta * (radius / _norms(delta).clamp(min=TINY)).clamp(max=1.0)
+        delta = delta * (radius / _norms(delta).clamp(min=LEAST_NORM)).clamp(max=1.0)
     return delta
 
 
@@ -233,7 +233,7 @@ def accuracy_under(
     if isinstance(network, nn.Module):
         network.eval()
     hits = torch.zeros((), dtype=torch.int64, device=device)
-    for x, y in zip(torch.split(images, BATCH), torch.split(labels, BATCH), strict=True):
+    for x, y in zip(torch.split(images, TEST_BATCH), torch.split(labels, TEST_BATCH), strict=True):
         predicted = network(*inputs(x.to(device), generator)).argmax(dim=1)
         hits += (predicted == y.to(device)).sum()
     return int(hits) / len(images)

@@ -34,7 +34,7 @@ from buckler.runs.store.sealed import TEMPORARY, read_sealed, writing
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 DAMAGED = "damaged"
-PARTS = {"counts": ".parquet", "scores": ".scores.parquet"}
+SHARD_ENDINGS = {"counts": ".parquet", "scores": ".scores.parquet"}
 _NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
 
 
@@ -70,7 +70,7 @@ class ShardRange:
 
     def path(self, root: Path, part: str) -> Path:
         """Return the path of the ``seal``, ``counts`` or ``scores``: made of numbers, never read from a file."""
-        return root / SHARDS / (self.name + (".json" if part == "seal" else PARTS[part]))
+        return root / SHARDS / (self.name + (".json" if part == "seal" else SHARD_ENDINGS[part]))
 
 
 def sealed_names(root: Path) -> list[str]:
@@ -141,7 +141,7 @@ def read_seal(root: Path, span: ShardRange, owner: Mapping[str, Any]) -> dict[st
     if (seal.get("first"), seal.get("count"), seal.get("owner")) != (span.first, span.count, dict(owner)):
         raise DamagedEvidence(f"{str(path)!r} is damaged: it belongs to another run or shard")
     files, parts = seal.get("files"), seal.get("parts")
-    if not isinstance(files, dict) or "counts" not in files or not files.keys() <= PARTS.keys():
+    if not isinstance(files, dict) or "counts" not in files or not files.keys() <= SHARD_ENDINGS.keys():
         raise DamagedEvidence(f"{str(path)!r} is damaged: it does not name the shard's files")
     if not isinstance(parts, list) or not parts or not all(map(_is_part, parts)):
         raise DamagedEvidence(f"{str(path)!r} is damaged: it does not say who drew the shard")
@@ -198,7 +198,7 @@ def set_aside(root: Path, paths: Iterable[Path]) -> list[str]:
 
 def shard_files(root: Path, name: str) -> list[Path]:
     """Return the paths of a shard's files, the seal first: a shard without its seal does not count."""
-    return [root / SHARDS / (name + ending) for ending in (".json", *PARTS.values())]
+    return [root / SHARDS / (name + ending) for ending in (".json", *SHARD_ENDINGS.values())]
 
 
 def remove_shard(root: Path, name: str) -> None:
@@ -215,7 +215,7 @@ def clear_leftovers(root: Path) -> None:
     with writing(f"clean {str(root)!r}"):
         for path in [*root.glob(TEMPORARY + "*"), *(root / SHARDS).iterdir()]:
             name, _, ending = path.name.partition(".")
-            part = _NAME.fullmatch(name) and "." + ending in PARTS.values()
+            part = _NAME.fullmatch(name) and "." + ending in SHARD_ENDINGS.values()
             if path.name.startswith(TEMPORARY) or (part and name not in names):
                 path.unlink()
 

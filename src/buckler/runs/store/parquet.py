@@ -27,13 +27,13 @@ from buckler.runs.store.sealed import sealed, unsealed
 RECORD = b"buckler"
 """The key of the sealed record in a table's metadata."""
 
-SMALL = 1 << 20
+BYTES_OF_ANY_TABLE = 1 << 20
 """Bytes that any table may have, whatever its rows."""
 
-LARGE = 1 << 30
+NUMBER_BYTES_OF_ANY_TABLE = 1 << 30
 """Bytes that the numbers of any table may take, whatever its rows."""
 
-FEW = 100_000
+ROWS_OF_ANY_TABLE = 100_000
 """Rows that any table may have, however small its file."""
 
 
@@ -43,9 +43,9 @@ def likely_rows(path: Path, per_byte: int = 1) -> int:
     Certificates take 2.3 bytes a row at the least; rows that repeat others, as in a sweep, take less.
     """
     try:
-        return FEW + per_byte * path.stat().st_size
+        return ROWS_OF_ANY_TABLE + per_byte * path.stat().st_size
     except OSError:
-        return FEW
+        return ROWS_OF_ANY_TABLE
 
 
 def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = False) -> pq.ParquetFile:
@@ -64,9 +64,9 @@ def open_table(path: Path, *, rows: int, row_bytes: int, memory_map: bool = Fals
         raise ValueError(problem) from None
     if not 0 < found.num_rows <= rows:
         raise ValueError(f"it has {found.num_rows} rows, and must have 1 to {rows}")
-    expected = SMALL + found.num_rows * row_bytes
+    expected = BYTES_OF_ANY_TABLE + found.num_rows * row_bytes
     # A column that repeats one value a million times has few bytes, and a million numbers in memory.
-    if not 0 <= unfolded <= expected or not 8 * numbers <= max(LARGE, expected):
+    if not 0 <= unfolded <= expected or not 8 * numbers <= max(NUMBER_BYTES_OF_ANY_TABLE, expected):
         most = max(unfolded, 8 * numbers)
         raise ValueError(f"it unfolds to {most} bytes, too many for {found.num_rows} rows")
     return table
@@ -163,10 +163,10 @@ MAGIC = b"PAR1"
 LARGEST_FOOTER = 1 << 26
 """Bytes of a footer, at most: that of a gigabyte of scores has less than one."""
 
-DEEPEST = 16
+DEEPEST_NESTING = 16
 """Structures inside of one another, at most: Parquet's own have eight levels."""
 
-ROW_GROUPS, COLUMNS, COLUMN_METADATA, NUM_VALUES = 4, 1, 3, 5
+ROW_GROUPS_FIELD, COLUMNS_FIELD, METADATA_FIELD, NUM_VALUES_FIELD = 4, 1, 3, 5
 """Numbers of the fields FileMetaData.row_groups, RowGroup.columns, ColumnChunk.meta_data, ColumnMetaData.num_values."""
 
 
@@ -183,8 +183,8 @@ def number_of_values(path: Path) -> int:
         data = file.read(length)
     try:
         footer = _Reader(data).struct()
-        columns = [column for group in footer.get(ROW_GROUPS, []) for column in group.get(COLUMNS, [])]
-        counts = [column[COLUMN_METADATA][NUM_VALUES] for column in columns]
+        columns = [column for group in footer.get(ROW_GROUPS_FIELD, []) for column in group.get(COLUMNS_FIELD, [])]
+        counts = [column[METADATA_FIELD][NUM_VALUES_FIELD] for column in columns]
         if any(count < 0 for count in counts):
             raise ValueError("it claims a negative number of values")
         return int(sum(counts))
@@ -200,7 +200,7 @@ class _Reader:
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         """Return the fields of a structure by their numbers."""
-        if depth > DEEPEST:
+        if depth > DEEPEST_NESTING:
             raise ValueError("its footer is nested too deeply")
         fields, number = dict[int, Any](), 0
         while (head := self._byte()) != 0:

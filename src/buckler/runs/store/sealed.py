@@ -14,7 +14,7 @@ from buckler import __version__
 from buckler.errors import DamagedEvidence, StoreError, show
 from buckler.files import parse_json, put_in_place, read_text
 
-FORMAT = 3
+SEALED_FORMAT = 3
 LARGEST_JSON = 64 * 1024 * 1024
 TEMPORARY = ".tmp-"
 
@@ -49,7 +49,7 @@ def seal_of(values: Mapping[str, Any]) -> str:
 
 def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return values with the format number, this version and a checksum of it all."""
-    whole = {"format": FORMAT, "version": __version__, **values}
+    whole = {"format": SEALED_FORMAT, "version": __version__, **values}
     return {**whole, "seal": seal_of(whole)}
 
 
@@ -58,10 +58,10 @@ def unsealed(values: Any, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
     number = values.get("format")
-    if type(number) is int and number != FORMAT:
+    if type(number) is int and number != SEALED_FORMAT:
         raise StoreError(
             f"{str(path)!r} has format {number}, written by buckler {show(values.get('version'), 30)}; this is buckler "
-            f"{__version__}, which reads format {FORMAT} alone"
+            f"{__version__}, which reads format {SEALED_FORMAT} alone"
         )
     rest = {key: value for key, value in values.items() if key != "seal"}
     if type(number) is not int or values.get("seal") != seal_of(rest):

@@ -42,16 +42,16 @@ SCHEMA = schema(
 VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
 """Columns that may differ among the certificates of one method and its settings."""
 
-BATCH = 1 << 16
+ROWS_AT_A_TIME = 1 << 16
 """Rows that are Python objects at a time."""
 
 LABEL = "label"
 """The column of true classes, in a table of certificates whose data had them."""
 
-ROW_BYTES = 32_768
+TABLE_ROW_BYTES = 32_768
 """Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
 
-ROUNDING = 1e-9
+MARGIN_EXCESS = 1e-9
 """How far, relatively, a margin may be above the largest one: the quantile of the normal distribution is rounded."""
 
 
@@ -110,7 +110,7 @@ def check_ending(path: Path, endings: Sequence[str] = (".parquet", ".csv"), name
 def read_origin(path: Path) -> dict[str, Any]:
     """Return what the certificates of a table were made from; the rows are not read."""
     try:
-        return read_table_origin(path, row_bytes=ROW_BYTES)
+        return read_table_origin(path, row_bytes=TABLE_ROW_BYTES)
     except ValueError as broken:
         raise _not_ours(path, broken) from None
 
@@ -128,7 +128,7 @@ def read_labelled(path: Path) -> tuple[list[Certificate], IntArray | None]:
 def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     """Return a table with the columns of certificates, after comparing its rows with their digest, and its origin."""
     try:
-        table, origin = read_table(path, row_bytes=ROW_BYTES)
+        table, origin = read_table(path, row_bytes=TABLE_ROW_BYTES)
     except ValueError as broken:
         raise _not_ours(path, broken) from None
     missing = set(SCHEMA.names) - set(table.column_names)
@@ -217,7 +217,7 @@ def _not_ours(path: Path, problem: Exception) -> InvalidInput:
 def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
     """Yield what ``read`` makes of each row; an error names the row."""
     number = 0
-    for batch in table.to_batches(max_chunksize=BATCH):
+    for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
         for row in batch.to_pylist():
             name = row["id"]
             try:
@@ -257,7 +257,7 @@ def largest_margin(kind: str, level: float, n: int, randomised: bool = False) ->
         return inf
     rest = -expm1(log(level) / n)  # 1 - level^(1/n)
     most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)
-    return most + ROUNDING * abs(most)
+    return most + MARGIN_EXCESS * abs(most)
 
 
 def claim_of(row: dict[str, Any]) -> Claim:

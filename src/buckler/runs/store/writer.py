@@ -264,7 +264,7 @@ def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
     return DamagedEvidence(f"{str(path)!r} is damaged: {why}")
 
 
-LARGEST = 1 << 30
+MERGED_SHARD_BYTES = 1 << 30
 """Bytes of a merged shard, at most: of its votes in memory and its scores on disk."""
 
 
@@ -276,7 +276,7 @@ class Compacted:
     after: int
 
 
-def compact(root: str | Path, *, largest: int = LARGEST) -> Compacted:
+def compact(root: str | Path, *, largest: int = MERGED_SHARD_BYTES) -> Compacted:
     """Check every file of a run, merge neighbouring shards, and return the numbers of shards before and after."""
     root = Path(root)
     folder.check_run(root)
