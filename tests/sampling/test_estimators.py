@@ -11,10 +11,16 @@ from buckler.types import AnyArray
 
 pytest.importorskip("sklearn")
 
+from sklearn.ensemble import StackingClassifier
+from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import SVC
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC, NuSVC
 
 CENTRES = np.array([[0.0, 0.0], [2.0, 0.0], [0.0, 2.0], [2.0, 2.0]])
 
@@ -94,16 +100,57 @@ class _Fixed:
         return np.full((len(x), 2), 0.5)
 
 
-def test_pairwise_decision_values_are_refused() -> None:
-    model = fitted([0, 1, 2, 3], SVC(decision_function_shape="ovo"))
-    with pytest.raises(ClassifierError, match=r"score for each of 4 classes; got shape .*decision_function_shape"):
-        buckler.Smoothed(model, sigma=0.3).certify(CENTRES[:1], n=20)
+PAIRS: Any = {"decision_function_shape": "ovo"}
+
+
+@pytest.mark.parametrize("classes", [3, 4])
+@pytest.mark.parametrize(
+    "model",
+    [
+        SVC(**PAIRS),
+        NuSVC(**PAIRS),
+        make_pipeline(StandardScaler(), SVC(**PAIRS)),
+        make_pipeline(StandardScaler(), GridSearchCV(SVC(), {key: [value] for key, value in PAIRS.items()}, cv=2)),
+        RFE(SVC(kernel="linear", **PAIRS)),
+        StackingClassifier([("a", SVC())], final_estimator=SVC(**PAIRS), cv=2),
+    ],
+)
+def test_pairwise_decision_values_are_refused(model: Any, classes: int) -> None:
+    """Three classes have three pairs, whose values would pass for scores of the classes."""
+    model = fitted(list(range(classes)), model)
+    for scores in (None, buckler.Softmax()):
+        with pytest.raises(InvalidInput, match='model must have a score for each class: set decision_function_shape="'):
+            buckler.Smoothed(model, sigma=0.3, scores=scores)
+
+
+@pytest.mark.parametrize(
+    ("classes", "model"),
+    [
+        (2, SVC(**PAIRS)),  # one pair, whose values are those of two classes
+        (3, OneVsRestClassifier(SVC(**PAIRS))),
+        (3, StackingClassifier([("a", SVC(**PAIRS))], final_estimator=LogisticRegression(), cv=2)),
+    ],
+)
+def test_pairwise_values_inside_of_scores_of_classes_are_accepted(classes: int, model: Any) -> None:
+    smoothed = buckler.Smoothed(fitted(list(range(classes)), model), sigma=0.1, scores=buckler.Softmax())
+    assert smoothed.certify(CENTRES[:classes], n=200, progress=False).predicted.tolist() == list(range(classes))
+
+
+class _Counted(_Fixed):
+    """An estimator with a score too many."""
+
+    def predict_proba(self, x: AnyArray) -> AnyArray:
+        return np.full((len(x), 3), 1 / 3)
+
+
+def test_another_number_of_scores_than_classes_is_refused() -> None:
+    with pytest.raises(ClassifierError, match=r"score for each of 2 classes; got shape \(\d+, 3\)"):
+        buckler.Smoothed(_Counted([0, 1]), sigma=0.3).certify(CENTRES[:1], n=20)
 
 
 @pytest.mark.parametrize(
     "model",
     [
-        SVC(decision_function_shape="ovo"),  # three classes have three pairs: the columns are not those of the classes
         SVC(),  # breaks ties of pairwise votes by position, and its decision function by confidence
         LogisticRegression(),
         KNeighborsClassifier(2),  # halves tie

@@ -125,6 +125,11 @@ class EstimatorClassifier(HostClassifier):
         labels = estimator.classes_
         if np.ndim(labels) != 1 or len(labels) < 2:
             raise InvalidInput(f"model must have one output of at least two classes; got classes_ = {show(labels)}")
+        if len(labels) > 2 and not hasattr(estimator, "predict_proba") and _is_pairwise(estimator):
+            raise InvalidInput(
+                'model must have a score for each class: set decision_function_shape="ovr"; got "ovo", which gives one '
+                "for each pair of classes"
+            )
         super().__init__(len(labels))
         self._labels = np.asarray(labels)
         self._order = np.argsort(self._labels)
@@ -138,8 +143,7 @@ class EstimatorClassifier(HostClassifier):
         logits = self._scores(rows)
         if logits.shape != (len(rows), len(self._labels)):
             raise ClassifierError(
-                f"must return a score for each of {len(self._labels)} classes; got shape {logits.shape}: with "
-                'SVC, set decision_function_shape="ovr"'
+                f"must return a score for each of {len(self._labels)} classes; got shape {logits.shape}"
             )
         voted = self._order[np.searchsorted(self._labels, self._estimator.predict(rows), sorter=self._order)]
         moved = np.flatnonzero(logits.argmax(axis=1) != voted)
@@ -154,6 +158,16 @@ class EstimatorClassifier(HostClassifier):
             return np.asarray(np.log(np.maximum(self._estimator.predict_proba(rows), floor)), dtype=np.float64)
         values = np.asarray(self._estimator.decision_function(rows), dtype=np.float64)
         return np.stack([-values, values], axis=1) if values.ndim == 1 else values.copy()
+
+
+INSIDE = ("_final_estimator", "best_estimator_", "final_estimator_", "estimator_")
+"""Where pipelines, searches, stacks and selectors keep the estimator whose decision function is theirs."""
+
+
+def _is_pairwise(estimator: Any) -> bool:
+    """Return whether the decision function of an SVC, or of the one inside of an estimator, is of pairs of classes."""
+    inside = [getattr(estimator, name) for name in INSIDE if hasattr(estimator, name)]
+    return getattr(estimator, "decision_function_shape", None) == "ovo" or any(map(_is_pairwise, inside))
 
 
 def _own_labels(labels: list[Any]) -> tuple[Label, ...] | None:
