@@ -169,9 +169,16 @@ def test_a_method_declared_sound_certifies_under_its_own_name(here: Path, capsys
         read_certificates(here / "c.parquet")
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        pytest.param(signal.SIGINT, marks=pytest.mark.faults),
+        pytest.param(signal.SIGTERM, marks=pytest.mark.faults),
+    ],
+)
 def test_an_interrupt_says_how_to_go_on(
-    kind: signal.Signals, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    kind: signal.Signals | None, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     command = ["sweep", "s0.1", "s0.25", "--method", "top_class", "--n", "10,50,100", "--quiet"]
     made: list[int] = []
@@ -179,6 +186,8 @@ def test_an_interrupt_says_how_to_go_on(
     def interrupted(*arguments: Any, **options: Any) -> Any:
         made.append(options["n"])
         if len(made) == 5:
+            if kind is None:
+                raise KeyboardInterrupt
             os.kill(os.getpid(), kind)
         return certify_evidence(*arguments, **options)
 
