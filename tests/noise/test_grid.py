@@ -264,7 +264,7 @@ def test_draws_and_values_beyond_the_theorem_are_refused(monkeypatch: pytest.Mon
         engine.votes(LAW.values(np.array([[130]])), ["a"], "estimation", 1, start=2**30)
     monkeypatch.setattr("buckler.sampling.engine.MOST_VALUES", 10)
     with pytest.raises(buckler.InvalidInput, match="at most 10 values"):
-        check_inputs(np.zeros((1, 11), np.float32), ["a"])
+        check_inputs(np.zeros((1, 11), np.float32), ["a"], LAW)
 
 
 def mean(batch: Any) -> Any:

@@ -131,7 +131,12 @@ def open_run(
         else nullcontext(Executor(load()))
     ) as executor:
         dataset = open_dataset(
-            draft.data, labels=draft.labels, resize=draft.resize, crop=draft.crop, value_range=draft.value_range
+            draft.data,
+            labels=draft.labels,
+            resize=draft.resize,
+            crop=draft.crop,
+            value_range=draft.value_range,
+            noise=draft.noise,
         ).select(every=draft.every, limit=draft.limit, ids=draft.ids)
         num_classes, device = executor.call(_describe)
         if num_classes is None:

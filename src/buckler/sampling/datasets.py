@@ -20,8 +20,8 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, check_whole, check_whole_array, show
 from buckler.files import check_plain
-from buckler.sampling.preprocess import check_value_range, from_bytes
-from buckler.types import AnyArray, Float32Array, FloatArray, IntArray
+from buckler.sampling.preprocess import check_moved, check_value_range, from_bytes
+from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise
 
 Loader = Callable[[Sequence[int]], Float32Array]
 
@@ -94,12 +94,14 @@ def open_dataset(
     resize: int | None = None,
     crop: int | None = None,
     value_range: tuple[float, float] = (0.0, 1.0),
+    noise: Noise | None = None,
 ) -> Dataset:
     """Return the data set behind a name or path.
 
     ``labels`` is an ``.npy`` file of classes for arrays that come without. ``resize`` scales the shorter side of each
     image of a folder and ``crop`` cuts the centre. ``value_range`` is the declared range of arrays: bytes are spread
-    over it, other numbers are taken as they are and must lie in it.
+    over it, other numbers are taken as they are and must lie in it. Arrays whose values float32 moves too far for the
+    ``noise`` are refused when they are loaded.
     """
 
     low, high = check_value_range(value_range)
@@ -116,7 +118,7 @@ def open_dataset(
     if not path.exists():
         raise InvalidInput(f"data must be 'digits' or an existing file or folder; got {str(name)!r}")
     if path.suffix in {".npy", ".npz"}:
-        return open_array(path, labels=labels, low=low, high=high)
+        return open_array(path, labels=labels, low=low, high=high, noise=noise)
     if not path.is_dir():
         raise InvalidInput(f"data must be an .npy or .npz file, or a folder; got {str(name)!r}")
     if (path / "test_batch.bin").is_file():
@@ -180,7 +182,9 @@ _LARGE, _UNFOLDS = 1 << 28, 100
 _CIFAR10_RECORD = 1 + 3 * 32 * 32
 
 
-def open_array(path: Path, *, labels: str | Path | None, low: float, high: float) -> Dataset:
+def open_array(
+    path: Path, *, labels: str | Path | None, low: float, high: float, noise: Noise | None = None
+) -> Dataset:
     """Return the data set in an ``.npy`` file, or under ``x_test, y_test`` or ``x, y, index`` of an ``.npz`` file.
 
     Bytes are images, spread over [low, high]; a last axis of 1 or 3 holds their channels and is moved to the front.
@@ -211,7 +215,12 @@ def open_array(path: Path, *, labels: str | Path | None, low: float, high: float
 
     def load(where: Sequence[int]) -> Float32Array:
         rows = x[list(where)]
-        return from_bytes(channels_first(rows), (low, high)) if bytes_ else np.ascontiguousarray(rows, dtype=np.float32)
+        if bytes_:
+            return from_bytes(channels_first(rows), (low, high))
+        values = np.ascontiguousarray(rows, dtype=np.float32)
+        if noise is not None:
+            check_moved(f"data {str(path)!r}", rows, values, noise)
+        return values
 
     return Dataset(ids, found, load, low, high)
 

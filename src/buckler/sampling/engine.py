@@ -206,7 +206,7 @@ class Engine:
         requests, a group of batches at a time, so memory does not grow with the number of draws. Call inside
         ``session()``.
         """
-        inputs = check_inputs(x, ids)
+        inputs = check_inputs(x, ids, self.noise)
         for name, one in zip(ids, inputs, strict=True):
             try:
                 self.noise.check_input(one)
@@ -343,9 +343,9 @@ def show_problem(problem: Exception) -> str:
     return text if isinstance(problem, ClassifierError) else f"{type(problem).__name__}: {text}"
 
 
-def check_inputs(x: ArrayLike, ids: Sequence[str]) -> Float32Array:
+def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array:
     """Return the inputs as float32 ``[inputs, ...]``, one different name each."""
-    inputs = to_float32("x", x)
+    inputs = to_float32("x", x, noise)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")
     if inputs[0].size > MOST_VALUES:
@@ -460,7 +460,7 @@ def draw_until_decided(
     two rounds the caller may do what it likes with the inputs that finished, or leave; then it closes the iterator,
     after which ``decider`` stands still. Iterate inside ``engine.session()``.
     """
-    inputs = check_inputs(x, ids)
+    inputs = check_inputs(x, ids, engine.noise)
     width = engine.rows if width is None else check_whole("width", width, 1)
     waiting = deque(decider.undecided.tolist())
     if waiting and waiting[-1] >= len(inputs):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.noise import GridGaussian, Splitting, Uniform
+from buckler.noise import Gaussian, GridGaussian, Splitting, Uniform
 from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, Noise
 
 ValueRange = tuple[float, float]
@@ -42,15 +42,39 @@ def from_bytes(pixels: AnyArray, value_range: ValueRange) -> Float32Array:
     return table.astype(np.float32)[pixels]
 
 
-def to_float32(name: str, x: ArrayLike) -> Float32Array:
-    """Return numbers as float32; values beyond its range raise InvalidInput."""
+def to_float32(name: str, x: ArrayLike, noise: Noise | None = None) -> Float32Array:
+    """Return numbers as float32; values beyond its range or that move too far (``check_moved``) raise InvalidInput."""
     with np.errstate(over="ignore"):
         values = np.asarray(check_float_array(name, x), dtype=np.float32, order="C")
     if not np.isfinite(values).all():
         raise InvalidInput(
             f"{name} must hold numbers within the range of float32; got {np.abs(np.asarray(x)).max():.3g}"
         )
+    if noise is not None:
+        check_moved(name, np.asarray(x), values, noise)
     return values
+
+
+MOST_MOVED = 2.0**-10
+"""Part of the noise's unit by which the conversion to float32 may move a value."""
+
+
+def check_moved(name: str, x: AnyArray, values: Float32Array, noise: Noise) -> None:
+    """Raise InvalidInput if ``values``, the float32 of ``x``, are farther from ``x`` than 2^-10 of the noise's unit.
+
+    ``Gaussian`` checks this itself. In l0 the conversion is a part of the classifier: it commutes with ablation, and
+    two inputs that differ in some values differ in no others after it.
+    """
+    if x.dtype in {np.float32, np.float16} or noise.norm == "l0" or isinstance(noise, Gaussian):
+        return
+    most, given = MOST_MOVED * noise.unit, np.asarray(x, dtype=np.float64)
+    far = np.abs(given - values) > most
+    if far.any():
+        raise InvalidInput(
+            f"{name} must hold numbers that float32 holds to within {most:.3g} (2^-10 of the unit of the noise, "
+            f"{noise.unit:g}); got {float(given[far][0])!r}, whose float32 is {float(values[far][0])!r}. Shift or "
+            "scale the input, and undo it inside of the model"
+        )
 
 
 def on_host(x: Any) -> Any:
@@ -92,6 +116,8 @@ def stacked(name: str, x: Any) -> Any:
 def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Noise | None = None) -> Float32Array:
     """Return inputs as float32: floats as they are, whole numbers only where their range is declared.
 
+    Floats of more bits are refused where float32 moves them too far for the ``noise`` (``check_moved``).
+
     ``x`` is an array or an iterable of batches (``stacked``). Without a range, whole numbers are steps of the grid of a
     ``noise`` that has one.
 
@@ -112,7 +138,7 @@ def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Nois
         )
     if array.dtype == np.uint8 and value_range is not None:
         return from_bytes(array, value_range)
-    values = to_float32(name, array)
+    values = to_float32(name, array, noise)
     if value_range is not None and values.size and not value_range[0] <= values.min() <= values.max() <= value_range[1]:
         raise InvalidInput(
             f"{name} must lie in the declared range [{value_range[0]:g}, {value_range[1]:g}]; "
