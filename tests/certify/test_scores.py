@@ -1,5 +1,6 @@
 """Margins from scores: equivariance, combinations, kept columns, certificates, refusals."""
 
+from collections.abc import Callable
 from typing import Any, get_args
 
 import numpy as np
@@ -233,13 +234,14 @@ def test_the_class_comes_from_the_selection() -> None:
 
 def test_a_record_brings_its_names_and_map() -> None:
     rows = np.stack([softmax_rows(seed, 200, 20) for seed in range(2)])
-    record, before = kept(rows, [0, 3, 7]), kept(rows[:, :50], [0, 3, 7])
+    separate = np.stack([softmax_rows(seed, 50, 20) for seed in (2, 3)])
+    record, before = kept(rows, [0, 3, 7]), kept(separate, [0, 3, 7])
     found = certify_scores(record, sigma=0.5, selection=before)
     assert [(c.id, c.predicted, c.n0, c.temperature) for c in found] == [
         ("image 0", 0, 50, 0.5),
         ("image 1", 0, 50, 0.5),
     ]
-    other = kept(rows[:, :50], [0, 1])
+    other = kept(separate, [0, 1])
     assert certify_scores(record, sigma=0.5, selection=other).predicted.tolist() == [0, 0]
     winners = certify_scores(record, sigma=0.5)
     assert [(c.id, c.predicted, c.n0) for c in winners] == [("image 0", 0, 0), ("image 1", 0, 0)]
@@ -283,6 +285,43 @@ def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
 def test_unsound_is_refused() -> None:
     with pytest.raises(UnsoundMethod):
         certify_scores([ROWS], sigma=0.5, labels=[0], method="published/sequence")
+
+
+COPIES: list[Callable[[FloatArray], Any]] = [
+    lambda rows: rows[:, :10].copy(),
+    lambda rows: rows[:, 7:8].copy(),
+    lambda rows: rows[:, ::-1].copy(),
+    lambda rows: rows.astype(np.float32),
+    lambda rows: rows.astype(np.float32)[:, 100:],
+    lambda rows: rows[:, [5, 5, 3]],
+]
+
+
+@pytest.mark.parametrize("copied", COPIES)
+@pytest.mark.parametrize("saturated", [False, True])
+def test_a_selection_that_is_copied_from_the_evidence_is_refused(
+    copied: Callable[[FloatArray], Any], saturated: bool
+) -> None:
+    rows = np.stack([softmax_rows(seed, 200, 4) for seed in range(2)])
+    if saturated:
+        rows[0] = [1.0, 0.0, 0.0, 0.0]
+    with pytest.raises(InvalidInput, match="selection must be scores of separate draws"):
+        certify_scores(rows, sigma=0.5, selection=copied(rows))
+    with pytest.raises(InvalidInput, match="selection must be scores of separate draws"):
+        certify_scores(rows.astype(np.float32), sigma=0.5, selection=copied(rows))
+
+
+def test_separate_draws_may_have_equal_scores() -> None:
+    """Saturated scores repeat, and so do those of few outcomes; one new row of one input is enough."""
+    saturated = np.tile([[1.0, 0.0]], (1, 100, 1))
+    assert certify_scores(saturated, sigma=0.5, selection=saturated[:, :10].copy())[0].predicted == 0
+    few = np.array([[0.9, 0.1], [0.7, 0.3], [0.8, 0.2], [0.6, 0.4]])
+    evidence, before = (few[np.random.default_rng(seed).integers(0, 4, (3, n))] for seed, n in ((0, 300), (1, 20)))
+    assert certify_scores(evidence, sigma=0.5, selection=before).predicted.tolist() == [0, 0, 0]
+    rows = np.stack([softmax_rows(seed, 200, 4) for seed in range(2)])
+    before = rows[:, :10].copy()
+    before[1, 9] = softmax_rows(5, 1, 4)[0]
+    assert certify_scores(rows, sigma=0.5, selection=before).predicted.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -262,8 +262,24 @@ def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) ->
     other = selection.values if isinstance(selection, Scores) else check_scores("selection", selection)
     if other.ndim != 3 or len(other) != len(values):
         raise InvalidInput(f"selection must be [inputs, n0, m] of {len(values)} inputs; got shape {other.shape}")
-    if np.shares_memory(other, values) or np.array_equal(other, values):
+    if np.shares_memory(other, values) or np.array_equal(other, values) or _is_copy(other, values):
         raise InvalidInput("selection must be scores of separate draws; got the same scores as the evidence")
+
+
+MOST_REPEATED = 0.1
+"""Part of the evidence rows of an input that repeat, at most, where equal rows tell of a copy: a separate draw equals
+one of them about as often as they repeat. Saturated scores, and noise with few outcomes, repeat more."""
+
+
+def _is_copy(selection: FloatArray, values: FloatArray) -> bool:
+    """Return whether all selected rows are evidence rows of their input, as float32, and these hardly repeat."""
+    telling = False
+    for some, rows in zip(selection, values, strict=True):
+        seen = {row.tobytes() for row in rows.astype(np.float32)}
+        if not all(row.tobytes() in seen for row in some.astype(np.float32)):
+            return False
+        telling |= len(seen) >= (1.0 - MOST_REPEATED) * len(rows)
+    return telling
 
 
 def _chosen_class(
