@@ -44,15 +44,27 @@ def sampled() -> None:
     assert run(["sample", "run", *MODEL, "--sigma", "0.25", "--n", "300", "--every", "180", "--quiet"]) == 0
 
 
-def test_a_run_is_refuted_kept_and_gone_on_with(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_refuted_kept_and_gone_on_with(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sampled()
     command = ["refute", "run", *QUICK, "--limit", "6", "--out", "r.parquet"]
-    assert run([*command, "--json"]) == 0
+    starts, whole = dict[str, float](), Refuting.refute
+
+    def spied(self: Refuting, model: Any, ids: Sequence[str], x: Any, labels: Any, start: Any) -> Any:
+        starts.update(zip(ids, start.tolist(), strict=True))
+        return whole(self, model, ids, x, labels, start)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Refuting, "refute", spied)
+        assert run([*command, "--json"]) == 0
     said = capsys.readouterr()
     assert "ALARM" not in said.err
     assert "otherwise" not in said.err
     lines = [json.loads(line) for line in said.out.splitlines()]
     brackets, _ = read_refutations(here / "r.parquet")
+    assert starts == {b.refutation.id: b.certified for b in brackets}
+    assert len(set(starts.values())) > 3
     assert [line["refuted"] for line in lines] == [b.refutation.radius for b in brackets]
     assert sum(line["refuted"] is not None for line in lines) >= 3
     assert all(line["refuted"] is None or line["refuted"] > line["certified"] for line in lines)
