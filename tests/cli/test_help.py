@@ -51,6 +51,16 @@ def test_the_first_line_of_a_command_is_the_one_in_the_list(command: str) -> Non
     assert (load(command).help or "").splitlines()[0] == COMMANDS[command]
 
 
+def test_without_docstrings_a_command_is_described_in_a_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load("sample")
+    monkeypatch.setattr(sys.modules["buckler.cli.sample"].sample_command, "__doc__", None)  # as python -OO does
+    text = shown("sample", capsys, monkeypatch)
+    assert COMMANDS["sample"] in text
+    assert text.index(COMMANDS["sample"]) < text.index("Defaults are in [brackets].")
+
+
 def test_commands_are_listed_in_the_order_of_the_work(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

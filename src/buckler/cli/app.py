@@ -159,7 +159,8 @@ def load(name: str) -> Command:
     python = "import_" if name == "import" else name
     function = getattr(import_module(f"buckler.cli.{python}"), f"{name}_command")
     own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    own.command(name, cls=Command, context_settings=HELP)(function)
+    # Python -OO drops docstrings.
+    own.command(name, cls=Command, context_settings=HELP, help=function.__doc__ or COMMANDS[name])(function)
     command: Any = typer.main.get_command(own)
     command.function = function
     return command  # type: ignore[no-any-return]
