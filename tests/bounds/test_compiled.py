@@ -38,13 +38,18 @@ NOWHERE = os.devnull
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    room = tmp_path / "room"
+    return lay_out(tmp_path)
+
+
+def lay_out(home: Path) -> Path:
+    """Write a room with a function that calls one in another file, and return the folder it is in."""
+    room = home / "room"
     room.mkdir()
     (room / "__init__.py").touch()
     shutil.copy(real.__file__, room / "compiled.py")
     (room / "caller.py").write_text(CALLER.format(package="room"))
     (room / "callee.py").write_text(CALLEE.format(package="room", value="x * 2.0"))
-    return tmp_path
+    return home
 
 
 def result(folder: Path, code: str = ASK, **variables: str) -> str:
@@ -83,17 +88,6 @@ def test_a_damaged_file_is_compiled_again(home: Path) -> None:
             path.write_bytes(damage(path.read_bytes()))
         assert result(home).splitlines() == [ONCE, "3.0"], suffix
     assert result(home) == "3.0"
-
-
-@pytest.mark.slow
-def test_without_a_place_every_process_compiles(home: Path) -> None:
-    (home / "room" / "__pycache__").touch()  # a file, so that there can be no folder
-    for _ in range(2):
-        assert result(home).splitlines() == [EVERY_TIME, "3.0"]
-    assert result(home, XDG_CACHE_HOME=str(home / "cache")).splitlines() == [ONCE, "3.0"]
-    assert result(home, XDG_CACHE_HOME=str(home / "cache")) == "3.0"
-    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen")).splitlines() == [ONCE, "3.0"]
-    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen"), XDG_CACHE_HOME=str(home / "cache")) == "3.0"
 
 
 def test_a_private_folder_among_the_temporary_files_comes_last(home: Path) -> None:

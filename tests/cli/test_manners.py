@@ -1,7 +1,6 @@
 """What every command has in common: completion, outputs that are checked, and mistakes in one line."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -140,27 +139,3 @@ def test_a_reader_that_has_seen_enough_is_no_bug(votes: Path) -> None:
     shell = ["bash", "-o", "pipefail", "-c", command]
     answer = subprocess.run(shell, env=ENVIRONMENT, capture_output=True, text=True, check=False)  # noqa: S603
     assert answer.stderr == ""
-
-
-def test_control_characters_of_a_file_do_not_reach_the_terminal(
-    votes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Names of files, ids, seals and cards may hold any bytes: what a terminal would obey is printed as an escape."""
-    monkeypatch.chdir(tmp_path)
-    # Where names of files are ASCII, the others cannot be in one.
-    evil = "evil\x1b[2J\x07" + ("\x9b31m\u202e" if sys.getfilesystemencoding() == "utf-8" else "")
-    shutil.copytree(votes, evil)
-    assert run(["certify", evil, "--method", "top_class", "--tsv", f"{evil}.tsv"]) == 0
-    assert run(["report", evil, "--method", "top_class", "--out", f"{evil}.html"]) == 0
-    assert run(["sweep", evil, "--method", "top_class", "--out", f"{evil}.parquet"]) == 0
-    assert run(["certify", f"{evil}.nowhere"]) == 2
-    manifest = Path(evil) / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": "\\u001b[2J"'))
-    assert run(["certify", evil]) == 2
-    (tmp_path / "models").mkdir()
-    (tmp_path / "models" / f"{evil}.json").write_text("{}")
-    run(["models", "--folder", "models"])
-    seen = capsys.readouterr()
-    assert evil.encode("unicode_escape").decode() in seen.out
-    assert "\\x1b" in seen.err
-    assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", seen.out + seen.err)

@@ -1,4 +1,4 @@
-"""Places that are not what they seem: outputs that are links, devices or FIFOs, and damaged machine code."""
+"""Places that are not what they seem: outputs that are links, devices or FIFOs, and machine code that is not kept."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import pytest
 
 from buckler.bounds import compiled
 from buckler.runs.store.tables import read_certificates
+from tests.bounds.test_compiled import EVERY_TIME, ONCE, lay_out, result
 from tests.faults.run import FULL, Ledger, call, contents, differing, environment
 
 pytestmark = pytest.mark.faults
@@ -68,3 +69,15 @@ def test_kept_machine_code_is_damaged(home: Path, undisturbed: Path, ledger: Led
     wrong += certify("again.parquet", NUMBA_CACHE_DIR=str(home / "file")) != expected
     ledger.add("kept machine code truncated, emptied or garbled", tried, 0, wrong)
     assert wrong == 0
+
+
+def test_without_a_place_every_process_compiles(tmp_path: Path, ledger: Ledger) -> None:
+    home = lay_out(tmp_path)
+    (home / "room" / "__pycache__").touch()  # a file, so that there can be no folder
+    for _ in range(2):
+        assert result(home).splitlines() == [EVERY_TIME, "3.0"]
+    assert result(home, XDG_CACHE_HOME=str(home / "cache")).splitlines() == [ONCE, "3.0"]
+    assert result(home, XDG_CACHE_HOME=str(home / "cache")) == "3.0"
+    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen")).splitlines() == [ONCE, "3.0"]
+    assert result(home, NUMBA_CACHE_DIR=str(home / "chosen"), XDG_CACHE_HOME=str(home / "cache")) == "3.0"
+    ledger.add("machine code can be kept nowhere: compiled in every process", 2)

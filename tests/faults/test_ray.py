@@ -113,6 +113,23 @@ def test_without_an_address_it_stays_on_loopback(
     assert (gone, wrong) == (0, 0)
 
 
+def test_another_child_of_the_caller_lives_on(home: Path, undisturbed: Path, ledger: Ledger) -> None:
+    """Ray of its own is stopped at the end, and with it nothing else that the caller started."""
+    code = (
+        "import subprocess, sys; child = subprocess.Popen(['sleep', '300']); from buckler.cli.app import run;"
+        "code = run(sys.argv[1:]); print(code, child.poll()); child.kill()"
+    )
+    command = [sys.executable, "-c", code, *arguments("run", executor="ray", workers="1")]
+    with tempfile.TemporaryDirectory() as short:
+        done = subprocess.run(  # noqa: S603
+            command, cwd=home, env=environment(TMPDIR=short), capture_output=True, text=True, check=True
+        )
+    assert done.stdout.split() == ["0", "None"], done.stderr
+    wrong = differing(contents(home / "run"), contents(undisturbed))
+    ledger.add("Ray of its own: another child of the caller lives on", 1, 0, wrong)
+    assert wrong == 0
+
+
 @pytest.mark.linux("/proc")
 def test_workers_and_a_node_are_killed(home: Path, undisturbed: Path, ledger: Ledger, on_its_way: Cluster) -> None:
     cluster = on_its_way.here()

@@ -1,0 +1,84 @@
+"""Commands that read what they should not print, too much of it, or run without what they are used to."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from buckler.cli.app import run
+from buckler.runs.store.evidence import open_evidence
+from tests.faults.run import Ledger, sealed
+from tests.runs.test_results import many
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(
+    undisturbed: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    ledger: Ledger,
+) -> None:
+    """Names of files, ids, seals and cards may hold any bytes: what a terminal would obey is printed as an escape."""
+    monkeypatch.chdir(tmp_path)
+    # Where names of files are ASCII, the others cannot be in one.
+    evil = "evil\x1b[2J\x07" + ("\x9b31m\u202e" if sys.getfilesystemencoding() == "utf-8" else "")
+    shutil.copytree(undisturbed, evil)
+    assert run(["certify", evil, "--method", "top_class", "--tsv", f"{evil}.tsv"]) == 0
+    assert run(["report", evil, "--method", "top_class", "--out", f"{evil}.html"]) == 0
+    assert run(["sweep", evil, "--method", "top_class", "--out", f"{evil}.parquet"]) == 0
+    assert run(["certify", f"{evil}.nowhere"]) == 2
+    manifest = Path(evil) / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": "\\u001b[2J"'))
+    assert run(["certify", evil]) == 2
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / f"{evil}.json").write_text("{}")
+    run(["models", "--folder", "models"])
+    seen = capsys.readouterr()
+    assert evil.encode("unicode_escape").decode() in seen.out
+    assert "\\x1b" in seen.err
+    shown = len(re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]", seen.out + seen.err))
+    ledger.add("escape sequences in names and contents of files: not printed", 6, 0, shown)
+    assert shown == 0
+
+
+@pytest.mark.slow
+@pytest.mark.linux("memory counted in kilobytes")
+def test_a_report_of_a_million_certificates(tmp_path: Path, ledger: Ledger) -> None:
+    """Below 60 seconds of processor time and 1.5 GB, all margins different."""
+    many(tmp_path / "many.parquet", 1_000_000, 1_000_000)
+    code = (
+        "import resource, sys, time; from buckler.cli.app import run; code = run(sys.argv[1:]);"
+        "print(code, time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6)"
+    )
+    command = [sys.executable, "-c", code, "report", "many.parquet", "--quiet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)  # noqa: S603
+    code_, seconds, gigabytes = map(float, done.stdout.split())
+    assert code_ == 0
+    assert seconds < 60.0
+    assert gigabytes < 1.5
+    ledger.add("a report of a million certificates: under 60 s and 1.5 GB")
+
+
+@pytest.mark.slow
+def test_a_report_without_docstrings(tmp_path: Path, ledger: Ledger) -> None:
+    many(tmp_path / "many.parquet", 100, 10)
+    command = [sys.executable, "-OO", "-m", "buckler", "report", "many.parquet"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
+    assert (done.returncode, done.stderr) == (0, "")
+    ledger.add("Python without docstrings and assertions (-OO)")
+
+
+def test_merging_quietly_prints_nothing(
+    home: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ledger: Ledger
+) -> None:
+    monkeypatch.chdir(home)
+    shutil.copytree(undisturbed, "run")
+    assert run(["compact", "run", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert len(sealed(home / "run")) == 3
+    wrong = int(open_evidence(home / "run").digest() != open_evidence(undisturbed).digest())
+    ledger.add("compact --quiet: nothing printed, the same evidence", 1, 0, wrong)
+    assert wrong == 0
