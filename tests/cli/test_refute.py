@@ -49,14 +49,14 @@ def test_a_run_is_refuted_kept_and_gone_on_with(
 ) -> None:
     sampled()
     command = ["refute", "run", *QUICK, "--limit", "6", "--out", "r.parquet"]
-    starts, whole = dict[str, float](), Refuting.refute
+    starts, whole = dict[str, float](), RefutationSettings.refute
 
-    def spied(self: Refuting, model: Any, ids: Sequence[str], x: Any, labels: Any, start: Any) -> Any:
+    def spied(self: RefutationSettings, model: Any, ids: Sequence[str], x: Any, labels: Any, start: Any) -> Any:
         starts.update(zip(ids, start.tolist(), strict=True))
         return whole(self, model, ids, x, labels, start)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Refuting, "refute", spied)
+        patch.setattr(RefutationSettings, "refute", spied)
         assert run([*command, "--json"]) == 0
     said = capsys.readouterr()
     assert "ALARM" not in said.err
