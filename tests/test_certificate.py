@@ -172,7 +172,7 @@ def test_what_is_not_finite_is_named() -> None:
 
 
 FLOATS = "idealised: real-valued noise, drawn and added in float32"
-BITS = "true to the last bit if the classifier is one function"
+BITS = "exact in floating point if the model gives an input the same logits every time"
 EIGHT_BIT = "at every 8-bit input (the grid of step 1/255 from 0 to 1)"
 
 THEOREMS: list[tuple[Any, str, str]] = [

@@ -35,7 +35,7 @@ RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
 """Methods for scores that use one random number of each input after its last draw (T15a)."""
 
 LEAST_UNIFORM = 0.1
-"""Smallest of these numbers. No certificate rests on the number alone: the draws bring a tenth of the wealth at least.
+"""Lower clamp of the random number, so that the draws themselves must bring a wealth of at least 0.1 / alpha.
 Heuristic: affects power, not validity."""
 
 SCORE_METHOD_NAMES = (
@@ -62,7 +62,7 @@ _EXACT = Context(prec=1200)
 """Digits for every float in full: up to 309 before the point and 1,074 after it."""
 
 
-ONE_FUNCTION = "true to the last bit if the classifier is one function"
+ONE_FUNCTION = "exact in floating point if the model gives an input the same logits every time"
 """What a claim says under a noise that is computed without rounding."""
 
 
@@ -365,7 +365,10 @@ class Refutation:
         if any(test.refuted for test in self.tried[len(won) :]) or found != (
             None if self.radius is None else (self.radius, self.rival)
         ):
-            raise InvalidInput("a refutation is the last of its candidates that passed, none of them after a failure")
+            raise InvalidInput(
+                "tried must be passes, then at most one failure, and radius and rival those of the last pass; got "
+                f"radius {self.radius} and rival {self.rival}"
+            )
         if (self.radius is None) != (self.point is None) or self.rival == self.label:
             raise InvalidInput(
                 "a refutation has a radius, a point and a rival other than the class; an abstention none"

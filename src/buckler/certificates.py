@@ -53,8 +53,9 @@ class Certificates(Sequence[Certificate]):
     ``predicted`` is -1 for an abstention (None where classes are texts), and its radius 0. ``labels`` are the true
     classes, and ``classes`` the model's, where they are known. ``asked`` is the number of inputs that were to be
     certified: more than there are certificates where drawing was interrupted, and then these are of the first inputs.
-    ``decided`` tells how each input ended that was drawn until decided. ``kinds`` has a certificate with each noise,
-    method, margin and alpha among them, and ``kind`` says which is each one's; None where all are of the first.
+    ``decided`` tells how each input ended that was drawn until decided. ``kinds`` holds one template for each
+    combination of noise, method, margin and alpha, and ``kinds[kind[i]]`` is the template of certificate i; ``kind`` is
+    None where all have the first.
 
     >>> from buckler import certify_votes
     >>> made = certify_votes([[99, 1], [60, 40]], sigma=0.5, labels=[0, 0])
@@ -87,7 +88,7 @@ class Certificates(Sequence[Certificate]):
             object.__setattr__(self, "asked", len(self))
 
     def checked(self) -> "Certificates":
-        """Return itself, each row checked as a record is; rows that differ in their id or class alone once."""
+        """Validate every distinct row as a ``Certificate`` and return self."""
         columns = (self.abstained, self.radii, self.margins, self.n, self.n0)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for place in {row: place for place, row in enumerate(rows)}.values():

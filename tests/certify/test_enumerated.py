@@ -50,8 +50,8 @@ def test_the_sentence_says_exact() -> None:
         "input 0: the smoothed classifier predicts class 0 at every 8-bit input (the grid of step 1/255 from 0 to 1) "
         "in the closed l1 ball of radius 0.2823, in the units of the input; exact, without error probability, from all "
         "255 copies under splitting noise "
-        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; true to the last bit if the "
-        "classifier is one function)"
+        "with lambda 0.5, each of its 255 offsets once (probability margin 0.5686; exact in floating point if the "
+        "model gives an input the same logits every time)"
     )
     assert "abstained; exact" in str(tied)
 

@@ -179,7 +179,7 @@ def test_evidence_of_all_copies_with_a_difference_is_refused(tmp_path: Path, mon
 
 def test_the_sentence_names_the_condition() -> None:
     good = buckler.Smoothed(mean, noise=LAW, num_classes=2).certify(np.array([[200, 210]], dtype=np.uint8), n=500)[0]
-    assert "true to the last bit if the classifier is one function" in str(good)
+    assert "exact in floating point if the model gives an input the same logits every time" in str(good)
 
 
 @pytest.mark.filterwarnings("ignore:.*not one function:buckler.errors.BucklerWarning")
@@ -204,11 +204,11 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     evidence = open_evidence(tmp_path / "run")
     assert evidence.replayed == (compared, differed)
     drawn = evidence.provenance()
-    assert ("NOT bit-stable" in drawn.sentence()) != stable
+    assert ("NOT deterministic" in drawn.sentence()) != stable
     assert provenance_from(drawn.as_dict()) == drawn
     with nullcontext() if stable else pytest.warns(BucklerWarning, match=UNSTABLE):
         decide(spec, Target((0.05,)), as_classifier(model, num_classes=2), data, tmp_path / "d.parquet")
-    assert ("NOT bit-stable" in read_result(tmp_path / "d.parquet", CertifyOptions()).caution) != stable
+    assert ("NOT deterministic" in read_result(tmp_path / "d.parquet", CertifyOptions()).caution) != stable
 
 
 def test_torch_is_asked_to_repeat_itself_and_left_as_it_was() -> None:

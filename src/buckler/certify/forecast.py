@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from buckler.certify.ladder import Ladder
 
 CHECKED_DRAWS = 2000
-"""More draws than these certify something at every alpha, unless the noise allows nothing."""
+"""Largest n for which the check is made: more draws can certify something at every usual alpha."""
 
 MOST_CHECKED = 10_000
-"""Draws up to which the fewest that decide a radius are searched for."""
+"""Largest number of draws for which the smallest sufficient one is searched."""
 
 
 def warn_of_few_draws(n: int, settings: Settings, num_classes: int, *, winner: bool) -> None:

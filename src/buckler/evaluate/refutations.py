@@ -57,7 +57,8 @@ CANDIDATE_DRAWS = 200_000
 """Draws at a candidate, at most, unless told."""
 
 JUDGED = 1.25
-"""Times the most draws of a candidate that an input takes to be judged, about: for a bar. Seen on CIFAR-10."""
+"""Expected draws for judging an input, in multiples of the largest number for a candidate; measured on CIFAR-10, for
+the progress bar alone."""
 
 FIRST_LOOK_DRAWS, LOOK_BATCH_DIVISOR = 64, 4
 """Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
@@ -74,7 +75,7 @@ CAUSES = (
 
 def votes_refute(test: PairTest, alpha: float) -> bool:
     """Return whether the votes at a candidate bear out a refutation at level alpha, or it claims none."""
-    # The last draw is not on record, so any may have been: what was refuted passes.
+    # The number of the last draw is not recorded, so assume that the final test was run.
     return not test.refuted or bool(pairs_refuted(test.wins, test.losses, True, check_alpha(alpha)))
 
 

@@ -22,7 +22,7 @@ from buckler.noise.words import BaseNoise, Words, float_below
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_PIXELS = 2**28
-"""As many as values of an input, at most (T24)."""
+"""Largest number of pixels: the limit on the values of an input (T24)."""
 
 
 @lru_cache(maxsize=64)

@@ -34,7 +34,7 @@ MIDDLES: Float32Array = (np.arange(4 * LEVELS + 1) / (4.0 * LEVELS)).astype(np.f
 """The float32 of each middle of a part; middles are multiples of a quarter of a step."""
 
 SAME_STEP = Fraction(1, 2**20)
-"""A radius this little below a whole number of steps, in steps, is taken for that number."""
+"""Tolerance, in steps, for taking a radius as a whole number of steps."""
 
 TEMPLATE_KEY = 0x6275636B2D73706C  # "buck-spl"
 """Upper half of the generator's key for templates; the lower half is the number of the template."""

@@ -350,7 +350,9 @@ class Provenance:
             said.append("The model gave different logits for the same batch.")
         if self.replayed[1]:
             compared, differed = self.replayed
-            said.append(f"It is NOT bit-stable: {differed:,} of {compared:,} rows run again elsewhere gave other bits.")
+            said.append(
+                f"The model is NOT deterministic: {differed:,} of {compared:,} rows gave other logits when run again."
+            )
         return " ".join(said)
 
     def as_dict(self) -> dict[str, Any]:

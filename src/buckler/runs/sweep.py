@@ -124,7 +124,7 @@ class Grid:
             )
             for n, alpha, margin in product(draws, self.alpha, self.margin or (default_margin(spec.noise),))
             for method in methods
-            # What was not asked for by number stops where the scores do; a cell that comes twice is one.
+            # A default n is cut to the draws whose scores are kept. Duplicate cells are dropped below.
             for k in [min(n, spec.kept_draws or n) if method.reads == "scores" and not self.n else n]
             for kind, temperature in self._maps(spec, method)
         ]

@@ -248,7 +248,7 @@ ROWS_RUN_ALONE = 8
 """Rows of the first batch that are run again, alone, under noise that is computed with rounding."""
 
 LOGIT_RANGE_SHARE, LARGEST_LOGIT_SHARE = 0.05, 1e-4
-"""Shares of the range of logits and of the largest, by whose sum rounding may change logits. A warning rests on it."""
+"""Tolerance of the comparison of logits, in shares of their range and of the largest one; a warning depends on it."""
 
 
 class RepeatCheck:

@@ -178,8 +178,8 @@ class Engine:
     @staticmethod
     def _not_one_function(compared: int, differed: int) -> str:
         return (
-            f"the classifier is not one function of its input: {differed} of {compared} rows gave other bits when they "
-            "were run again at another place of a batch"
+            f"the classifier is not one function of its input: {differed} of {compared} rows gave other logits when "
+            "run again in another batch"
         )
 
     def replayed(self) -> tuple[int, int]:

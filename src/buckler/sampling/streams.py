@@ -11,8 +11,8 @@ There are two generators with different values, so a run's specification names o
 - ``cuda``: the device's own Philox-4x32, faster. The same bits on the same kind of device with the same torch.
 
 Noise from random words takes the 64-bit outputs of the first generator in order, on the host and on a device: with W
-words for each copy, row r of a block has words ``[r W, (r + 1) W)``. The further 64 bits of word i, drawn only where
-the word does not decide, are word i of the same key with a 1 in the second of the counter's four parts.
+words for each copy, row r of a block has words ``[r W, (r + 1) W)``. Where word i equals the upper half of a threshold,
+64 further bits decide: word i of the same key with a 1 in the second of the counter's four parts.
 
 Which draws share a batch is a function of the requests and the batch size, never of what happened to be pending.
 Requests are cut at block boundaries into pieces, and pieces are laid end to end and cut again into batches of exactly
