@@ -18,7 +18,7 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, check_label, check_positive, show
 from buckler.noise import NOISES, default_margin, parse
-from buckler.runs.executor import ComputeBlock, Executor, Interrupted, Watch, as_executor
+from buckler.runs.executor import ComputeBlock, Executor, Interrupted, Watch
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
@@ -201,7 +201,7 @@ def decide(
     """
     labels = _labels(spec, target, dataset)
     deadline = inf if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
-    executor = as_executor(classifier)
+    executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     asked = {"spec": spec.as_dict(), **target.as_dict(), "final_n": spec.n}
     made = DecisionStore(None if out is None else Path(out), asked, dataset, identity, allow_other_model)

@@ -66,8 +66,3 @@ class Executor:
                         yield drawn
                         if time.monotonic() > deadline:
                             return
-
-
-def as_executor(classifier: Classifier | Executor) -> Executor:
-    """Return an executor as it is, and one that runs a classifier in this process."""
-    return classifier if isinstance(classifier, Executor) else Executor(classifier)

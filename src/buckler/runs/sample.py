@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.runs.executor import ComputeBlock, Executor, Interrupted, as_executor
+from buckler.runs.executor import ComputeBlock, Executor, Interrupted
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
@@ -204,7 +204,7 @@ def sample(
         raise InvalidInput(
             f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
         )
-    executor = as_executor(classifier)
+    executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     each, drawn = spec.n + spec.n0, 0
     with open_writer(
