@@ -82,8 +82,8 @@ def timed(spec: RunSpec, inputs: int, kind: str, workers: int | None, seconds: f
         if kind == "ray"
         else nullcontext(Executor(load(seconds))) as executor,
     ):
-        executor.call(lambda classifier, _: classifier.num_classes)  # every worker has loaded it
-        time.sleep(0.0 if workers is None else 3.0)  # the other workers come
+        executor.call(lambda classifier, _: classifier.num_classes)  # a worker has loaded it
+        time.sleep(0.0 if workers is None else 3.0)  # the other workers start
         summary = sample(spec, executor, simulated(inputs), Path(home) / "run")
         return summary.seconds, summary.shards, peak()
 

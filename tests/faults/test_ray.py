@@ -187,7 +187,7 @@ def test_a_signal_ends_it(
     assert (gone, wrong) == (0, 0)
 
 
-def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: Cluster) -> None:
+def test_faulty_models_end_the_run_with_one_line(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     (home / "go").touch()
     process = cluster.sample(home, model="fault_models:raises")
     said = process.communicate(timeout=200)[1]
@@ -198,7 +198,13 @@ def test_a_faulty_model_and_another_model(home: Path, ledger: Ledger, cluster: C
     said = process.communicate(timeout=200)[1]
     assert process.returncode == 2, said
     assert "has no function 'nowhere'" in said
-    ledger.add("Ray, two nodes: a model that raises, or is not there", 2)
+    process = cluster.sample(home, model="fault_models:dies")
+    said = process.communicate(timeout=200)[1]
+    assert process.returncode == 2, said
+    assert said.count("\n") == 1
+    assert "a worker cannot be restarted; it may need more memory than it has: " in said
+    assert sealed(home / "run")
+    ledger.add("Ray, two nodes: a model raises, is not there, ends its worker", 3)
 
 
 def test_shards_by_time_hold_the_same_evidence(
@@ -216,18 +222,45 @@ def test_shards_by_time_hold_the_same_evidence(
     assert (gone, wrong) == (0, 0)
 
 
+TWICE = """
+import os, signal
+from buckler.runs.open_run import ExecutorOptions, open_run
+from buckler.runs.sample import sample
+
+def state():
+    return {**os.environ, "umask": os.umask(0o022), "handler": signal.getsignal(signal.SIGTERM)}
+
+os.umask(0o022)
+before = state()
+settings = dict(model="fault_models:linear", data="data.npz", sigma=0.25, num_classes=10, n=50, n0=5, shard_inputs=20)
+with open_run(settings, ExecutorOptions("ray", workers=1)) as run:
+    for folder in ("one", "two"):
+        assert sample(run.spec, run.executor, run.dataset, folder).complete
+print(sorted(str(item) for item in state().items() ^ before.items()))
+"""
+
+
+def test_an_executor_runs_twice_and_leaves_the_process_as_it_was(home: Path) -> None:
+    command = [sys.executable, "-c", TWICE]
+    done = subprocess.run(  # noqa: S603
+        command, cwd=home, env=environment(), capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
+    assert contents(home / "one") == contents(home / "two")
+
+
 def test_a_target_is_decided_alike(home: Path, ledger: Ledger, cluster: Cluster) -> None:
     command = [
         "decide", "--radii", "0.02", "--model", "fault_models:linear", "--data", "data.npz", "--sigma",
         "0.25", "--num-classes", "10", "--max-n", "3000", "--quiet",
     ]  # fmt: skip
     assert call(home, [*command, "--out", "here.parquet"])[0] == 0
-    there = [*command, "--out", "there.parquet", "--executor", "ray", "--address", cluster.address, "--workers", "2"]
+    there = [*command, "--out", "there.parquet", "--executor", "ray", "--address", cluster.address, "--workers", "3"]
     process = start(home, there, variables={**TOKEN, **LOOPBACK})
     said = process.communicate(timeout=200)[1]
     assert process.returncode == 0, said
     wrong = int((home / "here.parquet").read_bytes() != (home / "there.parquet").read_bytes())
-    ledger.add("Ray, two nodes: a target radius, the same certificates", 1, 0, wrong)
+    ledger.add("Ray, two nodes, three workers: a target, the same certificates", 1, 0, wrong)
     assert wrong == 0
 
 

@@ -1,7 +1,6 @@
 """Executors: run blocks of work in this process; ``runs.ray`` runs them on a Ray cluster.
 
-A block's results depend on its data alone, so any worker may compute it, more than once and in any order. The process
-that calls ``run`` reads the data and writes the files.
+A block's results depend on its data alone, so any worker may compute it, more than once and in any order.
 """
 
 import time
@@ -15,7 +14,8 @@ from buckler.sampling.classifiers import Classifier
 from buckler.session import Sink
 
 Answer = TypeVar("Answer")
-ComputeBlock = Callable[[Any, Path, Sink], Iterator[int]]
+Draws = Iterator[int]
+ComputeBlock = Callable[[Any, Path, Sink], Draws]
 """Computes a block from its data: yields the draws made since the last time, writes files to a folder, and hands over
 results, also where it is closed early."""
 
@@ -39,10 +39,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Executor:
-    """Runs blocks one after another in this process; ``RayExecutor`` runs several at once elsewhere."""
+    """Runs blocks one after another in this process; ``RayExecutor`` runs ``width`` of them at once elsewhere."""
 
     width = 1
-    """Blocks that run at once."""
 
     def __init__(self, classifier: Classifier) -> None:
         self.classifier = classifier
@@ -51,9 +50,7 @@ class Executor:
         """Return what a function of a worker's classifier and its threads returns."""
         return function(self.classifier, None)
 
-    def run(
-        self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
-    ) -> Iterator[int]:
+    def run(self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf) -> Draws:
         """Compute blocks, hand their results to ``sink`` and yield the draws made since the last time.
 
         A block's files are in ``folder`` when its results are handed over. After ``deadline`` (of ``time.monotonic``)

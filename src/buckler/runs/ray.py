@@ -1,131 +1,91 @@
-"""Runs blocks in actors on a Ray cluster.
+"""Runs blocks in actors on a Ray cluster: Ray restarts an actor that died, elsewhere if need be, with its block."""
 
-Ray supervises the actors: it restarts one that died, on another node if need be. Each actor loads the classifier
-itself; results and files travel to this process.
-"""
-
-import logging
 import os
 import signal
-import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
-from itertools import chain
+from contextlib import ExitStack, contextmanager
+from functools import cache, cached_property, partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, cast
 
 import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
 from buckler.files import usable_cores
-from buckler.runs.executor import Executor, Work
+from buckler.runs.executor import Draws, Executor, Work
 from buckler.sampling.classifiers import Classifier
 from buckler.session import Sink
 
-RESTARTS, TRIES = 100, 5
-"""Times that Ray restarts a worker, and times that a block may lose its worker before it is taken to be the cause."""
+RESTARTS = 10
+"""Times that Ray restarts a worker; a block that it cannot end is taken to be the cause of more."""
+
+QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_DEDUP_LOGS_SKIP_REGEX": ".|^$", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}
+"""Environment, unless set: Ray reports nothing, and prints no messages of workers on stdout and no warning."""
 
 LOCAL = {"RAY_AUTH_MODE": "token", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-"""Environment of a cluster started here, unless set: Ray makes a token, and listens on loopback alone."""
-
-ALWAYS = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_DEDUP_LOGS_SKIP_REGEX": ".|^$",  # drops the messages of workers that Ray prints on stdout
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # avoids a warning
-}
+"""The same of a cluster started here: Ray makes a token, and listens on loopback alone."""
 
 
 class _Worker:
-    """Actor with one classifier, loaded when it is first needed."""
+    """Actor with one classifier, loaded at first use, and the work of one run; a task would not keep its GPU."""
 
     def __init__(self, load: Callable[[], Classifier], home: str) -> None:
-        self._load, self._stack, self._job = load, ExitStack(), 0
-        self._classifier: Classifier | None = None
-        if Path(home).is_dir():
-            os.chdir(home)  # relative names of models refer to the folder of the command
+        self._classifier, self._work, self._step = cache(load), ExitStack(), cast("Any", None)
+        os.chdir(home if Path(home).is_dir() else ".")  # relative names of models refer to the folder of the command
 
     def call(self, function: Callable[[Any, int], Any]) -> Any:
-        if self._classifier is None:
-            self._classifier = self._load()
-        return function(self._classifier, 1)
+        return function(self._classifier(), 1)
 
-    def run(self, job: int, work: Work, data: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
-        """Return draws, results and files of a block, or of the part of it that these seconds allow."""
-        if job != self._job:
-            self._stack.close()
-            self._step, self._job = self._stack.enter_context(self.call(work.begin)), job
+    def run(self, work: Work, data: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
+        """Return draws, results and files of a block (None: only load), or of the part that these seconds allow."""
+        self._step = self._step or self._work.enter_context(self.call(work.begin))
         drawn, results, deadline = 0, list[Any](), time.monotonic() + seconds
-        with tempfile.TemporaryDirectory(prefix="buckler-") as folder:
-            with closing(self._step(data, Path(folder), results.append)) as draws:
-                for count in draws:
-                    drawn += count
-                    if time.monotonic() > deadline:
-                        break
+        with TemporaryDirectory(prefix="buckler-") as folder:
+            draws = iter(()) if data is None else self._step(data, Path(folder), results.append)
+            for count in draws:
+                drawn += count
+                if time.monotonic() > deadline:
+                    draws.close()  # hands over what there is, and ends the loop
             return drawn, results, {p.name: np.fromfile(p, dtype=np.uint8) for p in Path(folder).iterdir() if results}
 
 
 class RayExecutor(Executor):
     """Runs blocks in actors; made by ``open_ray``."""
 
-    def __init__(self, ray: Any, actors: list[Any]) -> None:
-        self.width, self._ray, self._idle, self._jobs = len(actors), ray, list[Any](), 0
-        # The actor of each call, and the data of its block with the number of workers that it lost.
-        self._calls: dict[Any, tuple[Any, Any]] = {actor.call.remote(_ready): (actor, None) for actor in actors}
+    def __init__(self, ray: Any, start: Callable[[], Any], width: int) -> None:
+        self._ray, self._start, self.width = ray, start, width
+
+    @cached_property
+    def _actors(self) -> list[Any]:
+        return [self._start() for _ in range(self.width)]
 
     def call(self, function: Any) -> Any:
         """Return what a function of a worker's classifier and its threads returns."""
-        while not self._idle:
-            list(self._finished())
-        return self._get(self._idle[0].call.remote(function))
+        return self._get(self._actors[0].call.remote(function))
 
-    def run(
-        self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
-    ) -> Iterator[int]:
-        """Give each block to an idle actor, and hand on its results when it has ended."""
-        self._jobs += 1
-        sent, left = self._ray.put(work), ((data, 0) for data in blocks)
-        while True:
-            block = next(left, None) if self._idle and time.monotonic() < deadline else None
-            if block is not None:
-                actor = self._idle.pop(0)
-                run = actor.run.options(max_task_retries=0)  # the block goes to whoever is idle
-                call = run.remote(self._jobs, sent, block[0], deadline - time.monotonic())
-                self._calls[call] = actor, block
-                continue
-            if self._idle and all(block is None for _, block in self._calls.values()):
-                return
-            for came, (data, lost) in self._finished():
-                if came is None:
-                    if lost + 1 == TRIES:
-                        raise WorkerLost(f"{TRIES} workers died at one block; it may need more memory than they have")
-                    left = chain([(data, lost + 1)], left)  # type: ignore[assignment]
-                    continue
-                drawn, results, files = came
-                for name, content in files.items():
-                    content.tofile(folder / Path(name).name)
-                yield drawn
-                for result in results:
-                    sink(result)
-            yield 0
-
-    def _finished(self) -> Iterator[tuple[Any, Any]]:
-        """Wait at most a second for actors; yield what they returned, None if one died, with the block."""
-        for call in self._ray.wait(list(self._calls), timeout=1.0)[0]:
-            actor, block = self._calls.pop(call)
-            try:
-                came = self._get(call)
-            except WorkerLost:
-                if block is None:
-                    raise
-                self._calls[actor.call.remote(_ready)] = actor, None  # it returns once Ray has restarted the actor
-                yield None, block
-                continue
-            self._idle.append(actor)
-            if block is not None:
-                yield came, block
+    def run(self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf) -> Draws:
+        """Give each actor that is ready a block after another, and hand on their results."""
+        sent, left = self._ray.put(work), iter(blocks)
+        calls = {actor.run.remote(sent, None, 0.0): actor for actor in self._actors}
+        starting = set(calls)
+        del self._actors
+        while calls:
+            [call], _ = self._ray.wait(list(calls))
+            drawn, results, files = self._get(call)
+            for name, content in files.items():
+                content.tofile(folder / Path(name).name)
+            yield drawn
+            for result in results:
+                sink(result)
+            data = next(left, None) if time.monotonic() < deadline else None
+            if data is not None:
+                calls[calls[call].run.remote(sent, data, deadline - time.monotonic())] = calls[call]
+            else:  # Ray ends actors that nobody waits for, which leaves room for one whose node is gone
+                calls = {other: actor for other, actor in calls.items() if other not in starting}
+            calls.pop(call, None)
 
     def _get(self, call: Any) -> Any:
         try:
@@ -133,11 +93,9 @@ class RayExecutor(Executor):
         except self._ray.exceptions.RayTaskError as problem:
             raise problem.cause or problem from None
         except self._ray.exceptions.RayError as problem:
-            raise WorkerLost(f"a worker died and cannot be restarted: {str(problem)[:300]}") from None
-
-
-def _ready(_: Classifier, __: int | None) -> None:
-    """Do nothing: an actor that runs this has loaded its classifier."""
+            said = " ".join(str(problem).split())
+            words = f"it may need more memory than it has: {said[:200]} ... {said[-100:]}"
+            raise WorkerLost(f"a worker cannot be restarted; {words}") from None
 
 
 @contextmanager
@@ -148,48 +106,38 @@ def open_ray(
 
     A cluster started here listens on loopback alone; its files are in a private folder, removed at the end.
     """
-    wanted = None if workers is None else check_whole("workers", workers, 1, 100_000)
-    added = {key: value for key, value in {**ALWAYS, **({} if address else LOCAL)}.items() if key not in os.environ}
-    with ExitStack() as stack:
-        stack.callback(lambda: [os.environ.pop(key, None) for key in added])
-        os.environ.update(added)
-        variables = {key: os.environ[key] for key in ("OMP_NUM_THREADS", "PYTHONPATH") if key in os.environ}
-        where: dict[str, Any] = {"address": address}
+    width = None if workers is None else check_whole("workers", workers, 1, 100_000)
+    before, where = dict(os.environ), dict[str, Any](address=address)
+    with TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, ExitStack() as stack:
         if address is None:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True))
-            variables["TMPDIR"] = folder
-            where = {
-                "address": "local", "num_cpus": wanted or usable_cores(), "include_dashboard": False,
-                "_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/r",  # Ray makes it 0777
-            }  # fmt: skip
-        ray = _connect(where)
+            where = {"address": "local", "num_cpus": width or usable_cores(), "include_dashboard": False}
+            where |= {"_node_ip_address": "127.0.0.1", "_temp_dir": f"{folder}/r"}  # Ray makes it 0777
+        os.environ.update({**QUIET, **({} if address else LOCAL), **before})
+        handler, mask = signal.getsignal(signal.SIGTERM), os.umask(0o077)  # Ray makes a token, and another handler
+        try:
+            import ray
+
+            ray.init(**where, log_to_driver=False, logging_level="ERROR")
+        except ImportError:
+            raise MissingExtra("ray", "ray") from None
+        except (OSError, ValueError, RuntimeError) as problem:
+            said = " ".join(str(problem).split())[:300]
+            raise InvalidInput(f"address must be that of a Ray cluster, or None; {address!r} gave: {said}") from None
+        finally:
+            os.umask(mask)
+            added = os.environ.keys() - before.keys()  # Ray adds to them
+            stack.callback(lambda: [os.environ.pop(key, None) for key in added])
+            if signal.getsignal(signal.SIGTERM) is not handler:
+                signal.signal(signal.SIGTERM, handler)
         stack.callback(ray.shutdown)
-        there = ray.cluster_resources()
-        if address is None and gpus_per_worker > there.get("GPU", 0.0):
-            raise InvalidInput(f"gpus_per_worker must be at most {there.get('GPU', 0.0):g} here; got {gpus_per_worker}")
-        room = there.get("GPU", 0.0) / gpus_per_worker if gpus_per_worker else there.get("CPU", 1.0)
+        cpus, gpus = (ray.cluster_resources().get(kind, 0.0) for kind in ("CPU", "GPU"))
+        if address is None and gpus_per_worker > gpus:
+            raise InvalidInput(f"gpus_per_worker must be at most {gpus:g} here; got {gpus_per_worker}")
+        width = width or max(1, int(gpus / gpus_per_worker if gpus_per_worker else cpus))
+        kept = {key: os.environ[key] for key in ("OMP_NUM_THREADS", "PYTHONPATH") if key in os.environ}
+        variables = {"OMP_NUM_THREADS": "1", **kept, **({} if address else {"TMPDIR": folder})}
         actor = ray.remote(
             num_cpus=0 if gpus_per_worker else 1, num_gpus=gpus_per_worker, max_restarts=RESTARTS, max_task_retries=-1,
-            runtime_env={"env_vars": {"OMP_NUM_THREADS": "1", **variables}},
+            runtime_env={"env_vars": variables},
         )(_Worker)  # fmt: skip
-        yield RayExecutor(ray, [actor.remote(load, str(Path.cwd())) for _ in range(wanted or max(1, int(room)))])
-
-
-def _connect(where: dict[str, Any]) -> Any:
-    """Return the ray module, connected; the umask is private meanwhile, and SIGTERM keeps its handler."""
-    handler, mask = signal.getsignal(signal.SIGTERM), os.umask(0o077)
-    try:
-        import ray
-
-        ray.init(**where, log_to_driver=False, logging_level=logging.ERROR)
-    except ImportError:
-        raise MissingExtra("ray", "ray") from None
-    except (OSError, ValueError, RuntimeError) as problem:
-        at = where["address"]
-        what = "Ray cannot be started" if at == "local" else f"address must be that of a Ray cluster; {at!r} gave"
-        raise InvalidInput(f"{what}: {str(problem)[:300]}") from None
-    finally:
-        os.umask(mask)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, handler)
-    return ray
+        yield RayExecutor(ray, partial(actor.remote, load, str(Path.cwd())), width)
