@@ -61,6 +61,12 @@ def test_a_failure_on_the_first_batch_says_what_to_change(model: Any, x: AnyArra
         smoothed(model).certify(x[:1], n=20)
 
 
+def test_channels_are_not_blamed_for_a_wrong_number_of_classes() -> None:
+    flat = nn.Sequential(nn.Flatten(), nn.Linear(192, 5))  # takes channels first and last alike
+    with pytest.raises(buckler.BucklerError, match=r"must return 7 classes; got 5: pass num_classes=5$"):
+        smoothed(flat, num_classes=7).certify(IMAGES[:1], n=20)
+
+
 def test_of_a_module_with_several_outputs_one_must_be_taken() -> None:
     class Two(nn.Module):
         def forward(self, x: Any) -> Any:

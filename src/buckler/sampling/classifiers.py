@@ -237,14 +237,15 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
     return _NormalizedCallable(model, centre, scale)
 
 
-def failure_hint(classifier: Classifier, x: Float32Array, problem: Exception) -> str:
+def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
     """Return, in parentheses, what may be wrong with an input on which a classifier failed, or an empty text.
 
-    Callables are tried with a torch tensor, and images with their channels in the other place.
+    Callables are tried with a torch tensor, and images with their channels in the other place, where the classifier
+    must give ``num_classes`` logits.
     """
     if isinstance(classifier, CallableClassifier) and isinstance(problem, (AttributeError, TypeError)):
         torch: Any = sys.modules.get("torch")
-        if torch is not None and _runs(classifier, torch.from_numpy(x[None])):
+        if torch is not None and _columns(classifier, torch.from_numpy(x[None])):
             return (
                 " (a callable is given a NumPy array, and this one takes torch tensors: give the torch.nn.Module "
                 "itself, or lambda batch: model(torch.from_numpy(batch)))"
@@ -253,7 +254,8 @@ def failure_hint(classifier: Classifier, x: Float32Array, problem: Exception) ->
     if x.ndim == 3:
         for source, to, takes in ((-1, 1, "first"), (1, -1, "last")):
             turned = np.ascontiguousarray(np.moveaxis(x[None], source, to))
-            if turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS and _runs(classifier, turned):
+            image = turned.shape != x[None].shape and x[None].shape[source] in IMAGE_CHANNELS
+            if image and _columns(classifier, turned) == num_classes:
                 return f" (the model takes images with their channels {takes}: pass np.moveaxis(x, {source}, {to}))"
     return ""
 
@@ -262,7 +264,8 @@ IMAGE_CHANNELS = (1, 3, 4)
 """Numbers of channels that images have."""
 
 
-def _runs(classifier: Classifier, batch: Any) -> bool:
+def _columns(classifier: Classifier, batch: Any) -> int:
+    """Return how many logits the classifier gives each row of the batch, 0 where it fails."""
     try:
         if classifier.backend == "torch":
             import torch
@@ -271,8 +274,8 @@ def _runs(classifier: Classifier, batch: Any) -> bool:
         else:
             logits = np.asarray(classifier(batch))
     except Exception:  # whatever the user's code raises
-        return False
-    return len(logits.shape) == 2 and logits.shape[0] == len(batch)
+        return 0
+    return int(logits.shape[1]) if len(logits.shape) == 2 and logits.shape[0] == len(batch) else 0
 
 
 def warn_of_bare_transformer(model: Any) -> None:

@@ -320,7 +320,7 @@ class Engine:
             try:
                 self._backend.logits(tuple(piece for piece in part if piece.input == position))
             except Exception as alone:
-                hint = failure_hint(self.classifier, self._inputs[position], alone)
+                hint = failure_hint(self.classifier, self.num_classes, self._inputs[position], alone)
                 return ClassifierError(
                     f"the classifier failed on {input_name(ids[position])}: {show_problem(alone)}{hint}"
                 )
