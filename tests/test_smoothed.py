@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -409,6 +410,33 @@ def test_images_in_other_units_are_told_once(low: float, high: float) -> None:
     declared = Smoothed(model.classifier, sigma=0.5, value_range=(low, high))
     declared.certify(images, n=20)
     Smoothed(model.classifier, sigma=0.5).certify((images - low) / (high - low), n=20)
+
+
+@pytest.mark.parametrize(
+    ("shape", "low", "high", "told"),
+    [
+        ((2, 28, 28), 0.0, 255.0, True),
+        ((2, 8, 8), -2.1, 2.6, True),
+        ((2, 8, 8), 0.0, 1.0, False),
+        ((50, 100, 4), -2.1, 2.6, False),  # a time series of few values
+        ((2, 64), 0.0, 16.0, True),  # the digits of scikit-learn
+        ((2, 784), 0.0, 255.0, True),
+        ((2, 64), 0.5, 16.5, False),
+        ((2, 64), -3.0, 16.0, False),
+        ((2, 64), 0.0, 5.0, False),  # codes of categories
+        ((2, 64), 300.0, 4_000.0, False),  # metres
+        ((50, 4), 0.0, 99.0, False),  # a table of counts
+    ],
+)
+def test_grey_images_and_flat_ones_in_other_units_are_told_and_tables_are_not(
+    shape: tuple[int, ...], low: float, high: float, told: bool
+) -> None:
+    x = np.full(shape, low, dtype=np.float32)
+    x.flat[::3] = high
+    model = Smoothed(lambda batch: batch.reshape(len(batch), -1)[:, :2], sigma=0.5, num_classes=2)
+    said = rf"x has values from {low:.4g} to {high:.4g}: sigma and radii are in these units"
+    with pytest.warns(buckler.BucklerWarning, match=said) if told else nullcontext():
+        model.certify(x[:2], n=20)
 
 
 def test_the_rows_of_a_batch_are_counted() -> None:

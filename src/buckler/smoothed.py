@@ -391,12 +391,19 @@ class Smoothed:
         return to_label(self.classifier, index)
 
 
+SMALLEST_SIDE = 8
+"""An input of two axes is taken for an image if each is at least this long, one of a single axis if it has as many
+values as such an image."""
+
+LARGEST_GREY = (15, 255)
+"""Largest whole number, at least and at most, by which inputs of a single axis are taken for grey values."""
+
+
 def warn_of_range(x: Float32Array, noise: Noise) -> bool:
     """Warn if images have values outside of [0, 1], as after a normalisation or with 0 to 255; return whether so."""
     low, high = float(x.min(initial=0.0)), float(x.max(initial=0.0))
-    image = x.ndim == 4 and (x.shape[1] in IMAGE_CHANNELS or x.shape[3] in IMAGE_CHANNELS)
-    outside = image and not (low >= 0.0 and high <= 1.0)
-    if outside and noise.norm != "l0":
+    outside = not (low >= 0.0 and high <= 1.0) and noise.norm != "l0" and _looks_like_images(x, low, high)
+    if outside:
         warnings.warn(
             f"x has values from {low:.4g} to {high:.4g}: sigma and radii are in these units; put the normalisation "
             "inside of the model (buckler.Normalized), or pass value_range",
@@ -404,6 +411,16 @@ def warn_of_range(x: Float32Array, noise: Noise) -> bool:
             stacklevel=4,
         )
     return outside
+
+
+def _looks_like_images(x: Float32Array, low: float, high: float) -> bool:
+    if x.ndim == 4:
+        return x.shape[1] in IMAGE_CHANNELS or x.shape[3] in IMAGE_CHANNELS
+    if x.ndim == 3:
+        return bool(min(x.shape[1:]) >= SMALLEST_SIDE)
+    # Tables have whole numbers too, but rarely so many columns of which none is negative or large.
+    grey = x.ndim == 2 and x.shape[1] >= SMALLEST_SIDE**2 and low >= 0.0 and LARGEST_GREY[0] <= high <= LARGEST_GREY[1]
+    return grey and bool((x == np.rint(x)).all())
 
 
 def _draws(name: str, n: int) -> int:
