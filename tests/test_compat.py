@@ -183,9 +183,7 @@ def test_what_does_not_apply_is_refused(options: dict[str, Any], named: str) -> 
         toolbox(**options).certify(np.array([[2.0, 0.0]]), n=10)
 
 
-def test_other_refusals() -> None:
-    with pytest.raises(buckler.InvalidInput, match="training is not done here"):
-        toolbox().fit(None, None)
+def test_inputs_of_another_shape_are_refused() -> None:
     with pytest.raises(buckler.InvalidInput, match=r"x must have shape \[inputs, \*\(2,\)\]"):
         toolbox().certify(np.zeros((3, 4)), n=10)
 
@@ -206,9 +204,25 @@ def test_noise_is_added_before_the_preprocessing() -> None:
     assert 0.3 < shifted[1][0] < 0.4  # at distance 0.4 of where the class changes, in the units of x
 
 
-@pytest.mark.parametrize("name", ["loss_gradient", "class_gradient"])
-def test_gradients_are_elsewhere(name: str) -> None:
-    with pytest.raises(buckler.InvalidInput, match=r"as_module\(\)"):
-        getattr(toolbox(), name)(np.zeros((1, 2)), np.zeros(1))
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        ("fit fit_generator clone_for_refitting reset", "train with noise beforehand"),
+        (
+            "loss_gradient class_gradient custom_loss_gradient compute_loss compute_losses get_activations",
+            r"as_module\(\)",
+        ),
+        ("set_params get_params set_learning_phase", "arguments are those of the constructor"),
+        ("save", r"torch\.save"),
+    ],
+)
+def test_what_is_elsewhere_says_where(names: str, said: str) -> None:
+    for name in names.split():
+        with pytest.raises(buckler.InvalidInput, match=said):
+            getattr(toolbox(), name)(np.zeros((1, 2)), 0, batch_size=1)
+
+
+def test_predictions_without_abstentions_are_refused() -> None:
+    assert toolbox().channels_first
     with pytest.raises(buckler.InvalidInput, match="is_abstain must be True"):
         toolbox().predict(np.zeros((1, 2)), is_abstain=False)

@@ -10,7 +10,8 @@ from the operating system unless told, and different inputs never share it. What
 """
 
 import sys
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any, NoReturn, cast
 
 import numpy as np
 
@@ -67,6 +68,15 @@ class Smooth:
         return int(self._smoothed.predict(x, n=n, alpha=alpha, seed=self.seed, progress=False)[0])
 
 
+def _refusal(instead: str) -> Callable[..., NoReturn]:
+    """Return a method that raises InvalidInput, whatever it is called with."""
+
+    def refuse(*_arguments: Any, **_options: Any) -> NoReturn:
+        raise InvalidInput(instead)
+
+    return refuse
+
+
 class PyTorchRandomizedSmoothing:
     """A smoothed classifier as in the Adversarial Robustness Toolbox, to certify and to predict; it does not train.
 
@@ -74,7 +84,7 @@ class PyTorchRandomizedSmoothing:
     of ``certify``; ``scale`` is sigma. ``preprocessing`` is what noisy inputs are normalised by, ``(mean, std)``.
     ``loss`` and ``optimizer`` are for training, and are kept where their scripts look for them. ``clip_values`` is the
     range of the inputs, and inputs outside of it are refused. With ``device_type="gpu"`` a module is moved to the GPU
-    if there is one.
+    if there is one. What is missing, training and gradients, raises InvalidInput with what takes its place.
     """
 
     def __init__(
@@ -110,6 +120,7 @@ class PyTorchRandomizedSmoothing:
             model = model.cuda()
         self.model, self.loss, self.optimizer = model, loss, optimizer
         self.input_shape, self.nb_classes, self.clip_values = tuple(input_shape), nb_classes, clip_values
+        self.channels_first = channels_first
         self.sample_size, self.scale = check_whole("sample_size", sample_size, 1), check_positive("scale", scale)
         self.alpha, self.method, self.seed = check_risk(alpha), method, seed_of(seed)
         mean, std = (0.0, 1.0) if preprocessing is None else preprocessing
@@ -147,18 +158,18 @@ class PyTorchRandomizedSmoothing:
         rows: FloatArray = np.eye(self.nb_classes + 1)[found][:, : self.nb_classes]
         return rows
 
-    def fit(self, *_arguments: Any, **_options: Any) -> None:
-        """Refuse: training is done elsewhere."""
-        raise InvalidInput("training is not done here: train with noise beforehand, for example by `buckler train`")
-
-    def loss_gradient(self, *_arguments: Any, **_options: Any) -> None:
-        """Refuse: gradients are those of ``Smoothed.as_module``."""
-        raise InvalidInput(
-            "gradients are not here: attack PyTorchClassifier(buckler.Smoothed(model, sigma).as_module(), ...) of the "
-            "toolbox, or search and judge points by buckler.Smoothed.refute"
-        )
-
-    class_gradient = loss_gradient
+    fit = fit_generator = clone_for_refitting = reset = _refusal(
+        "training is not done here: train with noise beforehand, for example by `buckler train`"
+    )
+    loss_gradient = class_gradient = custom_loss_gradient = compute_loss = compute_losses = get_activations = _refusal(
+        "gradients, losses and activations are not here: give attacks PyTorchClassifier("
+        "buckler.Smoothed(model, sigma).as_module(), ...) of the toolbox, or search and judge points by "
+        "buckler.Smoothed.refute"
+    )
+    set_params = get_params = set_learning_phase = _refusal(
+        "arguments are those of the constructor, and the model runs in evaluation mode: make another one for others"
+    )
+    save = _refusal("nothing but the model is kept here: save it yourself, torch.save(model.state_dict(), path)")
 
     def _inputs(self, x: ArrayLike) -> AnyArray:
         points = np.asarray(on_host(x))
