@@ -111,6 +111,11 @@ def accuracy(module: nn.Module, x: Any, y: Any) -> float:
     return float((module(x).argmax(dim=1) == y).float().mean())
 
 
+# torchattacks and foolbox, no longer maintained, use names that SciPy deprecates; torchattacks needs an old requests.
+of_old_names = pytest.mark.filterwarnings("ignore:Please import:DeprecationWarning")
+
+
+@of_old_names
 @pytest.mark.skipif(find_spec("torchattacks") is None, reason="torchattacks is not installed")
 def test_torchattacks_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
     torchattacks = import_module("torchattacks")
@@ -122,6 +127,7 @@ def test_torchattacks_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
     assert accuracy(module, moved, y) <= clean - 0.3
 
 
+@of_old_names
 @pytest.mark.skipif(find_spec("foolbox") is None, reason="foolbox is not installed")
 def test_foolbox_takes_it(digits: tuple[nn.Module, Any, Any]) -> None:
     foolbox = import_module("foolbox")
