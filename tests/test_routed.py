@@ -1,5 +1,8 @@
 """A noise for each input, through ``buckler.Routed``."""
 
+import csv
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,8 +77,17 @@ def test_what_does_not_fit_is_refused(router: Any, experts: Any, named: str) -> 
         buckler.Routed(router, experts, num_classes=2)
 
 
-def test_files_of_certificates_refuse_those_behind_a_router(routed: buckler.Routed, tmp_path: Any) -> None:
-    from buckler.runs.store.tables import write_certificates
-
-    with pytest.raises(InvalidInput, match="router"):
-        write_certificates(tmp_path / "made.parquet", routed.certify(X, n=100))
+def test_a_csv_names_the_router_and_parquet_which_commands_read_refuses_it(
+    routed: buckler.Routed, tmp_path: Path
+) -> None:
+    made = routed.certify(X, n=100)
+    with pytest.raises(InvalidInput, match=r"behind a router must be written to a file that ends in \.csv"):
+        made.save(tmp_path / "made.parquet")
+    assert list(tmp_path.iterdir()) == []
+    made.save(tmp_path / "made.csv")
+    with (tmp_path / "made.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["radius"]) for row in rows] == made.radii.tolist()
+    routers = [json.loads(row["router"]) for row in rows]
+    assert [one["predicted"] for one in routers] == [one.router and one.router.predicted for one in made]
+    assert {one["sigma"] for one in routers} == {0.5}

@@ -257,7 +257,10 @@ class Certificates(Sequence[Certificate]):
         return accuracy_figure([self.curve(labels, radii, label=label)], title, ylabel=what, ax=ax)
 
     def save(self, path: str | Path) -> None:
-        """Write a table, a row a certificate, to a file that ends in .parquet or .csv; commands read the Parquet."""
+        """Write a table, a row a certificate, to a file that ends in .parquet or .csv; commands read the Parquet.
+
+        A CSV also takes what commands do not read: texts as classes, and certificates behind a router.
+        """
         from buckler.runs.store.tables import write_certificates
 
         write_certificates(Path(path), self, labels=self.labels)

@@ -58,7 +58,7 @@ MARGIN_EXCESS = 1e-9
 def table_of(certificates: Sequence[Claim]) -> pa.Table:
     """Return the certificates as a table, a row each; those behind a router are refused: readers would miss it."""
     if any(c.router is not None for c in certificates):
-        raise InvalidInput("certificates must not be behind a router to be written here: use to_pandas or to_polars")
+        raise InvalidInput("certificates behind a router must be written to a file that ends in .csv")
     if any(isinstance(c.predicted, str) for c in certificates):
         raise InvalidInput("certificates of texts as classes must be written to a file that ends in .csv")
     return pa.Table.from_pylist([c.as_dict() for c in certificates], schema=SCHEMA)
