@@ -26,7 +26,7 @@ MAY_SEE = {
     "session": ROOT | {"noise", "sampling", "certify", "evaluate"},
     "smoothed": ROOT | {"noise", "sampling", "certify", "evaluate", "session", "progress"},
 }
-MAY_SEE["routed"] = ROOT | {"certify", "sampling", "smoothed"}
+MAY_SEE["routed"] = MAY_SEE["smoothed"] | {"smoothed"}
 MAY_SEE["compat"] = ROOT | {"sampling", "smoothed"}
 WHEN_CALLED = {"certificates": {"certify", "evaluate", "report", "runs"}, "evaluate": {"report"}}
 """What people hold asks rooms above it, inside of its methods alone: ``import buckler`` does not load them."""

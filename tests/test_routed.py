@@ -63,6 +63,76 @@ def test_an_input_gets_what_it_gets_alone(routed: buckler.Routed) -> None:
     assert together.radii.tolist() == [one.radius for one in alone]
 
 
+def plane(axis: int, offset: float = 0.0) -> Any:
+    """Return a module that says class 1 where one of two values is above minus the offset."""
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(2, 2)
+    with torch.no_grad():
+        module.weight.zero_()
+        module.weight[:, axis] = torch.tensor([-1.0, 1.0])
+        module.bias.copy_(torch.tensor([-offset, offset]))
+    return module
+
+
+def of_modules() -> buckler.Routed:
+    return buckler.Routed(buckler.Smoothed(plane(0), 0.5, 2), {0.25: plane(1), 1.0: plane(1, 0.5)}, 2)
+
+
+QUICK: Any = {"attack": buckler.DecoupledAttack(2, 30, 16), "max_n": 20_000}
+
+
+def test_refutations_lie_just_beyond_the_boundary_of_the_chosen_level() -> None:
+    routed, x = of_modules(), np.array([[-2.0, 0.5], [3.0, 0.5], [-2.0, -0.4]])
+    certificates = routed.certify(x, n=2000)
+    assert certificates.predicted.tolist() == [1, 1, 0]
+    by_label = routed.refute(x, labels=[1, 1, 0], **QUICK)
+    by_certificate = routed.refute(x, certificates, **QUICK)
+    for made in (by_label, by_certificate):
+        for one, certificate, truth in zip(made, certificates, (0.5, 1.0, 0.4), strict=True):
+            assert one.radius is not None
+            assert certificate.radius <= truth <= one.radius * (1 + 1e-6) <= 1.3 * truth
+            assert (one.id, one.label, one.noise) == (certificate.id, certificate.predicted, certificate.noise)
+    assert "a smoothed router, under Gaussian noise with sigma 0.5, was shown to choose this noise" in str(by_label[0])
+    near = routed.refute(x[:1], labels=[1], within=0.45, **QUICK)[0]
+    assert near.radius is None
+
+
+def test_a_point_may_be_refuted_by_another_level_than_the_inputs() -> None:
+    routed = buckler.Routed(buckler.Smoothed(plane(1, -0.3), 0.1, 2), {0.25: plane(1, -0.1), 0.5: plane(1)}, 2)
+    made = routed.refute([[0.0, 1.0]], labels=[1], **QUICK)[0]
+    assert made.radius is not None
+    assert made.radius > 0.9  # from 0.7 on level 0 is chosen, which predicts class 0 from 0.9 on
+    assert made.noise == buckler.noise.Gaussian(0.25)
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({}, "exactly one of certificates and labels"),
+        ({"labels": [1, 1]}, "labels must be one for each of 1 inputs"),
+        ({"certificates": "two"}, "certificates must be one for each of 1 inputs"),
+        ({"certificates": "experts"}, "must be of this composition"),
+        ({"labels": [1], "router": half_space(0)}, "router must be a torch module"),
+        ({"labels": [1], "scores": buckler.Softmax()}, "router must count votes"),
+        ({"labels": [1], "noise": buckler.noise.GridGaussian(0.5)}, "router must count votes under Gaussian noise"),
+    ],
+)
+def test_what_cannot_be_refuted_is_named(given: dict[str, Any], named: str) -> None:
+    routed, x = of_modules(), np.array([[-2.0, 0.5]])
+    if "certificates" in given:
+        two = routed.certify(np.concatenate([x, x]), n=100)
+        given = {"certificates": two if given["certificates"] == "two" else routed.experts[0].certify(x, n=100)}
+    if "router" in given:
+        router = buckler.Smoothed(given.pop("router"), 0.5, 2)
+        routed = buckler.Routed(router, {0.25: plane(1), 1.0: plane(1)}, 2)
+    how = {name: given.pop(name) for name in ("scores", "noise") if name in given}
+    if how:
+        router = buckler.Smoothed(plane(0), None if "noise" in how else 0.5, 2, **how)
+        routed = buckler.Routed(router, {0.25: plane(1), 1.0: plane(1)}, 2)
+    with pytest.raises(InvalidInput, match=named):
+        routed.refute(x, **given)
+
+
 @pytest.mark.parametrize(
     ("router", "experts", "named"),
     [

@@ -345,7 +345,8 @@ class Refutation:
     classifier predicts label at point) <= alpha`` (theory T22). With a certificate of class ``label`` at its own alpha,
     the distance at which the prediction first changes lies between the two radii, with error at most the sum.
     A ``radius`` of None is an abstention: nothing was found, which says nothing. The radius is rounded up; ``tried``
-    are the candidates in the order in which they were judged, up to the first that failed.
+    are the candidates in the order in which they were judged, up to the first that failed. ``router`` is the noise of
+    the smoothed router that chooses ``noise`` at the point, where there is one; that was shown too (T36a).
     """
 
     id: str
@@ -356,6 +357,7 @@ class Refutation:
     alpha: float
     noise: Noise
     tried: tuple[PairTest, ...] = ()
+    router: Noise | None = None
 
     def __post_init__(self) -> None:
         check_alpha(self.alpha)
@@ -397,10 +399,13 @@ class Refutation:
         basis = f"from {self.n} draws of {self.noise.describe()}"
         if self.radius is None:
             return f"{self.id}: no point was found where class {self.label} is not predicted, {basis}"
+        way = ""
+        if self.router is not None:
+            way = f"; a smoothed router, under {self.router.describe()}, was shown to choose this noise there"
         return (
             f"{self.id}: the smoothed classifier does not predict class {self.label} at a point at {self.noise.norm} "
             f"distance {rounded_up(self.radius, 4)} {self.noise.units}, where class {self.rival} has more, with error "
-            f"probability at most {self.alpha:g} {basis}"
+            f"probability at most {self.alpha:g} {basis}{way}"
         )
 
 

@@ -2,24 +2,30 @@
 
 ``Routed(router, {sigma: model, ...}).certify(X)`` returns certificates of the composition: the router's choice does not
 change within its own certified radius, and the chosen classifier's prediction does not within its own; so the
-composition's does not within the smaller of both (T36).
+composition's does not within the smaller of both (T36). ``refute`` looks for points at which it does change.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from math import nextafter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from buckler.certificate import Certificate, tie_of
+from buckler.certificate import Certificate, Refutation, tie_of
 from buckler.certificates import Certificates, as_labels
 from buckler.certify import budget
 from buckler.errors import InvalidInput, check_positive, check_whole, show
+from buckler.sampling.engine import Engine
 from buckler.sampling.preprocess import as_floats
 from buckler.sampling.streams import input_ids
+from buckler.session import Inputs, Session, Sink, Step
 from buckler.smoothed import Smoothed
-from buckler.types import AnyArray, ArrayLike, Batches, Label
+from buckler.types import AnyArray, ArrayLike, Batches, FloatArray, Label
+
+if TYPE_CHECKING:
+    from buckler.evaluate.attacks import Attack
 
 
 class Routed:
@@ -136,6 +142,68 @@ class Routed:
                     found[row] = None if label in {None, -1} else label
         return as_labels(found)
 
+    def refute(
+        self,
+        x: Batches,
+        certificates: Sequence[Certificate] | None = None,
+        *,
+        labels: ArrayLike | None = None,
+        max_radius: float | None = None,
+        within: float | None = None,
+        alpha: float = 1e-3,
+        max_n: int | None = None,
+        attack: "Attack | None" = None,
+        seed: int | None = 0,
+        ids: Sequence[str] | None = None,
+    ) -> list[Refutation]:
+        """Return, for each input ``x[inputs, ...]``, a near point at which the composition predicts another class.
+
+        **Guarantee.** Over the draws that judge it, which the search has not seen, each refutation is false with
+        probability at most ``alpha`` (T36a): it shows the level that the router chooses at the point, and that this
+        level's classifier prefers another class there.
+
+        Around each input the classifier of the level chosen there, by the certificate where there is one, is searched.
+        Arguments are those of ``Smoothed.refute``; router and experts must be torch modules.
+        """
+        if (certificates is None) == (labels is None):
+            raise InvalidInput("exactly one of certificates and labels must be given")
+        if self.router.scores is not None or self.router.noise.name != "gaussian":
+            raise InvalidInput(f"router must count votes under Gaussian noise to be refuted; got {self.router!r}")
+        if self.router.classifier.backend != "torch":
+            raise InvalidInput(f"router must be a torch module to be refuted; got {self.router!r}")
+        points, names = self._inputs(x, ids)
+        given = np.asarray(labels) if certificates is None else np.arange(len(certificates))
+        if given.shape != (len(points),):
+            what = "labels" if certificates is None else "certificates"
+            raise InvalidInput(f"{what} must be one for each of {len(points)} inputs; got shape {given.shape}")
+        if certificates is None:
+            chosen = np.maximum(self.router.predict(points, alpha=0.5, seed=seed, ids=names, progress=False), 0)
+        else:
+            chosen = np.array([self._level(one) for one in certificates])
+        levels: dict[str, int] = {}
+        made: list[Refutation | None] = [None] * len(points)
+        for k in np.unique(chosen).tolist():
+            rows = np.flatnonzero(chosen == k)
+            claims: dict[str, Any] = {"labels": given[rows]}
+            if certificates is not None:
+                claims = {"certificates": [certificates[i] for i in rows.tolist()]}
+            found = _Searched(self, k, levels).refute(
+                points[rows], **claims, max_radius=max_radius, within=within, alpha=alpha, max_n=max_n, attack=attack,
+                seed=seed, ids=[names[i] for i in rows.tolist()],
+            )  # fmt: skip
+            if len(found) < rows.size:
+                raise KeyboardInterrupt
+            for row, one in zip(rows.tolist(), found, strict=True):
+                noise = self.experts[levels.get(one.id, k)].noise
+                made[row] = replace(one, noise=noise, router=self.router.noise)
+        return [one for one in made if one is not None]
+
+    def _level(self, certificate: Certificate) -> int:
+        """Return the level of a certificate; that of an abstention may be any, since it is refused later."""
+        if certificate.router is None or (certificate.predicted is not None and certificate.sigma not in self.sigmas):
+            raise InvalidInput(f"certificate {certificate.id!r} must be of this composition; got {certificate}")
+        return self.sigmas.index(certificate.sigma) if certificate.sigma in self.sigmas else 0
+
     def _inputs(self, x: Batches, ids: Sequence[str] | None) -> tuple[AnyArray, Sequence[str]]:
         points = as_floats("x", x, self.router.value_range, self.router.noise)
         return points, input_ids(ids, points)
@@ -169,6 +237,47 @@ class Routed:
         done = [abstain(way, alpha) if one is None else one for way, one in zip(routes, made, strict=True)]
         first = self.experts[0].classifier
         return Certificates.of(done, classes=first.classes or range(check_whole("num_classes", first.num_classes, 2)))
+
+
+class _Searched(Smoothed):
+    """One expert, whose points are judged as the composition's; ``levels`` takes the level of each."""
+
+    def __init__(self, routed: Routed, level: int, levels: dict[str, int]) -> None:
+        own = routed.experts[level]
+        super().__init__(own.classifier, noise=own.noise, value_range=own.value_range, batch_size=own.batch_size)
+        self._parts, self._level, self._levels = (routed.router, *routed.experts), level, levels
+
+    def _open(
+        self, x: Batches, labels: ArrayLike | None, ids: Sequence[str] | None, seed: int | None
+    ) -> tuple[Inputs, Session]:
+        inputs, session = super()._open(x, labels, ids, seed)
+        engines = [
+            Engine(one.classifier, noise=one.noise, seed=session.engine.seed, batch_size=one.batch_size)
+            for one in self._parts
+        ]
+        return inputs, _Composed(engines, self._level, self._levels)
+
+
+class _Composed(Session):
+    """Session whose engines are those of a router and its experts; it attacks one of the experts."""
+
+    def __init__(self, engines: Sequence[Engine], level: int, levels: dict[str, int]) -> None:
+        super().__init__(engines[1 + level])
+        self._engines, self._level, self._levels = engines, level, levels
+
+    def refute(self, inputs: Inputs, refuting: Any, start: FloatArray, sink: Sink) -> Iterator[Step]:
+        with ExitStack() as ready:
+            for engine in self._engines:
+                if engine is not self.engine:
+                    ready.enter_context(engine.session())
+            yield from super().refute(inputs, refuting, start, sink)
+
+    def attacked(self, ids: Sequence[str]) -> Any:
+        from buckler.evaluate.refutations import Composition
+        from buckler.sampling.gradients import Gradients  # torch
+
+        router, *experts = (Gradients(engine, ids) for engine in self._engines)
+        return Composition(router, experts, self._level, self._levels)
 
 
 def compose(router: Certificate, expert: Certificate, alpha: float) -> Certificate:

@@ -207,14 +207,17 @@ class Session:
 
         ``refuting`` is an ``evaluate.refutations.RefutationSettings``; each search begins at distance ``start``.
         """
-        from buckler.sampling.gradients import Gradients  # torch
-
         for group, first in _groups(inputs, refuting.inputs_at_once(self.engine.rows)):
-            model = Gradients(self.engine, group.ids)
             rows = slice(first, first + len(group))
-            steps = refuting.refute(model, group.ids, group.x, group.labels, start[rows])
+            steps = refuting.refute(self.attacked(group.ids), group.ids, group.x, group.labels, start[rows])
             for made in (yield from _as_steps(steps, first, refuting.draws, first + len(group))):
                 sink(made)
+
+    def attacked(self, ids: Sequence[str]) -> Any:
+        """Return what is attacked around inputs of these names: the engine's model, with gradients."""
+        from buckler.sampling.gradients import Gradients  # torch
+
+        return Gradients(self.engine, ids)
 
 
 def _groups(inputs: Inputs, most: int) -> Iterator[tuple[Inputs, int]]:

@@ -99,7 +99,7 @@ class PairTests:
     def __init__(self, labels: IntArray, rivals: IntArray, alpha: float, max_n: int) -> None:
         """Fix the pairs; each is given up after ``max_n`` draws."""
         self._labels, self._rivals = labels, rivals
-        self._alpha, self._max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
+        self.alpha, self.max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
         self.n: IntArray = np.zeros(len(labels), dtype=np.int64)
         self.wins, self.losses = self.n.copy(), self.n.copy()
         self.passed: BoolArray = np.zeros(len(labels), dtype=np.bool_)
@@ -112,7 +112,7 @@ class PairTests:
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
         """Return how many draws each wants next."""
-        return np.minimum(np.maximum(FIRST_LOOK_DRAWS, self.n[rows] // LOOK_BATCH_DIVISOR), self._max_n - self.n[rows])
+        return np.minimum(np.maximum(FIRST_LOOK_DRAWS, self.n[rows] // LOOK_BATCH_DIVISOR), self.max_n - self.n[rows])
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
         """Take the votes of these next draws."""
@@ -120,13 +120,35 @@ class PairTests:
         self.wins[rows] += counts[np.arange(len(rows)), self._rivals[rows]]
         self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
         wins, losses = self.wins[rows], self.losses[rows]
-        last = self.n[rows] >= self._max_n
-        self.passed[rows] |= pairs_refuted(wins, losses, last, self._alpha)
+        last = self.n[rows] >= self.max_n
+        self.passed[rows] |= pairs_refuted(wins, losses, last, self.alpha)
         votes = np.maximum(wins + losses, 1)
-        made = self.n[rows] / self._max_n
+        made = self.n[rows] / self.max_n
         share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
-        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split_alpha(self._alpha, 2))
+        lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split_alpha(self.alpha, 2))
         self._given_up[rows] = ~self.passed[rows] & (lost | last)
+
+
+@dataclass(frozen=True, slots=True)
+class _PairSubset:
+    """Some of the pairs of a ``PairTests``: a ``Decider`` by their own positions."""
+
+    tests: PairTests
+    rows: IntArray
+
+    @property
+    def n(self) -> IntArray:
+        return self.tests.n[self.rows]
+
+    @property
+    def undecided(self) -> IntArray:
+        return np.flatnonzero(np.isin(self.rows, self.tests.undecided))
+
+    def batch_sizes(self, rows: IntArray) -> IntArray:
+        return self.tests.batch_sizes(self.rows[rows])
+
+    def update(self, rows: IntArray, counts: IntArray) -> None:
+        self.tests.update(self.rows[rows], counts)
 
 
 class Attacked(Protocol):
@@ -144,8 +166,40 @@ class Attacked(Protocol):
     def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
         """Yield numbers of draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
 
-    def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
+    def judge(self, points: Points, ids: Sequence[str], decider: "PairTests | _PairSubset") -> Iterator[int]:
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""
+
+
+class Composition:
+    """A router and the classifiers it chooses among, for ``RefutationSettings``: searched as one, judged as all.
+
+    Level and rival of a point are fixed before the draws that judge it. It is refuted if the router is shown to choose
+    that level there, and that level's classifier to prefer the rival, both at alpha (T36a). Another choice than at the
+    input refutes nothing: both classifiers may predict the same class.
+    """
+
+    def __init__(self, router: Attacked, experts: Sequence[Attacked], searched: int, levels: dict[str, int]) -> None:
+        """Hold the parts; ``levels`` takes the level of each input's points, by its name."""
+        self.router, self.experts, self.levels = router, experts, levels
+        self.device, self.look, self.count = (getattr(experts[searched], name) for name in ("device", "look", "count"))
+
+    def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
+        """Test the pairs and the router's choice at each point, and yield the draws; a pair passes with both."""
+        new = [i for i, name in enumerate(ids) if name not in self.levels]
+        if new:
+            names = [ids[i] for i in new]
+            votes = yield from self.router.count(points[new], [f"{name}/level" for name in names], FINE_DRAWS)
+            self.levels.update(zip(names, votes.argmax(axis=1).tolist(), strict=True))
+        chosen = np.array([self.levels[name] for name in ids])
+        for level, expert in enumerate(self.experts):
+            rows = np.flatnonzero(chosen == level)
+            if rows.size:
+                yield from expert.judge(points[rows], [ids[i] for i in rows.tolist()], _PairSubset(decider, rows))
+        for shift in range(1, len(self.experts)):
+            other = (chosen + shift) % len(self.experts)
+            choice = PairTests(other, chosen, decider.alpha, decider.max_n)
+            yield from self.router.judge(points, ids, choice)
+            decider.passed &= choice.passed
 
 
 def check_searched(noise: Noise) -> None:
