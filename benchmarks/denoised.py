@@ -2,6 +2,7 @@
 
     python benchmarks/denoised.py cifar10.npz --device cuda --cards models
     python benchmarks/denoised.py cifar10.npz --images 4 --max-n 500 --rate-seconds 1
+    python benchmarks/denoised.py cifar10.npz --device cuda --classifier mine.safetensors
 
 For each sigma three smoothed classifiers draw for the same images until a ladder of radii is decided (alpha in total
 for the ladder, at most ``--max-n`` draws): the clean classifier as it is, the same behind the denoiser, and the network
@@ -10,7 +11,9 @@ rate of the pair in the engine, noise and counting included, beside what its two
 batch that is ready: one over the sum of their times. And the most memory of the device during n draws for each image
 and during four times as many. On cuda the networks run as in a run with ``--dtype bfloat16 --channels-last --compile``.
 
-``--cards FOLDER`` writes the shares into the cards of the clean classifier and of the denoiser, after each sigma.
+``--classifier WEIGHTS`` takes another classifier, one that took no part in the training of the denoiser, as ``buckler
+train --sigma 0`` writes it. ``--cards FOLDER`` writes the shares into the cards of the clean classifier and of the
+denoiser, after each sigma.
 """
 
 import argparse
@@ -168,11 +171,14 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, help="rows of a batch; 2048 on cuda, else 128")
     parser.add_argument("--rate-seconds", type=float, default=5.0, help="about how long each rate is measured; 0: not")
     parser.add_argument("--plain", action="store_true", help="do not compile")
+    parser.add_argument("--classifier", type=Path, help="weights of another clean classifier than the bundled one")
     parser.add_argument("--cards", type=Path, help="folder of cards to write the shares into")
     options = parser.parse_args()
+    if options.classifier is not None and options.cards is not None:
+        parser.error("--cards are those of the bundled classifier; leave out --classifier")
     options.batch_size = options.batch_size or (2048 if options.device.startswith("cuda") else 128)
     x, y = images(options.data, options.images)
-    clean = load_network(bundled(CLEAN, "classifier")[1])
+    clean = load_network(options.classifier or bundled(CLEAN, "classifier")[1])
     denoiser = load_denoiser(bundled(DENOISER, "denoiser")[1])
     plain = ready(clean, options)
     heading = " | ".join(f"r={radius:g}" for radius in RADII)

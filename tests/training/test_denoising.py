@@ -25,7 +25,7 @@ from buckler.training import train  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import TrainingProgress  # noqa: E402
 from buckler.training.recipe import TrainingConfig  # noqa: E402
-from buckler.training.tasks import Denoise  # noqa: E402
+from buckler.training.tasks import Classify, Denoise, accuracy_under  # noqa: E402
 from buckler.training.train import Trained, train_denoiser  # noqa: E402
 
 torch.set_num_threads(1)
@@ -65,7 +65,7 @@ def config(classifier: Path) -> TrainingConfig:
 
 @pytest.fixture
 def trained(config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path) -> Trained[DenoiserCard]:
-    return train_denoiser(config, few, classifier, tmp_path)
+    return train_denoiser(config, few, [classifier], tmp_path)
 
 
 def relative_error(network: Any, images: Images) -> float:
@@ -79,7 +79,7 @@ def relative_error(network: Any, images: Images) -> float:
 def test_learns(config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path) -> None:
     longer = dataclasses.replace(config, epochs=5, batch_size=32)
     before = relative_error(TINY(), few)  # the best linear estimate for images of deviation 1/4
-    after = relative_error(load_denoiser(train_denoiser(longer, few, classifier, tmp_path).weights), few)
+    after = relative_error(load_denoiser(train_denoiser(longer, few, [classifier], tmp_path).weights), few)
     assert after < 0.8 * before < 1.0
 
 
@@ -106,11 +106,11 @@ def test_resumed_run_has_the_weights_of_an_undisturbed_one(
 
     parts = tmp_path / "parts"
     with pytest.raises(KeyboardInterrupt):
-        train_denoiser(config, few, classifier, parts, progress=stop)
+        train_denoiser(config, few, [classifier], parts, progress=stop)
     with pytest.raises(InvalidInput, match=r"another run .*recognition 0.1 there and 0.0 here"):
-        train_denoiser(dataclasses.replace(config, recognition=0.0), few, classifier, parts, resume=True)
+        train_denoiser(dataclasses.replace(config, recognition=0.0), few, [classifier], parts, resume=True)
     seen: list[TrainingProgress] = []
-    resumed = train_denoiser(config, few, classifier, parts, resume=True, progress=seen.append)
+    resumed = train_denoiser(config, few, [classifier], parts, resume=True, progress=seen.append)
     assert {at.epoch for at in seen} == {2}
     assert resumed.card.sha256 == trained.card.sha256
     assert resumed.card.accuracy == trained.card.accuracy
@@ -125,10 +125,37 @@ def test_the_classifier_judges(few: Images, classifier: Path) -> None:
     told = inputs[1][:, None, None, None]
     assert float(((inputs[0] - clean) / told).std()) == pytest.approx(1.0, abs=0.02)
     with torch.no_grad():
-        alone, both = (Denoise(0.2, 0.5, judge, w).loss(lambda x, _: x, inputs, x, y) for w in (0.0, 2.0))
+        alone, both = (Denoise(0.2, 0.5, [judge], w).loss(lambda x, _: x, inputs, x, y) for w in (0.0, 2.0))
         entropy = torch.nn.functional.cross_entropy(judge(inputs[0]), y)
     assert float(alone) == pytest.approx(1.0, abs=0.02)  # nothing was removed
     torch.testing.assert_close(both, alone + 2.0 * entropy)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path: Path = tmp_path_factory.mktemp("other") / "other.safetensors"
+    torch.manual_seed(1)
+    save_network(path, build("small_conv", 10), architecture="small_conv", num_classes=10, sigma=0.0)
+    return path
+
+
+def test_several_classifiers_judge_by_their_mean_loss(few: Images, classifier: Path, other: Path) -> None:
+    x, y = torch.from_numpy(few.x_test), torch.from_numpy(few.y_test)
+    judges = [load_network(classifier), load_network(other)]
+    with torch.no_grad():
+        judges[1].classify.weight.mul_(100.0)
+    inputs = Denoise(0.2, 0.5).inputs(x, torch.Generator().manual_seed(0))
+
+    def of(*behind: Any) -> tuple[float, Any]:
+        moved = torch.zeros_like(inputs[0]).requires_grad_()
+        found = Denoise(0.2, 0.5, behind, 2.0).loss(lambda x, _: x + moved, inputs, x, y)
+        return float(found.detach()), torch.autograd.grad(found, moved)[0]
+
+    (first, down), (second, steeper), (both, mean) = of(judges[0]), of(judges[1]), of(*judges)
+    assert second > first + 1.0
+    assert both == pytest.approx((first + second) / 2.0, rel=1e-5)
+    assert not torch.allclose(mean, down)
+    torch.testing.assert_close(mean, (down + steeper) / 2.0)
 
 
 def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, classifier: Path) -> None:
@@ -136,7 +163,7 @@ def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, cla
     judge = load_network(classifier)
     with torch.no_grad():
         judge.classify.weight.mul_(100.0)  # answers that differ from draw to draw
-    task = Denoise(0.2, 0.5, judge, 2.0, consistency=10.0)
+    task = Denoise(0.2, 0.5, [judge], 2.0, consistency=10.0)
     noisy, sigma = task.inputs(x, torch.Generator().manual_seed(0))
     assert len(noisy) == len(sigma) == 2 * len(x)
     torch.testing.assert_close(sigma[: len(x)], sigma[len(x) :], rtol=0.0, atol=0.0)
@@ -160,7 +187,7 @@ def test_two_draws_of_an_image_share_its_sigma_and_should_agree(few: Images, cla
 def test_consistency_is_on_the_card_and_in_the_weights(
     trained: Trained[DenoiserCard], config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path
 ) -> None:
-    steady = train_denoiser(dataclasses.replace(config, consistency=10.0), few, classifier, tmp_path / "steady")
+    steady = train_denoiser(dataclasses.replace(config, consistency=10.0), few, [classifier], tmp_path / "steady")
     assert steady.card.sha256 != trained.card.sha256
     assert " --recognition 0.1 --consistency 10 " in steady.card.command
     assert "- consistency: 10.0\n" in card_page(steady.card)
@@ -169,13 +196,13 @@ def test_consistency_is_on_the_card_and_in_the_weights(
 
 def test_refuses(config: TrainingConfig, few: Images, classifier: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="architecture must be unet"):
-        train_denoiser(TrainingConfig(sigma=0.25), few, classifier, tmp_path / "a")
-    with pytest.raises(InvalidInput, match="classifier must be the file that the recipe names"):
-        train_denoiser(dataclasses.replace(config, classifier="0" * 64), few, classifier, tmp_path / "a")
+        train_denoiser(TrainingConfig(sigma=0.25), few, [classifier], tmp_path / "a")
+    with pytest.raises(InvalidInput, match="classifiers must be the files that the recipe names"):
+        train_denoiser(dataclasses.replace(config, classifier="0" * 64), few, [classifier], tmp_path / "a")
     three = tmp_path / "three.safetensors"
     sha256 = save_network(three, build("small_conv", 3), architecture="small_conv", num_classes=3, sigma=0.0)
     with pytest.raises(InvalidInput, match="classifier must tell 10 classes; got 3"):
-        train_denoiser(dataclasses.replace(config, classifier=sha256), few, three, tmp_path / "a")
+        train_denoiser(dataclasses.replace(config, classifier=sha256), few, [three], tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
@@ -236,3 +263,31 @@ def test_command_trains_it(few: Images, classifier: Path, tmp_path: Path, capfd:
     out, err = capfd.readouterr()
     assert out.strip() == str(tmp_path / "few-denoiser.safetensors")
     assert "accuracy of clean.safetensors behind it" in err
+
+
+def test_command_trains_it_behind_several_classifiers(
+    few: Images, classifier: Path, other: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    images = {name: getattr(few, name)[:32] for name in ("x_train", "y_train", "x_test", "y_test")}
+    np.savez(tmp_path / "few.npz", **images)
+    cards = {}
+    for name, behind in {"first": [classifier], "second": [other], "both": [classifier, other]}.items():
+        line = ["train", "few", "--data", str(tmp_path / "few.npz"), "--out", str(tmp_path / name), "--device", "cpu"]
+        line += ["--denoiser", "--sigma", "0.5", "--smallest-sigma", "0.2", "--recognition", "1", "--epochs", "1"]
+        line += ["--batch-size", "4"]  # the first step of AdamW tells signs of gradients alone
+        assert run([*line, *(word for path in behind for word in ("--classifier", str(path)))]) == 0
+        cards[name] = read_card(tmp_path / name / "few-denoiser.json")
+    card = cards["both"]
+    assert isinstance(card, DenoiserCard)
+    assert card.sha256 not in {cards["first"].sha256, cards["second"].sha256}
+    assert card.classifier == "clean.safetensors, other.safetensors"
+    assert card.classifier_sha256 == card.recipe["classifier"] == f"{checksum(classifier)}, {checksum(other)}"
+    assert " --classifier clean.safetensors --classifier other.safetensors --recognition 1 " in card.command
+    denoiser = load_denoiser(tmp_path / "both" / "few-denoiser.safetensors").eval()
+    shares = []
+    for judge in map(load_network, (classifier, other)):
+        answers = lambda x, judge=judge: judge(denoiser(x, 0.5))  # noqa: E731
+        test = torch.from_numpy(images["x_test"]), torch.from_numpy(images["y_test"])
+        shares.append(accuracy_under(Classify(0.5).inputs, answers, *test, seed=0, device=torch.device("cpu")))
+    assert card.accuracy["0.5"] == pytest.approx(np.mean(shares))
+    assert "mean accuracy of clean.safetensors, other.safetensors behind it" in capfd.readouterr().err

@@ -87,11 +87,12 @@ def train_command(
     ] = False,
     smallest_sigma: Annotated[float | None, option("Smallest deviation that it learns.", group=DENOISING_GROUP)] = None,
     classifier: Annotated[
-        Path | None, option("Weights of the classifier that is put behind it.", group=DENOISING_GROUP)
+        list[Path] | None,
+        option("Weights of a classifier that is put behind it; once more for each further one.", group=DENOISING_GROUP),
     ] = None,
     recognition: Annotated[
         float | None,
-        option("Weight of the classifier's loss.", f"{DENOISER_RECIPE['recognition']}", group=DENOISING_GROUP),
+        option("Weight of the classifiers' mean loss.", f"{DENOISER_RECIPE['recognition']}", group=DENOISING_GROUP),
     ] = None,
     epochs: Annotated[int, option("Passes over the training images.", group=TRAINING_GROUP)] = 30,
     batch_size: Annotated[int, option("Images in one step.", group=TRAINING_GROUP)] = 256,
@@ -155,13 +156,14 @@ def train_command(
         raise InvalidInput(f"--attack-steps belongs to --adversary; got {attack_steps} without it")
     if arch == "unet":
         raise InvalidInput("--arch must be a classifier's; a U-Net is trained by --denoiser")
-    if classifier is not None and not classifier.is_file():
-        raise InvalidInput(f"--classifier must be a .safetensors file; nothing is at {classifier}")
+    for path in classifier or ():
+        if not path.is_file():
+            raise InvalidInput(f"--classifier must be a .safetensors file; nothing is at {path}")
     given = {
         "architecture": arch,
         "lam": lam,
         "smallest_sigma": smallest_sigma,
-        "classifier": None if classifier is None else checksum(classifier),
+        "classifier": ", ".join(map(checksum, classifier)) if classifier else None,
         "recognition": recognition,
         "consistency": consistency,
         "adversary": adversary,
@@ -197,7 +199,7 @@ def train_command(
         try:
             trained: Trained[ClassifierCard] | Trained[DenoiserCard]
             going: dict[str, Any] = {"resume": resume, "progress": report, "max_seconds": max_seconds}
-            if classifier is None:
+            if not classifier:
                 trained = train_classifier(config, images, out, **going)
             else:
                 trained = train_denoiser(config, images, classifier, out, **going)

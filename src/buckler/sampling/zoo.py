@@ -94,7 +94,10 @@ class ClassifierCard(Card):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DenoiserCard(Card):
-    """A denoiser, and the ``accuracy`` of the classifier in the file ``classifier`` behind it, by sigma."""
+    """A denoiser, and the ``accuracy`` of the classifier in the file ``classifier`` behind it, by sigma.
+
+    Of several classifiers, names and checksums are joined by ", ", and the accuracy is the mean.
+    """
 
     kind: str = "denoiser"
     smallest_sigma: float
@@ -109,7 +112,8 @@ class DenoiserCard(Card):
     def summary(self) -> str:
         """Return the accuracies in one line."""
         shares = ", ".join(f"{share:.2%} at sigma {sigma}" for sigma, share in self.accuracy.items())
-        return f"accuracy of {self.classifier} behind it: {shares}"
+        mean = "mean " if ", " in self.classifier_sha256 else ""
+        return f"{mean}accuracy of {self.classifier} behind it: {shares}"
 
 
 def certified_at(table: Mapping[str, Any]) -> str:

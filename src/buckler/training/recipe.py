@@ -25,8 +25,8 @@ class TrainingConfig:
 
     The noise is Gaussian with deviation ``sigma`` (0 for none) or, with ``lam``, splitting noise. A denoiser
     (architecture ``unet``) sees deviations from ``smallest_sigma`` to ``sigma`` and is judged, with the weight
-    ``recognition``, by the classifier whose weights have the checksum ``classifier``: ``DENOISER``'s fields are for
-    denoisers alone, and all needed there.
+    ``recognition``, by the classifier whose weights have the checksum ``classifier``, or by several, whose checksums
+    are joined by ", ": ``DENOISER``'s fields are for denoisers alone, and all needed there.
 
     With a ``consistency``, each image is seen under two draws of noise: the weight of what the classifier's answers to
     them differ by, relative to its cross entropy (Jeong and Shin, NeurIPS 2020). With an ``adversary``, for classifiers
@@ -136,11 +136,15 @@ class TrainingConfig:
         return f"{data}-{self.architecture}-{noise}" + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
 
     def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
-        """Return the command that trains these weights; ``classifier`` is the file of the one behind a denoiser."""
+        """Return the command that trains these weights; ``classifier`` is the file of the one behind a denoiser.
+
+        Several files are joined by ", ".
+        """
         words = ["buckler train", data, *([f"--data {source}"] if source else [])]
         words.append(f"--sigma {self.sigma:g}" if self.lam is None else f"--lam {self.lam:.12g}")
         if self.denoises:
-            words += ["--denoiser", f"--smallest-sigma {self.smallest_sigma:g}", f"--classifier {classifier}"]
+            words += ["--denoiser", f"--smallest-sigma {self.smallest_sigma:g}"]
+            words += [f"--classifier {name}" for name in (classifier or "").split(", ")]
             words.append(f"--recognition {self.recognition:g}")
         else:
             words.append(f"--arch {self.architecture}")

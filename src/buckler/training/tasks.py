@@ -5,7 +5,7 @@ feeds it and no step waits for another. Every draw comes from the generator pass
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -128,14 +128,14 @@ class Classify:
 class Denoise:
     """Remove Gaussian noise whose deviation, told to the network, is drawn anew for each image.
 
-    The loss is the squared error divided by the variance of the noise, plus ``weight`` times ``answer_loss`` of a
-    frozen ``classifier`` on the denoised images. With a ``consistency``, the network sees each image under two draws of
-    noise of the same deviation, and ``answer_loss`` has the weight of the classifier's disagreement on them.
+    The loss is the squared error divided by the variance of the noise, plus ``weight`` times the mean ``answer_loss``
+    of frozen ``classifiers`` on the denoised images. With a ``consistency``, the network sees each image under two
+    draws of noise of the same deviation, and ``answer_loss`` has the weight of a classifier's disagreement on them.
     """
 
     smallest: float
     largest: float
-    classifier: Forward | None = None
+    classifiers: Sequence[Forward] = ()
     weight: float = 0.0
     consistency: float | None = None
 
@@ -157,8 +157,9 @@ class Denoise:
         answer = forward(*inputs)
         error = (answer.float() - clean).square().mean(dim=(1, 2, 3)) / (inputs[1] * inputs[1])
         total = error.mean()
-        if self.classifier is not None and self.weight > 0.0:
-            total = total + self.weight * answer_loss(self.classifier(answer), labels, self.consistency)
+        if self.classifiers and self.weight > 0.0:
+            losses = [answer_loss(judge(answer), labels, self.consistency) for judge in self.classifiers]
+            total = total + self.weight * torch.stack(losses).mean()
         return total
 
 

@@ -8,7 +8,7 @@ classifiers*, NeurIPS 2020).
 """
 
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -149,7 +149,7 @@ MEASURED = (0.12, 0.25, 0.5, 1.0)
 def train_denoiser(
     config: TrainingConfig,
     images: Images,
-    classifier: Path,
+    classifiers: Sequence[Path],
     out: Path,
     *,
     resume: bool = False,
@@ -158,43 +158,48 @@ def train_denoiser(
 ) -> Trained[DenoiserCard]:
     """Train a U-Net by the recipe, and write its float16 weights and its card to ``out``.
 
-    ``classifier`` is the file of weights with the checksum that the recipe names; it stays as it is. Checkpoints and
-    ``max_seconds`` are as in ``train_classifier``.
+    ``classifiers`` are the files of weights with the checksums that the recipe names; they stay as they are, and the
+    recognition loss is the mean over them. Checkpoints and ``max_seconds`` are as in ``train_classifier``.
     """
     smallest, recognition = config.smallest_sigma, config.recognition
     if smallest is None or recognition is None or config.classifier is None:
         raise InvalidInput(f"architecture must be unet for a denoiser; got {config.architecture}")
     device = choose_device(config.device)
-    judge = load_network(classifier).to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if checksum(classifier) != config.classifier:
-        raise InvalidInput(f"classifier must be the file that the recipe names by its checksum; got {classifier}")
-    if judge.classify.out_features != images.num_classes:
-        raise InvalidInput(f"classifier must tell {images.num_classes} classes; got {judge.classify.out_features}")
-    for parameter in judge.parameters():
-        parameter.requires_grad_(False)
+    if ", ".join(checksum(path) for path in classifiers) != config.classifier:
+        given = ", ".join(map(str, classifiers))
+        raise InvalidInput(f"classifiers must be the files that the recipe names by their checksums; got {given}")
+    judges = [load_network(path).to(device).to(memory_format=torch.channels_last) for path in classifiers]  # type: ignore[call-overload]
+    for judge in judges:
+        if judge.classify.out_features != images.num_classes:
+            raise InvalidInput(f"classifier must tell {images.num_classes} classes; got {judge.classify.out_features}")
+        judge.requires_grad_(False)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         unet = UNet()
     # Compiled as the network is: its layers are many and small, and without a graph each waits to be launched.
-    seen = torch.compile(judge, mode="reduce-overhead") if may_compile(device, config.compile) else judge
+    compiled = may_compile(device, config.compile)
+    seen = [torch.compile(judge, mode="reduce-overhead") if compiled else judge for judge in judges]
     task = Denoise(smallest, config.sigma, seen, recognition, config.consistency)
     descent = descend(config, task, unet, images, out, resume=resume, progress=progress, max_seconds=max_seconds)
     network = descent.network.eval()
     test = torch.from_numpy(images.x_test), torch.from_numpy(images.y_test)
     accuracy = {}
     for sigma in sorted({config.sigma, *(s for s in MEASURED if smallest <= s <= config.sigma)}):
+        shares = []
+        for judge in judges:
 
-        def answer(x: Tensor, told: float = sigma) -> Tensor:
-            return judge(network(x, told))  # type: ignore[no-any-return]
+            def answer(x: Tensor, told: float = sigma, judge: Network = judge) -> Tensor:
+                return judge(network(x, told))  # type: ignore[no-any-return]
 
-        accuracy[f"{sigma:g}"] = accuracy_under(Classify(sigma).inputs, answer, *test, seed=config.seed, device=device)
+            shares.append(accuracy_under(Classify(sigma).inputs, answer, *test, seed=config.seed, device=device))
+        accuracy[f"{sigma:g}"] = sum(shares) / len(shares)
     return save_outcome(
         descent,
         images,
         out,
         DenoiserCard,
         smallest_sigma=smallest,
-        classifier=classifier.name,
+        classifier=", ".join(path.name for path in classifiers),
         classifier_sha256=config.classifier,
         accuracy=accuracy,
     )
