@@ -47,6 +47,16 @@ def test_the_costs_of_a_large_run(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_an_input_has_one_shard_at_most_however_slow_the_model(capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = []
+    for rate in ("3", "41", "100000"):
+        assert run(["plan", "--inputs", "500", "--classes", "10", "--n", "100000", "--rate", rate, "--json"]) == 0
+        sizes.append(json.loads(capsys.readouterr().out)["evidence_bytes"])
+    assert sizes[0] == sizes[1]
+    assert 1e6 < sizes[0] < 3e6
+    assert sizes[2] < sizes[0] / 5
+
+
 def decided(like: Path, *options: str) -> dict[str, Any]:
     captured = StringIO()
     with redirect_stdout(captured):
@@ -130,6 +140,8 @@ def test_a_model_is_measured_and_its_time_foretold(
     assert kept.spec.batch_size == 32  # of two seconds at most
     assert kept.counts()[0].ids == ("0", "1", "2")
     assert run(["sample", "run", *from_model, "--n", "100", "--quiet"]) == 0
+    written = sum(path.stat().st_size for path in (tmp_path / "run" / "shards").iterdir())
+    assert written / 1.5 < told["evidence_bytes"] < 1.5 * written
     decide = ["decide", "--radii", "0.1", *from_model, "--max-n", "1000", "--out", "d.parquet"]
     assert run(decide) == 0
     said = capsys.readouterr().err

@@ -19,7 +19,7 @@ from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
 from buckler.noise import Gaussian, default_margin
 from buckler.runs.executor import Executor
-from buckler.runs.spec import IMPORTED, RunSpec
+from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_decisions
 from buckler.sampling.classifiers import Classifier
@@ -27,7 +27,7 @@ from buckler.sampling.datasets import Dataset
 from buckler.session import SAVE_SECONDS
 from buckler.types import Float32Array, FloatArray, Noise
 
-FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 2700, 25, 2.0
+FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 3200, 25, 2.0
 """Bytes of a shard's frame and seal; of an input's name and hash, compressed; and of one row of votes, which are mostly
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
 
@@ -117,11 +117,12 @@ def plan(
     spec = RunSpec(model="plan", data="plan", noise=noise, num_classes=num_classes, n=n, n0=n0)
     samples = inputs * (spec.n + spec.n0)
     deciding = round(inputs * (float(draws.mean()) + spec.n0))
+    in_shard = max(1.0, min(MOST_TOGETHER, SAVE_SECONDS * rate / (spec.n + spec.n0)))
     return Plan(
         inputs,
         samples,
         samples / rate / 3600.0,
-        evidence_size(spec, inputs, files=ceil(samples / rate / SAVE_SECONDS)),
+        evidence_size(spec, inputs, files=ceil(inputs / in_shard)),
         deciding,
         deciding / rate / 3600.0,
         tuple(float((reached > step).mean()) for step in range(len(radii))),
