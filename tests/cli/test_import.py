@@ -38,8 +38,9 @@ def test_a_log_is_imported_first_and_top_class_is_its_method(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("log.tsv").write_bytes(LOG.read_bytes())
-    for command in (["certify", "log.tsv"], ["report", "log.tsv"]):
-        assert run(command) == 2
+    like = ["plan", "--inputs", "3", "--classes", "2", "--rate", "1", "--like"]
+    for command in (["certify"], ["report"], ["sweep"], ["accuracy", "--radii", "1"], ["compact"], like):
+        assert run([*command, "log.tsv"]) == 2
         assert "is a log of radii; import it first" in capsys.readouterr().err
     assert run(["import", "log.tsv", *CLAIM, "0.01", "--out", "imported"]) == 0
     assert RIVALS in capsys.readouterr().out
@@ -51,6 +52,10 @@ def test_a_log_is_imported_first_and_top_class_is_its_method(
     said = capsys.readouterr()
     assert json.loads(said.out)["method"] == "top_class"
     assert RIVALS in said.err
+    assert run(["sweep", "imported", "--baseline", "top_class"]) == 2
+    assert "--baseline must have another --method to be compared with; got 'top_class' alone" in capsys.readouterr().err
+    assert run(["sweep", "imported", "--method", "exact,top_class", "--baseline", "top_class"]) == 0
+    capsys.readouterr()
     assert run(["report", "imported", "-o", "page.html"]) == 0
     page = Path("page.html").read_text(encoding="utf-8")
     assert "tells nothing of the rivals" in page

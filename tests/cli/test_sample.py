@@ -158,6 +158,19 @@ def test_scores_are_certified(
     assert run(["certify", "run", "--method", "magic/star"]) == 2
 
 
+def test_a_file_where_a_run_is_expected_is_pointed_to_what_reads_it(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    decide = ["decide", "--radii", "0.01", "--model", "test_models_for_sample:linear", "--limit", "2"]
+    assert run([*decide, *SAMPLE[:4], *SAMPLE[-2:], "--max-n", "64", "--out", "d.parquet", "--quiet"]) == 0
+    for command in (["certify"], ["sweep"], ["accuracy", "--radii", "0.1"], ["compact"]):
+        assert run([*command, "d.parquet"]) == 2
+        assert "a run is a folder of buckler sample; buckler report and buckler refute read" in capsys.readouterr().err
+    (here / "c.csv").write_text("id,predicted\n")
+    assert run(["report", "c.csv"]) == 2
+    assert "must be a folder of buckler sample or a Parquet file of certificates" in capsys.readouterr().err
+
+
 def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["certify", "run"]) == 2
     assert "not a run" in capsys.readouterr().err

@@ -18,7 +18,7 @@ from buckler.errors import InvalidInput
 from buckler.progress import bar
 from buckler.runs.certify import certify_evidence
 from buckler.runs.identity import contents_hash
-from buckler.runs.logs import refuse_log, write_log
+from buckler.runs.logs import write_log
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import check_ending, write_certificates
@@ -69,7 +69,6 @@ def certify_command(
     if out is not None:
         check_ending(out, name="--out")
     shown = options.radii_from(radii)
-    refuse_log(run)
     evidence = open_evidence(run)
     if evidence.spec.model == IMPORTED and not quiet:
         say(f"buckler: {NO_RIVALS}", error=True)

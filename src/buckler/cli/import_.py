@@ -9,7 +9,8 @@ import typer
 from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import say
-from buckler.runs.logs import USUAL_ALPHA, USUAL_DRAWS, import_log
+from buckler.runs.logs import import_log
+from buckler.runs.store.folder import USUAL_ALPHA, USUAL_DRAWS
 
 CLAIMED_GROUP = "What the log claims"
 

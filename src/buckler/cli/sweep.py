@@ -42,7 +42,10 @@ def sweep_command(
     ] = None,
     alpha: Annotated[str | None, option("Error probabilities.", "0.001", group=SETTINGS_GROUP)] = None,
     method: Annotated[
-        str | None, option("Methods: exact,bonferroni,pairwise/star ...", "exact", group=SETTINGS_GROUP)
+        str | None,
+        option(
+            "Methods: exact,bonferroni,pairwise/star ...", "exact; top_class for an imported log", group=SETTINGS_GROUP
+        ),
     ] = None,
     margin: Annotated[
         str | None, option("quantile,probability.", "quantile, or what the noise certifies", group=SETTINGS_GROUP)
@@ -128,9 +131,9 @@ def sweep_command(
 def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
     """Check --baseline, --table and --radii before the work begins."""
     if baseline is not None:
-        methods = grid.method or ("exact",)
-        check_choice("baseline", baseline, methods)
-        if len(methods) == 1:
+        if grid.method:
+            check_choice("baseline", baseline, grid.method)
+        if len(grid.method) < 2:
             raise InvalidInput(f"--baseline must have another --method to be compared with; got {baseline!r} alone")
     if table is not None:
         tables.format_of(table)

@@ -25,11 +25,11 @@ from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec
+from buckler.runs.store.folder import LOG_COLUMNS, USUAL_ALPHA, USUAL_DRAWS
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray
 
-LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 LOG_SETTINGS = ("method", "margin", "alpha", "n", "sigma", "noise")
 """Further columns of the logs that ``write_log`` writes."""
 
@@ -90,19 +90,6 @@ def read_log(path: Path) -> Log:
         settings = tuple(dict.fromkeys(tuple(row[i].strip() for i in at) for row in cells))
     low, high = _ends([row[3] for row in rows], down=bool(settings))
     return Log(ids, np.array([row[1] for row in rows]), np.array([row[2] for row in rows]), low, high, settings)
-
-
-def refuse_log(path: Path) -> None:
-    """Say how a log of radii becomes a run, where a run or certificates are expected."""
-    if not path.is_file():
-        return
-    with path.open("rb") as file:
-        header = file.readline(1000).decode("ascii", "replace").split()
-    if set(LOG_COLUMNS[:4]) <= set(header):
-        raise InvalidInput(
-            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
-            f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
-        )
 
 
 def _parse(line: str, place: Sequence[int], number: int) -> tuple[str, int, int, Decimal]:
@@ -169,9 +156,6 @@ RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, Gri
 
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""
-
-USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
-"""Settings that most papers give for their logs."""
 
 
 @dataclass(frozen=True, slots=True)

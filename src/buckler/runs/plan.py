@@ -21,6 +21,7 @@ from buckler.noise import Gaussian, default_margin
 from buckler.runs.executor import Executor
 from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
 from buckler.runs.store.evidence import open_evidence
+from buckler.runs.store.folder import refuse_log
 from buckler.runs.store.tables import read_decisions
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
@@ -136,6 +137,7 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
     if not like.exists():
         raise InvalidInput(f"like must be a folder of buckler sample or a file of buckler decide; got {str(like)!r}")
     if like.is_file():
+        refuse_log(like)
         made = read_decisions(like)
         budget, settings = made.origin.get("final_n"), (made.origin.get("radii"), made.origin.get("alpha"))
         one = made.decided[0].certificate

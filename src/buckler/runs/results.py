@@ -16,10 +16,10 @@ from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
-from buckler.runs.logs import refuse_log
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.store.folder import refuse_log
 from buckler.runs.store.tables import arrays_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
@@ -137,11 +137,12 @@ def read_result(path: Path, options: CertifyOptions) -> Result:
     """Return the result at a path: evidence is certified with these settings, certificates are read."""
     if path.is_dir():
         return _from_evidence(path, options)
-    if not path.is_file():
+    if path.is_file():
+        refuse_log(path)
+    if not path.is_file() or path.suffix == ".csv":
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
         )
-    refuse_log(path)
     return _from_certificates(path, options)
 
 

@@ -34,6 +34,12 @@ from buckler.runs.store.sealed import TEMPORARY, read_sealed, writing
 MANIFEST = "manifest.json"
 SHARDS = "shards"
 DAMAGED = "damaged"
+LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
+"""Columns of the usual log of radii, which is told from other files by the first four."""
+
+USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
+"""Settings that most papers give for their logs."""
+
 SHARD_ENDINGS = {"counts": ".parquet", "scores": ".scores.parquet"}
 _NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
 
@@ -106,10 +112,27 @@ def measure(path: Path) -> dict[str, Any]:
 
 
 def check_run(root: Path) -> None:
-    """Refuse a folder that is not a run, or whose shards are a link."""
+    """Refuse what is not the folder of a run, saying what reads it, and a run whose shards are a link."""
+    if root.is_file():
+        refuse_log(root)
+        raise StoreError(
+            f"{str(root)!r} is a file, and a run is a folder of buckler sample; buckler report and buckler refute read "
+            "files of certificates and of decisions (.parquet)"
+        )
     if not (root / MANIFEST).is_file():
         raise StoreError(f"{str(root)!r} is not a run: it has no {MANIFEST}")
     check_own_shards(root)
+
+
+def refuse_log(path: Path) -> None:
+    """Refuse a log of radii, saying how it becomes a run."""
+    with path.open("rb") as file:
+        header = file.readline(1000).decode("ascii", "replace").split()
+    if set(LOG_COLUMNS[:4]) <= set(header):
+        raise InvalidInput(
+            f"{str(path)!r} is a log of radii; import it first, with the alpha, n and sigma that it was made with: "
+            f"buckler import {path} --alpha {USUAL_ALPHA} --n {USUAL_DRAWS} --sigma 0.5 --out FOLDER"
+        )
 
 
 def check_own_shards(root: Path) -> None:
