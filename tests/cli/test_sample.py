@@ -30,6 +30,15 @@ def linear():
     return Linear()
 def slow():
     return Slow()
+class Counted(Linear):
+    rows = 0
+    def __call__(self, batch):
+        Counted.rows += len(batch)
+        if Counted.rows > 900:
+            raise KeyboardInterrupt
+        return super().__call__(batch)
+def counted():
+    return Counted()
 def nan():
     return lambda batch: np.full((len(batch), 10), np.nan)
 """
@@ -85,6 +94,24 @@ def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "4 of 8 inputs" in capsys.readouterr().err
     assert sample(*options) == 0
     del here
+
+
+def test_an_interrupt_in_the_middle_of_an_input_names_the_draws_that_are_kept(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The clock stands still but for the rows that the model is given: a twentieth of a second for each."""
+
+    def now() -> float:
+        counted = getattr(sys.modules.get("test_models_for_sample"), "Counted", None)
+        return getattr(counted, "rows", 0) / 20
+
+    monkeypatch.setattr("time.monotonic", now)
+    assert sample("--limit", "5", "--n", "5000", "--batch-size", "32", "--quiet", model="counted") == 3
+    begun = json.loads((here / "run" / "begun-000000.json").read_text())
+    assert begun["done"] > 0
+    said = capsys.readouterr().err
+    assert f"run keeps 0 of 5 inputs in 0 shards and {begun['done']:,} draws of the input under way" in said
+    assert "draws are lost" not in said
 
 
 @pytest.mark.faults

@@ -161,7 +161,7 @@ def test_the_commands_message(
     assert command([*words, "--quiet"]) == 3
     said = capsys.readouterr().err
     # Stopped at the estimation draws of the fourth input, whose selection draws are kept.
-    assert "interrupted; run keeps 3 of 10 inputs in 3 shards. Go on with" in said
+    assert "interrupted; run keeps 3 of 10 inputs in 3 shards and 20 draws of the input under way. Go on with" in said
     assert "Go on with: buckler sample run" in said
     (tmp_path / "stop").unlink()
     assert command([*words, "--json"]) == 0

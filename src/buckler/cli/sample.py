@@ -152,7 +152,7 @@ def sample_command(
     if as_json:
         fields = {
             "complete": summary.complete, "inputs": summary.inputs, "inputs_done": summary.inputs_done,
-            "shards": summary.shards, "samples": summary.samples, "lost": summary.lost,
+            "shards": summary.shards, "under_way": summary.under_way, "samples": summary.samples, "lost": summary.lost,
             "seconds": round(summary.seconds, 3), "batch_rows": summary.rows,
             "spec_hash": resolved.hash(),
         }  # fmt: skip
@@ -168,6 +168,7 @@ def sample_command(
 
 
 def _stopped(why: str, out: Path, summary: runs.Summary) -> NoReturn:
-    lost = f", and {summary.lost:,} draws of unfinished shards are lost" if summary.lost else ""
     shards = "1 shard" if summary.shards == 1 else f"{summary.shards:,} shards"
-    stop(f"{why}; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{lost}")
+    begun = f" and {summary.under_way:,} draws of the input under way" if summary.under_way else ""
+    lost = f"; {summary.lost:,} draws are lost" if summary.lost else ""
+    stop(f"{why}; {out} keeps {summary.inputs_done:,} of {summary.inputs:,} inputs in {shards}{begun}{lost}")

@@ -122,11 +122,15 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a call to ``sample`` did: inputs there and in all, shards there, draws made by this call and lost by it."""
+    """What a call to ``sample`` did: inputs there and in all, shards there, draws made by this call and lost by it.
+
+    ``under_way`` are the draws there of inputs that are not finished.
+    """
 
     inputs_done: int
     inputs: int
     shards: int
+    under_way: int
     samples: int
     lost: int
     seconds: float
@@ -218,7 +222,8 @@ def sample(
 
         def summary() -> Summary:
             spent, lost = time.monotonic() - started, max(drawn - keeper.kept, 0)
-            return Summary(writer.inputs_done, len(dataset), len(writer.done), drawn, lost, spent, keeper.rows)
+            begun = sum(begun.done for begun in writer.begun.values())
+            return Summary(writer.inputs_done, len(dataset), len(writer.done), begun, drawn, lost, spent, keeper.rows)
 
         try:
             for more in executor.run(work, blocks, keeper.take, writer.step_folder, deadline):
