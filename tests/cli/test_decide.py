@@ -183,6 +183,26 @@ def test_an_interrupt_keeps_what_was_decided_and_says_how_many(here: Path, by: s
     assert once.read_bytes() == (here / "t.parquet").read_bytes()
 
 
+def test_an_interrupt_shows_what_is_decided(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INTERRUPT_AFTER", "23")
+    monkeypatch.setenv("INTERRUPT_BY", "SIGTERM")
+    for form in ([], ["--json"]):
+        monkeypatch.delitem(sys.modules, "models_to_decide", raising=False)
+        assert run([*DECIDE, *form]) == 3
+        said = capsys.readouterr()
+        decided = int(said.err.split("interrupted; ")[1].split(" ")[0])
+        assert 0 < decided < 25
+        assert "inputs are decided and not saved (no --out). Go on with" in said.err
+        if form:
+            lines = [json.loads(line) for line in said.out.splitlines()]
+            assert sum(line["decision"] != "undecided" for line in lines) == decided
+        else:
+            assert "Certified accuracy, sigma 0.25" in said.out
+            assert "certified to radius 0.05" in said.out
+
+
 def test_the_log_is_written_when_time_is_up(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,7 +91,7 @@ def test_an_interrupt_keeps_what_is_done(
 ) -> None:
     sampled()
     command = ["refute", "run", *LOOKS, "--max-n", "300", "--batch-size", "64", "--limit", "4"]
-    command += ["--out", "r.parquet", "--quiet"]
+    command += ["--out", "r.parquet"]
     blocks, whole = [0], RefutationSettings.refute
 
     def interrupted(self: RefutationSettings, *arguments: Any) -> Any:
@@ -105,8 +105,10 @@ def test_an_interrupt_keeps_what_is_done(
         assert run(command) == 3
     done = len(read_refutations(here / "r.parquet")[0])
     assert done == 2
-    assert f"interrupted; {done} inputs are done and kept in r.parquet" in capsys.readouterr().err
-    assert run(command) == 0
+    said = capsys.readouterr()
+    assert f"interrupted; {done} inputs are done and kept in r.parquet" in said.err
+    assert f"{done} certified inputs attacked" in said.out
+    assert run([*command, "--quiet"]) == 0
     assert len(read_refutations(here / "r.parquet")[0]) > done
 
 

@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, NoReturn, cast
+from typing import Annotated, cast
 
 import numpy as np
 
@@ -97,6 +97,7 @@ def decide_command(
     settings = settings_to_decide(merged, target)
     if allow_other_model and out is None:
         raise InvalidInput("--allow-other-model is for going on with the file of --out, and there is none")
+    why = "time is up"
     with interruptible():
         try:
             where = ExecutorOptions(executor, address, workers, gpus_per_worker)
@@ -118,8 +119,10 @@ def decide_command(
                     allow_other_model=allow_other_model,
                     progress=lambda decided, drawn: show(decided, inputs, drawn),
                 )
-        except KeyboardInterrupt as interrupt:
-            _stopped("interrupted", interrupt.done if isinstance(interrupt, Interrupted) else 0, out)
+        except Interrupted as interrupt:
+            why, decisions = "interrupted", interrupt.done
+        except KeyboardInterrupt:
+            stop("interrupted before anything was drawn")
     certificates = Certificates.of(made.certificate for made in decisions)
     if run.dataset.labels is not None:
         true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
@@ -140,7 +143,7 @@ def decide_command(
             f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
         )
     if decided < inputs:
-        _stopped("time is up", decided, out)
+        stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")
 
 
 def _reached(certificates: Certificates, target: Target) -> str:
@@ -150,7 +153,3 @@ def _reached(certificates: Certificates, target: Target) -> str:
         return f"median certified radius {rounded_down(float(np.median(reach)))}"
     counts = [f"{(reach >= radius).sum()} certified to radius {rounded_down(radius)}" for radius in target.radii]
     return f"{', '.join(counts)}, {(reach == 0.0).sum()} not"
-
-
-def _stopped(why: str, decided: int, out: Path | None) -> NoReturn:
-    stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")

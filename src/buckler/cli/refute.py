@@ -99,6 +99,7 @@ def refute_command(
         say(f"buckler: {result.caution}", error=True)
     if figure is not None and check_figure(figure) and result.labels is None:
         raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
+    interrupted = False
     with interruptible():
         try:
             where = ExecutorOptions(executor, address, workers, gpus_per_worker)
@@ -113,9 +114,10 @@ def refute_command(
                 refuted = runs.refute(
                     result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
                 )
-        except KeyboardInterrupt as interrupt:
-            done = interrupt.done if isinstance(interrupt, Interrupted) else 0
-            stop(f"interrupted; {done} inputs are done and {kept_in(out)}")
+        except Interrupted as interrupt:
+            interrupted, refuted = True, runs.Refuted(interrupt.done, None)
+        except KeyboardInterrupt:
+            stop("interrupted before anything was drawn")
     if figure is not None:
         _draw(result, refuted.brackets, figure)
     if as_json:
@@ -128,8 +130,10 @@ def refute_command(
     raised = alarm(refuted.brackets, len(result.groups[0]), delta)
     if raised is not None:
         say(f"buckler: {raised}", error=True)
-        if strict:
-            raise typer.Exit(FAILED)
+    if interrupted:
+        stop(f"interrupted; {len(refuted.brackets)} inputs are done and {kept_in(out)}")
+    if raised is not None and strict:
+        raise typer.Exit(FAILED)
 
 
 def _attack(text: str) -> "Attack":

@@ -190,9 +190,9 @@ def decide(
     whatever the executor, for a classifier that treats rows independently.
 
     ``out`` is a Parquet file that keeps what is decided, and the votes of inputs under way: written as work goes on,
-    and at the end, also where that is an error or an interrupt, which raises ``Interrupted`` with the number of inputs
-    decided; the same call goes on from it. With a larger ``n`` in the specification the call goes on where the budget
-    was too small, by e-values alone beyond the first ``n``, whose final test is not taken again (theory T17). After
+    and at the end, also where that is an error or an interrupt, which raises ``Interrupted`` with the decisions by
+    then; the same call goes on from it. With a larger ``n`` in the specification the call goes on where the budget was
+    too small, by e-values alone beyond the first ``n``, whose final test is not taken again (theory T17). After
     ``max_seconds`` drawing stops: inputs under way are ``undecided``, with the certificates that they have by then, and
     those that were not begun are missing.
 
@@ -228,7 +228,7 @@ def decide(
             drawn += more
             progress(len(made.finished), drawn)
     except KeyboardInterrupt:
-        raise Interrupted(len(made.finished)) from None
+        raise Interrupted(made.in_order()) from None
     finally:
         made.close()
         progress(len(made.finished), drawn)

@@ -106,7 +106,7 @@ def refute(
     **Guarantee.** Each refutation is false with probability at most ``how.alpha`` (theory T22), whatever the executor.
 
     ``out`` is a Parquet file that keeps points and votes as they are made, also where the call ends by an error or by
-    an interrupt, which raises ``Interrupted`` with the number of inputs done; the same call goes on from it.
+    an interrupt, which raises ``Interrupted`` with the brackets by then; the same call goes on from it.
     """
     group = result.groups[0]
     claims = [(c, i) for i, c in enumerate(group) if not c.abstained]
@@ -142,7 +142,7 @@ def refute(
             drawn += more
             progress(len(kept.found), drawn)
     except KeyboardInterrupt:
-        raise Interrupted(len(kept.found)) from None
+        raise Interrupted(kept.in_order()) from None
     finally:
         kept.save()
         progress(len(kept.found), drawn)
