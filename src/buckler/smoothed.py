@@ -276,27 +276,22 @@ class Smoothed:
         """
         if (certificates is None) == (labels is None):
             raise InvalidInput("exactly one of certificates and labels must be given")
-        if within is not None and max_radius is not None:
-            raise InvalidInput(f"max_radius must be left out with within; got {max_radius} and {within}")
         if self.classifier.backend != "torch":
             raise InvalidInput(f"model must be a torch module to be refuted: attacks need gradients; got {self!r}")
         from buckler.evaluate.attacks import DecoupledAttack
         from buckler.evaluate.refutations import CANDIDATE_DRAWS as JUDGED
-        from buckler.evaluate.refutations import SEARCH_REACH, RefutationSettings
+        from buckler.evaluate.refutations import RefutationSettings, reach_of
 
         inputs, session = self._open(x, labels, ids, seed)
         start = np.zeros(len(inputs))
         if certificates is not None:
             claims, start = self._claims(inputs, certificates)
             inputs = Inputs(inputs.x, inputs.ids, claims)
-        if within is not None:
-            claimed = check_positive("within", within)
-            max_radius = claimed if self.noise.closed else float(np.nextafter(claimed, 0.0))
         refuting = RefutationSettings(
             self.noise,
             check_risk(alpha),
             _draws("max_n", JUDGED if max_n is None else max_n),
-            SEARCH_REACH * self.noise.unit if max_radius is None else max_radius,
+            reach_of(self.noise, max_radius, within),
             self.value_range,
             DecoupledAttack() if attack is None else attack,
             first=within is not None,

@@ -287,6 +287,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--method": Row("--method top_class", refused=("--method best",)),
         "--alpha": Row("--alpha 0.05", refused=("--alpha 0",)),
         "--max-radius": Row("--max-radius 0.001", refused=("--max-radius 0",)),
+        "--within": Row("--within 0.001", refused=("--within 0", "--within 1 --max-radius 1")),
         "--max-n": Row("--max-n 64", refused=("--max-n 0",)),
         "--attack": Row("--attack pgd:steps=8,draws=8", refused=("--attack fgsm", "--attack pgd:3")),
         "--limit": Row("--limit 1", refused=("--limit 0",)),

@@ -112,6 +112,35 @@ def test_an_interrupt_keeps_what_is_done(
     assert len(read_refutations(here / "r.parquet")[0]) > done
 
 
+def test_a_claimed_radius_is_refuted_by_the_first_point_inside(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sampled()
+    command = ["refute", "run", *QUICK, "--limit", "2", "--max-n", "20000", "--json"]
+    assert run(command) == 0
+    nearest = [json.loads(line)["refuted"] for line in capsys.readouterr().out.splitlines()]
+    assert run([*command, "--within", "0.4", "--out", "r.parquet"]) == 0
+    found = [json.loads(line)["refuted"] for line in capsys.readouterr().out.splitlines()]
+    assert all(near < inside < 0.4 for near, inside in zip(nearest, found, strict=True))
+    assert {len(bracket.refutation.tried) for bracket in read_refutations(here / "r.parquet")[0]} == {1}
+    assert run([*command, "--within", "0.4", "--max-radius", "0.4"]) == 2
+    assert "max_radius must be left out with within" in capsys.readouterr().err
+    assert run([*command, "--max-radius", "0.4", "--out", "r.parquet"]) == 2
+    assert "holds refutations of another call (another max_radius, within)" in capsys.readouterr().err
+
+
+def test_how_long_it_will_take_is_told_before_it_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled()
+    monkeypatch.setattr("buckler.cli.refute.measure_rate", lambda *_: 10.0)
+    command = ["refute", "run", *FEW, "--max-n", "100", "--batch-size", "64", "--limit", "1"]
+    assert run(command) == 0
+    assert "1 certificates, 10 draws a second: about 74 minutes in all" in capsys.readouterr().err
+    assert run([*command, "--within", "0.3"]) == 0
+    assert "at most 74 minutes in all" in capsys.readouterr().err
+    assert run([*command, "--json"]) == 0
+    assert "in all" not in capsys.readouterr().err
+
+
 def certificates(votes: Any, labels: Any, ids: Sequence[str]) -> list[Certificate]:
     made = certify_votes(votes, sigma=0.25, alpha=1e-3, labels=labels, ids=ids)
     assert not isinstance(made, Certificate)

@@ -13,12 +13,20 @@ from buckler.cli import options
 from buckler.cli.options import option
 from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
 from buckler.errors import InvalidInput
-from buckler.evaluate.refutations import CANDIDATE_DRAWS, SEARCH_REACH, RefutationSettings, alarm, bracket_curve
+from buckler.evaluate.refutations import (
+    CANDIDATE_DRAWS,
+    SEARCH_REACH,
+    RefutationSettings,
+    alarm,
+    bracket_curve,
+    reach_of,
+)
 from buckler.progress import bar
 from buckler.report.plots import bracket_plot, check_figure
 from buckler.runs import refute as runs
 from buckler.runs.executor import Interrupted
 from buckler.runs.open_run import ExecutorOptions, open_run
+from buckler.runs.plan import measure_rate, time_to_refute
 from buckler.runs.results import CertifyOptions, Result, read_result
 
 if TYPE_CHECKING:
@@ -39,6 +47,10 @@ def refute_command(
     alpha: Annotated[float, option("Error probability of each refutation.", group=ATTACK_GROUP)] = 1e-3,
     max_radius: Annotated[
         float | None, option("Search no farther than this.", f"{SEARCH_REACH:g} sigma", group=ATTACK_GROUP)
+    ] = None,
+    within: Annotated[
+        float | None,
+        option("Stop at the first point inside of this claimed radius.", "search for the nearest", group=ATTACK_GROUP),
     ] = None,
     max_n: Annotated[int, option("Draws that test a candidate, at most.", group=ATTACK_GROUP)] = CANDIDATE_DRAWS,
     attack: Annotated[
@@ -107,10 +119,14 @@ def refute_command(
                 noise = opened.spec.noise
                 total = sum(not c.abstained for c in result.groups[0])
                 total = total if limit is None else min(limit, total)
-                reach = SEARCH_REACH * noise.unit if max_radius is None else max_radius
+                reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
                 how = RefutationSettings(
-                    noise, alpha, max_n, reach, (opened.dataset.low, opened.dataset.high), _attack(attack)
+                    noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None
                 )
+                if not (quiet or as_json):
+                    rate = opened.rate or measure_rate(opened.spec, opened.executor, opened.dataset)
+                    if expected := time_to_refute(how, total, rate):
+                        say(f"buckler: {expected}", error=True)
                 refuted = runs.refute(
                     result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
                 )

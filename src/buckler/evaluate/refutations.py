@@ -22,7 +22,7 @@ from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
 from buckler.certificate import Bracket, Claim, PairTest, Refutation
 from buckler.certificates import Certificates
 from buckler.certify.budget import after_drawing, split_alpha
-from buckler.errors import InvalidInput, check_alpha, check_float_array, check_whole
+from buckler.errors import InvalidInput, check_alpha, check_float_array, check_positive, check_whole
 from buckler.evaluate.curves import false_certificates
 from buckler.noise.grid import GridGaussian
 from buckler.types import AnyArray, ArrayLike, BoolArray, FloatArray, IntArray, Noise
@@ -207,6 +207,19 @@ def check_searched(noise: Noise) -> None:
     if noise.name not in SEARCHED or noise.norm != "l2":
         known = " or ".join(sorted(SEARCHED))
         raise InvalidInput(f"refutations are searched in l2, under {known} noise of one sigma; got {noise.describe()}")
+
+
+def reach_of(noise: Noise, max_radius: float | None, within: float | None) -> float:
+    """Return the distance up to which points are searched for: ``max_radius``, 8 sigma, or inside of a claimed radius.
+
+    A claimed radius ``within`` belongs to the ball that is claimed only where the noise certifies closed balls.
+    """
+    if within is None:
+        return SEARCH_REACH * noise.unit if max_radius is None else max_radius
+    if max_radius is not None:
+        raise InvalidInput(f"max_radius must be left out with within; got {max_radius} and {within}")
+    claimed = check_positive("within", within)
+    return claimed if noise.closed else float(np.nextafter(claimed, 0.0))
 
 
 @dataclass(frozen=True, slots=True)

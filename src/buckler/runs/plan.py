@@ -17,6 +17,7 @@ from scipy.special import ndtr, ndtri
 from buckler.certify.ladder import Ladder
 from buckler.certify.sequential import AnytimeTest
 from buckler.errors import InvalidInput, check_positive, check_whole
+from buckler.evaluate.refutations import RefutationSettings
 from buckler.noise import Gaussian, default_margin
 from buckler.runs.executor import Executor
 from buckler.runs.spec import IMPORTED, MOST_TOGETHER, RunSpec
@@ -44,6 +45,9 @@ SIMULATED = 1000
 
 SHORT = 5.0
 """Seconds that need not be foretold."""
+
+GRADIENT_LOOK = 3.0
+"""Times as long as a draw that a look with gradients takes, about: the model is passed forward and back."""
 
 SIMULATED_AT_FIRST = 200
 """Inputs that are simulated where a command begins."""
@@ -163,6 +167,15 @@ def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
     draws, _ = simulate_deciding(typical_shares(SIMULATED_AT_FIRST), ladder, at_least=SIMULATED_AT_FIRST)
     about, most = duration(inputs * float(draws.mean()) / rate), duration(inputs * ladder.max_n / rate)
     return f"{inputs:,} inputs, {rate:,.0f} draws a second: {about} for a typical data set, {most} at most"
+
+
+def time_to_refute(how: RefutationSettings, inputs: int, rate: float) -> str:
+    """Return about how long attacking takes, as a sentence; empty where that is no time to speak of."""
+    looks = 0 if how.attack is None else how.attack.looks
+    seconds = inputs * (how.draws + (GRADIENT_LOOK - 1.0) * looks) / rate
+    about = "at most" if how.first else "about"
+    said = f"{inputs:,} certificates, {rate:,.0f} draws a second: {about} {duration(seconds)} in all"
+    return said if seconds > SHORT else ""
 
 
 def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:

@@ -169,7 +169,7 @@ class _Brackets:
         attack = None if how.attack is None else asdict(how.attack)
         self._asked = {
             "spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,
-            "classifier": classifier,
+            "classifier": classifier, "within": how.reach if how.first else None,
         }  # fmt: skip
         self._path, self._wanted, self._labels = None if out is None else Path(out), wanted, labels
         self._saved, self._changed = time.monotonic(), False
