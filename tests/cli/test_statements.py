@@ -8,6 +8,8 @@ import pytest
 
 from buckler import RobustConformal, population_accuracy
 from buckler.cli.app import run
+from buckler.noise import DerandomizedSplitting
+from buckler.runs.logs import import_log
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
@@ -16,6 +18,7 @@ from tests.runs.victim import linear, spec
 
 X = np.random.default_rng(0).random((90, 1, 8, 8)).astype(np.float32)
 Y = linear(X).argmax(axis=1)
+LOG = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sample(spec(**{**settings, **changes}), classifier, from_arrays(X[part], Y[part]), home / name)
     sample(spec(**settings), classifier, from_arrays(X[:5]), home / "unlabelled")
     sample(spec(**settings), classifier, from_arrays(X[:60], Y[:60]), home / "begun", max_samples=4000)
+    long = spec(**{**settings, "scores": "none", "n": 2000, "checkpoints": (2000,)})
+    sample(long, classifier, from_arrays(X[:2], Y[:2]), home / "long")
+    sample(long, classifier, from_arrays(X[:2], Y[:2]), home / "untouched", max_samples=1)
+    values = {"scores": "none", "sigma": None, "noise": DerandomizedSplitting(0.5), "n": 255, "checkpoints": ()}
+    same = as_classifier(lambda batch: np.tile(np.arange(10.0), (len(batch), 1)), num_classes=10)
+    sample(spec(**{**settings, **values}), same, from_arrays(np.round(X[:2]), Y[:2]), home / "enumerated")
+    import_log(LOG, alpha=0.01, n=100_000, sigma=0.5, out=home / "imported")
     return home
 
 
@@ -80,7 +90,16 @@ def test_a_run_that_is_not_finished_is_used_and_said(here: Path, capsys: pytest.
 
 
 def test_accuracy_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "labels" in mistake(capsys, "accuracy", here / "unlabelled", "--radii", "0.1")
+    for name, lacking in (
+        ("unlabelled", "must have labels (sample takes them from --data"),
+        ("enumerated", "must have noise that is drawn at random, not splitting noise with lambda 0.5, each of"),
+        ("long", "must have a checkpoint of at most 1,000 draws (its first is 2,000)"),
+        ("untouched", "must have a finished shard"),
+        ("imported", "must have votes that were counted, not recovered from a log"),
+    ):
+        said = mistake(capsys, "accuracy", here / name, "--radii", "0.1")
+        assert lacking in said
+        assert said.count("must have") == 1
     assert "n must be one of the checkpoints" in mistake(
         capsys, "accuracy", here / "known", "--radii", "0.1", "--n", "3"
     )

@@ -14,7 +14,8 @@ from buckler.errors import InvalidInput
 from buckler.evaluate.population import LARGEST_POPULATION_N, plan_population, population_accuracy
 from buckler.report.tables import TextTable
 from buckler.runs.results import true_votes
-from buckler.runs.store.evidence import open_evidence
+from buckler.runs.spec import IMPORTED
+from buckler.runs.store.evidence import Evidence, open_evidence
 
 
 def accuracy_command(
@@ -49,10 +50,7 @@ def accuracy_command(
         evidence.checkpoint(n)
     votes = true_votes(evidence, n)
     if votes is None:
-        raise InvalidInput(
-            f"the run must have labels, noise drawn at random, counted votes (not recovered from a log) and a "
-            f"checkpoint of at most {LARGEST_POPULATION_N} draws; {str(run)!r} lacks one of them"
-        )
+        raise InvalidInput(f"RUN must have {_lacking(evidence, n)}; {str(run)!r} has none")
     asked = options.radii_from(radii)
     labels = np.zeros(len(votes), dtype=np.int64)
     if plan is not None:
@@ -75,3 +73,18 @@ def accuracy_command(
         say(f"buckler: the run is not finished: {found.inputs} of {evidence.inputs} inputs", error=True)
     shown = {"radii": asked, "low": found.low.tolist(), "delta": delta, "n": found.n, "inputs": found.inputs}
     say(json.dumps({**shown, "pilot": found.pilot, "list": fixed_list}) if as_json else found)
+
+
+def _lacking(evidence: Evidence, n: int | None) -> str:
+    """Return what a run lacks whose votes for the true class are not known."""
+    spec = evidence.spec
+    if spec.model == IMPORTED:
+        return "votes that were counted, not recovered from a log"
+    if spec.noise.total is not None:
+        return f"noise that is drawn at random, not {spec.noise.describe()}"
+    if not evidence.shards:
+        return "a finished shard"
+    smallest = spec.checkpoints[0]
+    if smallest > min(n or LARGEST_POPULATION_N, LARGEST_POPULATION_N):
+        return f"a checkpoint of at most {LARGEST_POPULATION_N:,} draws (its first is {smallest:,})"
+    return "labels (sample takes them from --data, or for arrays without from --labels)"
