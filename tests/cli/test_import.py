@@ -62,6 +62,19 @@ def test_a_log_is_imported_first_and_top_class_is_its_method(
     assert "bonferroni" not in page
 
 
+def test_settings_that_fit_and_were_claimed_or_are_usual_come_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{i}\t1\t1\t{radius}\t1\t0" for i, radius in enumerate(("0.25", "0.41", "1.03"))]
+    Path("few.tsv").write_text("\n".join(["idx\tlabel\tpredict\tradius\tcorrect\ttime", *rows]))
+    for claim, first in ([], "0.001"), (["--alpha", "0.01"], "0.01"), (["--alpha", "0.003"], "0.003"):
+        assert run(["import", "few.tsv", "--sigma", "0.5", *claim]) == 0
+        said = capsys.readouterr().out
+        assert f"It can have been made with alpha {first}, n 100,000, sigma 0.5" in said
+        assert "Alpha may also be 0.1, 0.05" in said
+
+
 def test_for_machines(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["import", str(LOG), "--sigma", "0.5", "--alpha", "0.01", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)

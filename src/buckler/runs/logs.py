@@ -277,7 +277,10 @@ def _hash(log: Log) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """A log, its agreement with a claim (what was ``claimed``, or the usual settings), and the settings it fits."""
+    """A log, its agreement with a claim (what was ``claimed``, or the usual settings), and the settings it fits.
+
+    The claim is the first of ``fits`` if the log fits it.
+    """
 
     log: Log
     claim: Fit
@@ -363,6 +366,8 @@ def import_log(
             f"the log fits no alpha, n and sigma that were tried, {_misfit(log, claim)} (it may not be made from "
             "Clopper-Pearson limits)"
         )
+    if claim.fits:
+        found = [claim, *(other for other in found if other != claim)]
     if out is not None:
         if not claim.fits:
             raise InvalidInput(f"the log does not fit {_misfit(log, claim)}, so no votes are written")
