@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from buckler.cli.app import run
 from buckler.runs.store.tables import read_certificates
@@ -39,6 +40,8 @@ class Counted(Linear):
         return super().__call__(batch)
 def counted():
     return Counted()
+def images():
+    return lambda batch: batch.reshape(len(batch), -1)[:, :3]
 def nan():
     return lambda batch: np.full((len(batch), 10), np.nan)
 """
@@ -159,6 +162,25 @@ def test_a_mistake_is_one_line(here: Path, options: list[str], text: str, capsys
     assert text in error
     assert len(error.strip().splitlines()) == 1
     del here
+
+
+def test_a_table_of_labels_is_taken_as_it_is_meant(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "images" / "more").mkdir(parents=True)
+    for name in ("a.png", "b.png", "more/c.png", "more/d.png"):
+        Image.new("RGB", (8, 8)).save(here / "images" / name)
+    table = here / "images" / "labels.csv"
+    classes = ["--num-classes", "3", "--model", "test_models_for_sample:images"]
+    for rows, named in (
+        ("a.png,cat", "must give each class as a whole number, from 0 on; got 'cat' for 'a.png'"),
+        ("a.png,3\nb.png,1", "above the largest label, 3; got 3: labels begin at 0, and these seem to begin at 1"),
+        ("a.png,3\nb.png,0", "above the largest label, 3; got 3\n"),
+        ("a.png,1\nb.png,0", "leaves out 2 of 4 images, which are not taken: 'more/c.png', ..."),
+        ("a.png,1\nb.png,0\nmore/d.png,2", "leaves out 1 of 4 images, which are not taken: 'more/c.png'\n"),
+    ):
+        table.write_text(f"file,label\n{rows}\n")
+        code = run(["sample", "r" + str(len(rows)), *SAMPLE, "--data", "images", *classes, "--quiet"])
+        assert code == (0 if "leaves out" in named else 2)
+        assert named in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

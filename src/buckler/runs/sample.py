@@ -204,10 +204,10 @@ def sample(
     deadline = inf if max_seconds is None else started + check_positive("max_seconds", max_seconds)
     if max_samples is not None:
         max_samples = check_whole("max_samples", max_samples, 1)
-    if dataset.labels is not None and int(dataset.labels.max()) >= spec.num_classes:
-        raise InvalidInput(
-            f"num_classes must be above the largest label, {dataset.labels.max()}; got {spec.num_classes}"
-        )
+    if dataset.labels is not None and (largest := int(dataset.labels.max())) >= spec.num_classes:
+        shifted = largest == spec.num_classes and dataset.labels.min() > 0
+        hint = ": labels begin at 0, and these seem to begin at 1" if shifted else ""
+        raise InvalidInput(f"num_classes must be above the largest label, {largest}; got {spec.num_classes}{hint}")
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
     each, drawn = spec.n + spec.n0, 0

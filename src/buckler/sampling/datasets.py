@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from buckler.errors import InvalidInput, MissingExtra, check_whole, check_whole_array, show
+from buckler.errors import BucklerWarning, InvalidInput, MissingExtra, check_whole, check_whole_array, show
 from buckler.files import check_plain
 from buckler.sampling.preprocess import check_moved, check_value_range, from_bytes
 from buckler.types import AnyArray, Float32Array, FloatArray, IntArray, Noise
@@ -327,8 +327,13 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
         with table.open(newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 name, label = row.get("file"), row.get("label")
-                if not name or label is None or not label.isascii() or not label.isdigit():
-                    raise InvalidInput(f"{str(table)!r} must have the columns file and label, a class; got {show(row)}")
+                if not name or label is None:
+                    raise InvalidInput(f"{str(table)!r} must have the columns file and label; got {show(row)}")
+                if not label.isascii() or not label.isdigit():
+                    raise InvalidInput(
+                        f"{str(table)!r} must give each class as a whole number, from 0 on; got {show(label)} for "
+                        f"{name!r}"
+                    )
                 path = folder / name
                 if Path(name).is_absolute() or ".." in Path(name).parts or path.suffix.lower() not in FORMATS:
                     raise InvalidInput(f"{str(table)!r} must name images inside of the folder; got {name!r}")
@@ -340,6 +345,15 @@ def _labelled(folder: Path) -> tuple[list[Path], list[int]]:
         raise InvalidInput(f"{str(table)!r} is not a readable table: {problem}") from None
     if not files:
         raise InvalidInput(f"{str(table)!r} must name at least one image; got none")
+    there = {path for path in folder.rglob("*") if path.suffix.lower() in FORMATS and path.is_file()}
+    if unlisted := sorted(path.relative_to(folder).as_posix() for path in there.difference(files)):
+        more = ", ..." if len(unlisted) > 1 else ""
+        warnings.warn(
+            f"{str(table)!r} leaves out {len(unlisted):,} of {len(there):,} images, which are not taken: "
+            f"{unlisted[0]!r}{more}",
+            BucklerWarning,
+            stacklevel=2,
+        )
     return files, labels
 
 
