@@ -148,6 +148,21 @@ def test_a_model_is_measured_and_its_time_foretold(
     assert re.search(r"30 inputs, 20 draws a second: .* for a typical data set, 25 minutes at most", said)
 
 
+def test_the_measurement_takes_three_seconds_in_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A network of 130 rows a second: 64 of them take half a second, and 8 times as many would take four."""
+    (tmp_path / "model_to_measure.py").write_text(MODEL)
+    np.save(tmp_path / "x.npy", np.zeros((3, 4), dtype="f4"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("time.monotonic", lambda: getattr(sys.modules.get("model_to_measure"), "ROWS", 0) / 130)
+    settings = tmp_path / "run.toml"
+    settings.write_text('model = "model_to_measure:make"\ndata = "x.npy"\nnum_classes = 3\nbatch_size = 64\n')
+    assert run(["plan", "--spec", str(settings), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rate"] == pytest.approx(130.0)
+    assert 1.5 * 130 < sys.modules["model_to_measure"].ROWS <= 3.1 * 130
+
+
 @pytest.mark.parametrize("classes", [2, 1000])
 @pytest.mark.parametrize("n", [100, 10_000])
 def test_the_size_on_disk_is_about_that_of_a_shard(classes: int, n: int, tmp_path: Path) -> None:

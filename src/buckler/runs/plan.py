@@ -89,13 +89,16 @@ def _rate(
     most = spec.noise.total or (spec.batch_size if seconds <= QUICK else inf)
     with engine.session():
         engine.votes(x, ids, "selection", 1)  # the first call may load or compile
+        end = time.monotonic() + seconds
         while True:
             began = time.monotonic()
             engine.votes(x, ids, "selection", rows)
-            took = max(time.monotonic() - began, 1e-6)
-            if took >= seconds or rows >= most:
+            now = time.monotonic()
+            took = max(now - began, 1e-6)
+            larger = int(min(8 * rows, rows * (end - now) / took, most))
+            if larger <= rows:
                 return rows / took
-            rows = int(min(8 * rows, ceil(1.2 * rows * seconds / took) + 1, most))
+            rows = larger
 
 
 def plan(
