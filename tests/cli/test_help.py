@@ -79,6 +79,9 @@ def test_options_stand_in_groups_with_their_defaults(
     assert set(re.findall(r"--[\w-]+", noise)) >= {"--sigma", "--noise", "--seed"}
     assert "--batch-size" not in noise
     assert "[0]" in noise
+    plan = shown("plan", capsys, monkeypatch)
+    assert "Cluster (Ray)" not in plan
+    assert "--gpus" in plan.split("\nDevice:\n")[1].split("\n\n")[0]
     assert "[required]" in shown("conformal", capsys, monkeypatch)
     assert "[0.001]" in shown("certify", capsys, monkeypatch)
 

@@ -43,7 +43,7 @@ def plan_command(
     rate: Annotated[
         float | None, option("Draws a second of one device.", "measured for a few seconds", group=KNOWN_GROUP)
     ] = None,
-    gpus: Annotated[int, option("Devices that share the work.", group=options.CLUSTER_GROUP)] = 1,
+    gpus: Annotated[int, option("Devices that share the work.", group=options.DEVICE_GROUP)] = 1,
     radii: options.Radii = None,
     alpha: Annotated[float, option("Error probability of buckler decide.", group=FORECAST_GROUP)] = 1e-3,
     like: Annotated[
