@@ -114,6 +114,9 @@ def test_two_curves_share_axes() -> None:
     figure = three().plot([0, 0, 1], label="first")
     axes = figure.axes[0]
     assert three()[:2].plot([0, 0], ax=axes, label="second") is figure
+    for wrong in (3, figure, np.array([axes])):
+        with pytest.raises(buckler.InvalidInput, match="ax must be axes of matplotlib"):
+            three().plot(ax=wrong)
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["first", "second"]
     assert len({line.get_color() for line in axes.get_lines()}) == 2
     assert three().curve([0, 0, 1], [0.0, 0.5]).radii.tolist() == [0.0, 0.5]

@@ -6,7 +6,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from buckler.errors import InvalidInput, MissingExtra
+from buckler.errors import InvalidInput, MissingExtra, show
 from buckler.evaluate.curves import Curve
 from buckler.evaluate.refutations import BracketCurve
 from buckler.files import atomic_write
@@ -67,6 +67,8 @@ def accuracy_figure(
     With ``ax`` the curves are added to these axes, in the looks that follow the ones there.
     """
     if ax is not None:
+        if not hasattr(ax, "get_lines"):
+            raise InvalidInput(f"ax must be axes of matplotlib, one of plt.subplots(); got {show(ax)}")
         taken = len(ax.get_lines())
         _draw(ax, curves, {curve.name: _look(taken + i) for i, curve in enumerate(curves)})
         ax.set(xlabel=radius_axis(curves), ylabel=ylabel, **({"title": title} if title else {}))
