@@ -63,7 +63,7 @@ _EXACT = Context(prec=1200)
 
 
 ONE_FUNCTION = "exact in floating point if the model gives an input the same logits every time"
-"""What a claim says under a noise that is computed without rounding."""
+"""Clause in a claim's sentence where its noise is computed without rounding."""
 
 
 def tie_of(method: str) -> Tie | None:
@@ -195,7 +195,7 @@ class Claim:
             check_whole("predicted", self.predicted, 0)
         if self.router is not None and not (self.radius <= self.router.radius and self.router.alpha <= self.alpha):
             came = f"{self.radius} and {self.alpha}; the router has {self.router.radius} and {self.router.alpha}"
-            raise InvalidInput(f"radius and alpha must be at most, and at least, those of the router; got {came}")
+            raise InvalidInput(f"radius must be at most, and alpha at least, the router's; got {came}")
         self._check_tie()
 
     def _check_tie(self) -> None:
@@ -279,7 +279,7 @@ def ball(noise: Noise, radius: str | None = None) -> str:
 
 
 def sentence(claim: Claim) -> str:
-    """Return what a ``Claim`` says, with all that it rests on."""
+    """Return a ``Claim`` as an English sentence: class, radius, error probability, draws, method and assumptions."""
     noise, exact = claim.noise, claim.method == ENUMERATED_METHOD
     level = "error probability" if claim.sound else "a promised, not proved, error probability"
     beside = f"; {ONE_FUNCTION}" if noise.idealised is None else f"; idealised: {noise.idealised}"
@@ -320,7 +320,7 @@ def sentence(claim: Claim) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PairTest:
-    """One candidate, judged: its distance and rival, draws, votes for the rival and for the class, and the verdict."""
+    """Test of one candidate point: distance, rival, draws, votes for rival (wins) and class (losses), and verdict."""
 
     radius: float
     rival: int
@@ -334,7 +334,7 @@ class PairTest:
             check_whole(name, getattr(self, name), 0)
         check_whole("n", self.n, 1)
         if self.wins + self.losses > self.n or not check_real("radius", self.radius) >= 0.0:
-            raise InvalidInput(f"a candidate has a distance of at least 0 and at most n votes; got {self}")
+            raise InvalidInput(f"radius must be at least 0 and wins + losses at most n; got {self}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,7 +373,9 @@ class Refutation:
             )
         if (self.radius is None) != (self.point is None) or self.rival == self.label:
             raise InvalidInput(
-                "a refutation has a radius, a point and a rival other than the class; an abstention none"
+                "radius and point must both be given or both None, and rival must differ from label; got "
+                f"radius {self.radius}, {'no' if self.point is None else 'a'} point, rival and label "
+                f"{self.rival} and {self.label}"
             )
         if self.radius is not None and not (isfinite(check_real("radius", self.radius)) and self.radius >= 0.0):
             raise InvalidInput(f"radius must be at least 0; got {self.radius}")
@@ -428,5 +430,5 @@ class Bracket:
 
     @property
     def alpha(self) -> float:
-        """The error probability of both together."""
+        """The error probability of certificate and refutation together: the sum of both."""
         return self.refutation.alpha + self.certified_alpha

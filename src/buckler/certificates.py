@@ -26,10 +26,10 @@ SHOWN = 10
 """Rows that a notebook shows."""
 
 CURVE_RADII = 200
-"""Radii of a curve where none were asked for."""
+"""Number of radii of a curve if the caller names none."""
 
 SHOWN_STEPS = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0)
-"""Radii of a table where none were asked for, in units of sigma."""
+"""Radii of a table if the caller names none, in the noise's ``unit`` (sigma of Gaussian noise)."""
 
 KIND_FIELDS = tuple(
     field.name
@@ -174,7 +174,7 @@ class Certificates(Sequence[Certificate]):
 
     @property
     def abstained(self) -> BoolArray:
-        """Where nothing is certified."""
+        """Mask of the inputs at which the method abstains, so that nothing is certified."""
         if self.predicted.dtype == object:
             return np.array([label is None for label in self.predicted], dtype=np.bool_)
         return np.asarray(self.predicted == ABSTAINED)
@@ -216,7 +216,9 @@ class Certificates(Sequence[Certificate]):
         Abstentions count as wrong. ``curve`` has the limit below which the truth is not, too.
         """
         if labels is None and self.labels is None:
-            raise InvalidInput("labels must be the true classes; without them, curve() has the share certified")
+            raise InvalidInput(
+                "labels must be the true classes; got none: without them, curve() has the share certified"
+            )
         return self.curve(labels, radii).accuracy
 
     def table(self, labels: ArrayLike | None = None, radii: ArrayLike | None = None) -> "TextTable":
@@ -272,7 +274,7 @@ class Certificates(Sequence[Certificate]):
         return frame_of(self)
 
     def to_pandas(self) -> Any:
-        """Return the same as a ``pandas.DataFrame``; an abstention has no ``predicted``."""
+        """Return the columns of ``to_arrow`` as a ``pandas.DataFrame``; ``predicted`` of an abstention is missing."""
         if find_spec("pandas") is None:
             raise MissingExtra("pandas", "frames")
         frame = self.to_arrow().to_pandas()
@@ -281,7 +283,7 @@ class Certificates(Sequence[Certificate]):
         return frame
 
     def to_polars(self) -> Any:
-        """Return the same as a ``polars.DataFrame``."""
+        """Return the columns of ``to_arrow`` as a ``polars.DataFrame``."""
         try:
             from polars import from_arrow
         except ImportError:

@@ -11,7 +11,7 @@ Show = Callable[[float, int], None]
 """Called with the number of inputs that are done, perhaps a fraction, and of all of them."""
 
 SECONDS_BETWEEN = 0.2
-"""Between two pictures of a bar in a notebook."""
+"""Seconds between two updates of a bar in a notebook."""
 
 
 class Advance(Protocol):

@@ -55,7 +55,7 @@ class Inputs:
 
 
 class Step(NamedTuple):
-    """Draws made since the step before, and the inputs that are done, the one under way as a fraction."""
+    """Progress report: draws made since the last one, and number of inputs done, with a fraction for one begun."""
 
     drawn: int
     done: float

@@ -88,7 +88,7 @@ class Noise(Protocol):
 
     @property
     def idealised(self) -> str | None:
-        """What a certificate leaves out about drawing; None if it holds for the computed floats."""
+        """What certificates idealise about drawing, as text; None if they hold for the computed floats."""
 
     @property
     def total(self) -> int | None:

@@ -313,7 +313,7 @@ def test_command_on_runs_and_certificates(
     write_certificates(tmp_path / "none.parquet", [])
     for arguments, complaint in [
         (["nowhere"], "RUN must be a folder"),
-        (["narrow", "narrow"], "every run must be another one"),
+        (["narrow", "narrow"], "runs must be different paths"),
         (["narrow", "--data", "other.npy"], "data is not that of"),
         (["c.parquet", "--data", "other.npy"], "data is not that of"),
         (["c.parquet", "--alpha", "0.1"], "already made"),

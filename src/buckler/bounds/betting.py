@@ -188,7 +188,7 @@ BISECTION_TOLERANCE = 1e-10
 """How far below the exact limit, in units of the range, bisection may stop."""
 
 NO_EARLIER: FloatArray = np.zeros(10)
-"""Sums of no earlier draws."""
+"""The ten sums of ``earlier_moments`` where no draws were seen earlier: zeros."""
 
 
 class Pair(NamedTuple):
@@ -220,7 +220,7 @@ def wealth_goal(alpha: float, n: int) -> float:
 
 
 def last_goal(goal: float, uniform: float) -> float:
-    """Return the goal of the wealth after the last draw alone, ``uniform`` times the goal at any draw (T15a)."""
+    """Return the wealth that rejects after the last draw: ``uniform`` times ``goal``, that at any draw (T15a)."""
     return min(nextafter(uniform * goal, inf), goal)
 
 
@@ -339,7 +339,7 @@ def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: flo
 
 
 def scaled_draws(x: ArrayLike, low: float, high: float) -> tuple[FloatArray, FloatArray, float, float]:
-    """Return draws ``[columns, n]`` as they are and scaled to [0, 1], and the ends of their range."""
+    """Return the draws ``[columns, n]``, the same draws scaled to [0, 1], and the two ends of their range."""
     left, right = check_range(low, high)
     draws = check_draws(x, left, right)
     return draws, np.clip((draws - left) / (right - left), 0.0, 1.0), left, right

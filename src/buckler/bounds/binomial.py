@@ -90,7 +90,7 @@ def _exponential_error(exponent: FloatArray) -> FloatArray:
 
 
 def _validated(k: ArrayLike, n: ArrayLike, alpha: float) -> tuple[IntArray, IntArray, IntArray, float]:
-    """Return the distinct pairs of k and n, the index of each entry's pair among them, and alpha."""
+    """Return the distinct pairs (k, n) as two arrays, the index of each entry's pair in them, and the checked alpha."""
     successes, draws = np.broadcast_arrays(check_whole_array("k", k), check_whole_array("n", n, low=1))
     if (successes > draws).any():
         raise InvalidInput(f"k must be at most n; got k = {successes[successes > draws].flat[0]}")
@@ -116,8 +116,8 @@ def distinct_rows(*columns: IntArray) -> tuple[IntArray, IntArray]:
 
 
 STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
-"""From 0.95 to 0.005; the best stake is ``2 theta - 1`` if j has a share theta of the votes for j or A. Heuristic:
-affects power, not validity."""
+"""Stakes that the e-value averages over, from 0.95 to 0.005: if j has a share theta of the votes for j or A, the best
+stake is ``2 theta - 1``. Heuristic: affects power, not validity."""
 
 WEALTH_ROUNDING = 1e-14
 """Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""

@@ -141,7 +141,7 @@ def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bo
 
 @compiled
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
-    """Return the value of ``x``: an index that it reaches with the guard to spare, the next not; or the lowest."""
+    """Return the index k of a margin that ``x`` reaches with ``GUARD`` to spare, and not k + 1; or the lowest k."""
     needed = zz + GUARD * (n + 200)
     low = int((-1.0 if kind == PROBABILITY else -40.0) / MARGIN_STEP)
     high = -low
@@ -175,7 +175,7 @@ def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, z
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
-    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the next start."""
+    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the last fit's t."""
     low, high = floor - 1, n - j + 1
     y = min(max(guess, floor), n - j)
     t = start
@@ -248,12 +248,12 @@ PLATEAU_TOLERANCE = 1e-6
 PLATEAU_HALVINGS = 12
 """Steps of the bisection that finds the end of a plateau. Heuristic: affects tightness, not validity."""
 REMEMBERED = 1 << 16
-"""Outcomes whose limits are kept, some tens of MB: more than there are with n = 300."""
+"""Size of the cache of limits, in outcomes (some tens of MB): more than there are outcomes of n = 300 draws."""
 PLATEAUS = 1 << 11
-"""Plateaus that are kept, 32 MB at n = 1000."""
+"""Size of the cache of plateaus: 32 MB at n = 1000."""
 ATTEMPTS, CLIMBS, PATIENT = 100, 12, 6
-"""Proofs that are tried; alternations of climbing and solving before each; attempts before the margin is lowered by a
-retreat that doubles, from ``FIRST_RETREAT`` on: after 94 doublings nothing is left to retreat from."""
+"""Largest number of proofs tried; of rounds of ``climb`` and ``margin_at`` before each; and of failed proofs before the
+margin is lowered too, by ``FIRST_RETREAT`` and then twice as much each time: 94 doublings pass the lowest margin."""
 FIRST_RETREAT = 1e-9
 SETTLED_SHARE = 0.05
 """The search stops where the margin moves by less than this share of ``AIM / sqrt(n)``."""
@@ -264,7 +264,9 @@ CODE = {"probability": PROBABILITY, "quantile": QUANTILE}
 
 @compiled
 def invert(kind: int, hint: float, region: Region, alpha: float) -> float:
-    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved; -inf or -1 if there is none.
+    """Return a margin ``L`` for which ``sup {P_q : theta(q) <= L} <= alpha`` is proved.
+
+    If no margin is proved, the trivial limit: -1 of probability margins, -inf of quantile margins.
 
     **Guarantee.** ``supremum_at_most`` has proved every margin that is returned, however it was found.
     """
@@ -420,7 +422,7 @@ def exact_margin_lower(
     )
     check_whole("n", int(total.max(initial=1)), 1, LARGEST_EXACT_N)
     if (x1 + x2 > total).any():
-        raise InvalidInput("top + runner_up must be at most n")
+        raise InvalidInput(f"top + runner_up must be at most n; got {(x1 + x2 - total).max()} votes more than draws")
     outcomes, where = distinct_rows(x1, x2, total)
     return np.asarray(np.array(_solve(outcomes.tolist(), alpha, margin), dtype=np.float64)[where])
 

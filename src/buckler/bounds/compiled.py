@@ -55,7 +55,7 @@ def _user() -> int:
 
 
 def _find_folder() -> Path | None:
-    """Return the folder of these sources in the first place that can be written, without damaged files."""
+    """Return the folder for these sources' machine code, freed of damaged files, in the first writable place."""
     name = FOLDER + _digest()
     for place in _places():
         with suppress(OSError):
@@ -73,7 +73,7 @@ def _find_folder() -> Path | None:
 
 
 def _is_private(place: Path) -> bool:
-    """Return whether a folder among the temporary files, where anyone can make one, is ours alone; others pass."""
+    """Return False if ``place``, in a shared temporary folder, is a link or another user owns it or can write to it."""
     found = place.lstat()
     ours = stat.S_ISDIR(found.st_mode) and found.st_uid == _user() and not found.st_mode & 0o022
     return ours or not (place.parent.stat().st_mode & stat.S_ISVTX)
@@ -101,7 +101,7 @@ def _is_whole(path: Path) -> bool:
 
 
 KERNELS = _find_folder()
-"""Where machine code is kept, or None."""
+"""The folder in which compiled kernels are kept between processes; None if no place can be written."""
 
 
 class _Compilations(event.Listener):  # type: ignore[misc]

@@ -152,7 +152,7 @@ class Mixture:
         second = check_whole_array("x2", x2)
         rest = check_whole_array("n", n) - first - second
         if (rest < 0).any():
-            raise InvalidInput("n must be at least x1 + x2; got fewer draws than votes")
+            raise InvalidInput(f"n must be at least x1 + x2; got {-rest.min()} votes more than draws")
         counts = np.stack(np.broadcast_arrays(first, second, rest), axis=-1).astype(np.float64)
         terms = counts @ self.logs.T + self.log_weights
         peak = terms.max(axis=-1)

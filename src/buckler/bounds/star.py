@@ -89,7 +89,7 @@ HAZARDS: FloatArray = np.concatenate([[0.0], np.exp(_LOG_DENSITY + _ROOTS**2)])
 
 @compiled
 def hazard(log_price: float, hazards: FloatArray) -> float:
-    """Return ``h`` where ``ln(alpha K)`` is ``log_price < 0``, from the table."""
+    """Return ``h`` at ``ln(alpha K) = log_price < 0``, interpolated in the table ``hazards``."""
     x = sqrt(-log_price) * HAZARDS_IN_UNIT
     k = int(x)
     if k + 1 >= hazards.size:

@@ -39,17 +39,17 @@ LONGEST_HALF = 4.0
 FINEST_ERROR, COARSEST_ERROR = 5e-8, 0.2
 """Relative error allowed to an interpolant beside rounding: finer where the last piece came close to alpha."""
 DROP = 1e-10
-"""Allowance for the columns that a probability leaves out on each side, as a share of alpha; it is added."""
+"""Share of alpha added to a probability for the columns it leaves out on each side."""
 MOST_HALVINGS = 24
 """Largest number of halvings of an interval in ``polynomial_ceiling``; each divides the slack of the bound by 4."""
 
 
 @compiled
 def log_excess(kind: int, L: float, a: float, b: float, u: float) -> tuple[float, float]:
-    """Return bounds of ``log(|q1| + |q2| + |q3|)`` over t with real part in ``[a, b]`` and imaginary part up to ``u``.
+    """Return two upper bounds of ``log(|q1| + |q2| + |q3|)`` over complex t: Re t in ``[a, b]``, ``|Im t| <= u`` (T9a).
 
-    The first is by moduli that, divided by their sum, have a margin of at most L (inf if there is none); the second is
-    the best one (T9a).
+    The first is by bounds of the moduli that, divided by their sum, have a margin of at most L; inf if none is known.
+    The second is the smallest bound known.
     """
     if kind == PROBABILITY:
         if a <= 0.0 or b >= 1.0:
@@ -221,7 +221,7 @@ def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple
 WIDEST = 80.0
 """Largest quantile margin of the search: beyond, ``Phi`` underflows."""
 SCANNED = 16
-"""Points of a scan that are evaluated together."""
+"""Number of points of the curve that ``scan`` evaluates in one call."""
 FIRST_STEP, STRETCH, LONGEST_STEP = 0.3, 1.5, 0.12
 """A scan's first step from the top, in units of ``1/n``, where one count more of the rest matters; then each this many
 times longer, up to an eighth of a normal deviation."""
@@ -231,7 +231,7 @@ MAXIMISER_TOLERANCE = 3e-4
 """Relative accuracy of a maximiser; the maximum itself is accurate to about the square of it."""
 GOLDEN = 0.6180339887498949
 FLAT = 1e-13
-"""The search stops where the log probability is this close to its goal, about the rounding error."""
+"""Distance of the log probability from its goal at which the search stops: about the rounding error."""
 
 
 @inner

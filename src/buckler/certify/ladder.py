@@ -34,14 +34,14 @@ from buckler.noise import check_margin, default_margin
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, MarginKind, Noise
 
 WORTH = 5.0
-"""What another certified radius is worth, in multiples of ``max_n`` draws. Heuristic: affects draws and certificates,
-never validity."""
+"""Draws worth spending on one more certified radius, in multiples of ``max_n``. Heuristic: affects draws and
+certificates, never validity."""
 
 HORIZONS: FloatArray = 2.0 ** np.arange(-3.0, 18.0)
 """Numbers of further draws that are thought of, in multiples of those made."""
 
 SLOWEST = 1e-300
-"""Growth of the wealth at absurd targets, where once rounded down not even votes for the label add to it."""
+"""Lower clamp of the log wealth that a vote for the label adds: rounded down, at absurd radii it may be 0 or less."""
 
 RUNGS_IN_PRECISION = 4.0
 """Rungs of a fine ladder within the precision that is asked for: the last one certified is seldom far below."""

@@ -72,7 +72,7 @@ class Method:
             raise InvalidInput(f"the limit of method {self.name!r} must be callable; got {show(self.limit)}")
 
     def __call__(self, *evidence: Any) -> Any:
-        """Return what ``limit`` returns."""
+        """Call ``limit`` on the evidence and return its lower limit of the margin."""
         return self.limit(*evidence)
 
     @property
@@ -108,7 +108,7 @@ def own_method(
 
     def limit(votes: Votes, alpha: float, _: MarginKind) -> FloatArray:
         if votes.counts is None and not pairs:
-            raise InvalidInput(f"method {name} reads the counts of all classes; only two of them are known here")
+            raise InvalidInput(f"method {name} needs the counts of all classes; got those of two classes alone")
         given = votes[:3] if pairs or votes.counts is None else (votes.counts,)
         try:
             lows = np.asarray(function(*(each.copy() for each in given), alpha), dtype=np.float64)

@@ -111,7 +111,9 @@ class PredictionTest:
         """Put an input back to the votes and bets of an earlier test at the same level."""
         saved = np.frombuffer(state, dtype="<i8")
         if saved.size != 3 * self._votes.shape[1] or self._votes[row].any():
-            raise InvalidInput(f"state must be of {self._votes.shape[1]} classes and of an input without draws")
+            raise InvalidInput(
+                f"state must hold 3 numbers for each of {self._votes.shape[1]} classes, undrawn; got {saved.size}"
+            )
         wins, losses, rejected = saved.reshape(3, -1)
         if (wins < 0).any() or (losses < 0).any() or (losses > votes).any() or not np.isin(rejected, (0, 1)).all():
             raise InvalidInput("state must hold at most the votes of the input, and 0 or 1 for each class; it does not")

@@ -109,7 +109,9 @@ class Scores:
         if self.temperature is not None:
             check_positive("temperature", self.temperature)
         if (columns >= num_classes).any() or any(len(set(row.tolist())) != row.size for row in columns):
-            raise InvalidInput(f"columns must be different classes from 0 to {num_classes - 1}, or {OTHERS}")
+            raise InvalidInput(
+                f"columns must be different classes below {num_classes}, or {OTHERS}; got {show(columns)}"
+            )
         names_or_numbers(self.ids, values.shape[0])
         sums = values.sum(axis=2)
         full = ~(columns == OTHERS).any(axis=1) & (columns.shape[1] == num_classes)
@@ -261,14 +263,14 @@ def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) ->
         return
     other = selection.values if isinstance(selection, Scores) else check_scores("selection", selection)
     if other.ndim != 3 or len(other) != len(values):
-        raise InvalidInput(f"selection must be [inputs, n0, m] of {len(values)} inputs; got shape {other.shape}")
+        raise InvalidInput(f"selection must have shape [{len(values)}, n0, m]; got shape {other.shape}")
     if np.shares_memory(other, values) or np.array_equal(other, values) or _is_copy(other, values):
         raise InvalidInput("selection must be scores of separate draws; got the same scores as the evidence")
 
 
 MOST_REPEATED = 0.1
-"""Part of the evidence rows of an input that repeat, at most, where equal rows tell of a copy: a separate draw equals
-one of them about as often as they repeat. Saturated scores, and noise with few outcomes, repeat more."""
+"""Largest share of repeated evidence rows at which a selection with equal rows is taken for a copy of the evidence: a
+separate draw equals one of them about as often. Saturated scores, and noise with few outcomes, repeat more."""
 
 
 def _is_copy(selection: FloatArray, values: FloatArray) -> bool:

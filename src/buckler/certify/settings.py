@@ -77,7 +77,7 @@ class Settings:
 
     @property
     def level(self) -> float:
-        """The level of limits: alpha, less what drawing takes; 0 where all copies are run."""
+        """The level of the limits: alpha less what drawing takes (``after_drawing``); 0 if copies are enumerated."""
         return 0.0 if self.noise.total is not None else budget.after_drawing(self.alpha, self.noise)
 
     @property

@@ -136,7 +136,7 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, _ctx: Any, name: str) -> Any:
-        """Return a command, or None for a name that is none."""
+        """Return the command called ``name``, imported; None if there is no such command."""
         return load(name) if name in COMMANDS else None
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -219,7 +219,7 @@ def _exit_code(problem: Exception) -> int:
 
     if isinstance(problem, BucklerError):
         return _mistake(str(problem))
-    if hasattr(problem, "format_message"):  # a command line that cannot be parsed
+    if hasattr(problem, "format_message"):  # click's error for a command line that it cannot parse
         return _mistake(problem.format_message())
     if type(problem).__name__ == "Abort" and not isinstance(problem.__cause__, EOFError):
         say("buckler: interrupted", error=True)

@@ -81,7 +81,9 @@ def decide_command(
     """
     asked = options.radii_from(radii)
     if bool(asked) == (precision is not None):
-        raise InvalidInput("one of --radii and --precision must be given: what to decide")
+        raise InvalidInput(
+            f"exactly one of --radii and --precision must be given; got {'both' if asked else 'neither'}"
+        )
     given = {
         "model": model, "data": data, "sigma": sigma, "noise": noise, "n": max_n, "n0": n0, "seed": seed,
         "fresh_seed": fresh_seed or None, "every": every, "limit": limit, "device": device, "num_classes": num_classes,
@@ -96,7 +98,7 @@ def decide_command(
     options.check_given(merged, "model", "data")
     settings = settings_to_decide(merged, target)
     if allow_other_model and out is None:
-        raise InvalidInput("--allow-other-model is for going on with the file of --out, and there is none")
+        raise InvalidInput("--allow-other-model is for going on with the file of --out; give --out")
     why = "time is up"
     with interruptible():
         try:

@@ -110,7 +110,7 @@ def refute_command(
     if result.caution and not quiet:
         say(f"buckler: {result.caution}", error=True)
     if figure is not None and check_figure(figure) and result.labels is None:
-        raise InvalidInput("--figure shows accuracy, and the labels of these certificates are not known")
+        raise InvalidInput("--figure shows accuracy and needs labels; these certificates have none")
     interrupted = False
     with interruptible():
         try:

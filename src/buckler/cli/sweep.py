@@ -138,7 +138,9 @@ def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool
     if table is not None:
         tables.format_of(table)
     if unseen:
-        raise InvalidInput("--radii and --baseline are for what is shown, and --quiet shows nothing unless to --table")
+        raise InvalidInput(
+            "--radii and --baseline are for the table shown: with --quiet, give --table or leave them out"
+        )
 
 
 def _reminder(cells: int, alpha: float) -> str:

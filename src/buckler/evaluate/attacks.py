@@ -22,14 +22,14 @@ from buckler.evaluate.refutations import Attacked
 from buckler.types import FloatArray, IntArray
 
 TURNS = (1.0, 0.05)
-"""Length of a step along the unit gradient, beside the unit direction: at first the gradient takes over, at last some
-twenty are averaged."""
+"""First and last length of the step along the unit gradient, added to the unit direction: at first one gradient
+dominates, at last some twenty are averaged."""
 
 GAINS = (1.3, 0.1)
-"""How much of the distance to the boundary, estimated from the votes of one step, the norm moves: at first, at last."""
+"""First and last share of the distance to the boundary, estimated from one step's votes, that a point is moved."""
 
 MOMENTUM, MEMORY = 0.7, 0.85
-"""Of the gradient's direction, and of the votes that searches are compared by."""
+"""Decay for each step of the averaged gradient direction, and of the votes by which searches are compared."""
 
 FIRST_LOOK = 128
 """Draws at the input itself, from which the nearest rivals are read."""
@@ -157,7 +157,7 @@ class _Rows:
     recent: torch.Tensor
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all other rows."""
+        """Keep these searches and drop the others."""
         for field in fields(self):
             setattr(self, field.name, getattr(self, field.name)[rows])
 
@@ -227,21 +227,21 @@ class Search:
         rows.norm = (rows.norm + gain * 0.5 * self._sigma * _margin(votes, rows.label)).clamp(0.0, self.reach)
 
     def keep_best(self, rows: _Rows, count: int) -> None:
-        """Keep the searches of each input that are nearest, less what their votes say is still to go."""
+        """Keep for each input the ``count`` searches whose boundary, estimated from recent votes, is nearest."""
         searches = len(rows.norm) // self.inputs
         distance = rows.norm + 0.5 * self._sigma * _margin(rows.recent, rows.label)
         best = distance.view(-1, searches).argsort(dim=1)[:, :count].sort(dim=1).values
         rows.keep((best + searches * torch.arange(len(best), device=best.device)[:, None]).flatten())
 
     def bisect(self, rows: _Rows, low: torch.Tensor, high: torch.Tensor) -> None:
-        """Halve the interval of each distance by the votes of the last phase, and keep the direction of what won."""
+        """Halve each row's interval of distances by the last phase's votes; keep the direction where the label lost."""
         won = _margin(rows.recent, rows.label) < 0.0
         self.best[won] = rows.direction[won]
         high[won], low[~won] = rows.norm[won], rows.norm[~won]
         rows.norm, rows.recent = 0.5 * (low + high), torch.zeros_like(rows.recent)
 
     def _points(self, x: torch.Tensor, direction: torch.Tensor, norm: torch.Tensor) -> torch.Tensor:
-        """Return points at a distance, in the range of the values: what is cut off there is made up for elsewhere."""
+        """Return points at distance ``norm``, clipped to the value range; steps are lengthened to make up for it."""
         if self._range is None:
             return x + _wide(norm, x) * direction
         length = norm

@@ -157,7 +157,7 @@ def orders(num_classes: int) -> list[tuple[int, ...]]:
 
 
 def _in_roles(truths: FloatArray, roles: list[tuple[int, ...]]) -> FloatArray:
-    """Return the truths with their rivals in each of the orders, none twice."""
+    """Return the distinct truths that result when each truth's rivals are put in each of the orders ``roles``."""
     if len(roles) == 1:
         return truths
     return np.unique(np.vstack([truths[:, [0, *order]] for order in roles]), axis=0)

@@ -151,7 +151,7 @@ def _curve(made: Certificates, counted: BoolArray, radii: ArrayLike, delta: floa
     if len(norms := sorted({c.noise.norm for c in kinds})) > 1:
         raise InvalidInput(f"certificates must measure radii in one norm; got {' and '.join(norms)}")
     if len(scales := {c.noise.parameters.get("scale") for c in kinds}) > 1:
-        raise InvalidInput(f"certificates must measure radii by one scale; got {len(scales)} of them")
+        raise InvalidInput(f"certificates must have one scale of the noise; got {len(scales)} different scales")
     level = max(c.alpha for c in kinds) if all(c.sound for c in kinds) else None
     abstained = float(np.mean(made.radii == 0.0))
     called = kinds[0].method if name is None else name

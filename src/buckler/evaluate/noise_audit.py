@@ -45,7 +45,7 @@ class ListedNoise(WordNoise, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoiseAudit:
-    """What was found: pairs of inputs looked at, those for which the radius is attained, and what speaks against it."""
+    """Result of ``audit_noise``: pairs of inputs compared, pairs that attain the radius, and a problem or None."""
 
     noise: str
     pairs: int
@@ -54,7 +54,7 @@ class NoiseAudit:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing speaks against the noise."""
+        """Whether the audit found no problem."""
         return self.problem is None
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ def distance(norm: str, x: AnyArray, y: AnyArray) -> Fraction:
 
 
 DISTANCE_SLACK = Fraction(1, 10**6)
-"""Relative: float32 points of a grid lie this close to where they should, and a closed radius may end there."""
+"""Relative tolerance of distances: float32 points of a grid are off by up to this, and a closed ball may end at one."""
 
 
 def covers(noise: ListedNoise, margin: float, away: Fraction) -> bool:
@@ -161,7 +161,7 @@ def _of_listing(here: Distribution) -> str | None:
 
 
 def _of_drawing(noise: ListedNoise, x: AnyArray, here: Distribution) -> str | None:
-    """Return what is wrong with drawn copies: one that cannot be, or one that comes too often or too seldom."""
+    """Return the problem with drawn copies, an impossible copy or a wrong frequency; None if there is none."""
     noise.check_input(x)
     numbered = getattr(noise, "total", None)
     if numbered is not None:

@@ -26,7 +26,7 @@ _NEGLIGIBLE = 1e-12
 """Outcomes less likely than this at the truth are left out of the programme; together they are below 1e-6."""
 
 _CLOSE = 1e-5
-"""Accuracy of a neutral target."""
+"""Width of the interval at which the bisection for a neutral target stops."""
 
 
 @dataclass(frozen=True, slots=True)

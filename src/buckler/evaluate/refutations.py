@@ -34,7 +34,8 @@ Points = npt.NDArray[np.float32]
 
 COARSE_OFFSETS, FINE_OFFSETS = np.array([-0.5, -0.25, 0.0, 0.25, 0.5]), np.array([-0.12, -0.06, 0.0, 0.06, 0.12])
 COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
-"""Where votes are counted along a direction, in sigmas from the distance found: heuristic, as all of the search."""
+"""Offsets, in sigmas from the distance found, at which votes are counted along a direction, and the draws at each;
+number of coarse counts before the fine one. Heuristic, as all of the search."""
 
 CANDIDATE_MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
 """Candidates: where the quantile margin of the rival over the class seems to be this much. About half of the one before
@@ -42,30 +43,30 @@ each, which takes four times the draws, down to what ``CANDIDATE_DRAWS`` can tel
 at the input itself. Heuristic."""
 
 FLATTEST = 0.35
-"""The least share of the steepest slope, ``2 / sigma``, that the margin is taken to have."""
+"""Lower clamp of the estimated slope of the margin, as a share of the steepest possible, ``2 / sigma``."""
 
 SEARCHED = frozenset({"gaussian", "grid"})
-"""Noises whose points are searched for."""
+"""Names of the noises under which refutations can be searched."""
 
 SEARCH_BATCHES = 4
 """Batches that a step of the search fills, at most. Heuristic: affects speed, not validity."""
 
 SEARCH_REACH = 8.0
-"""Distance up to which points are searched for, in sigmas, unless told."""
+"""Default of the largest distance searched, in sigmas."""
 
 CANDIDATE_DRAWS = 200_000
 """Draws at a candidate, at most, unless told."""
 
 JUDGED = 1.25
-"""Expected draws for judging an input, in multiples of the largest number for a candidate; measured on CIFAR-10, for
-the progress bar alone."""
+"""Expected draws for judging an input's candidates, in multiples of ``max_n``, the most for one candidate. Measured on
+CIFAR-10; affects the progress bar alone."""
 
 FIRST_LOOK_DRAWS, LOOK_BATCH_DIVISOR = 64, 4
 """Draws before the first look, and then a batch of one for each so many draws made; heuristic: any look is valid."""
 
 HOPEFUL = 3.0
-"""A candidate is given up when the rival's share so far, and so many standard deviations, would not do by the end; the
-number falls to 0 with the draws that are left. Heuristic: giving up refutes nothing."""
+"""Standard deviations added to the rival's share so far: a candidate is given up if that sum, held to the end, would
+not refute. The number falls to 0 with the draws left. Heuristic: giving up refutes nothing."""
 
 CAUSES = (
     "the usual causes: sigma or radius in other units than the model's input (0 to 255 against 0 to 1), normalisation "
@@ -152,7 +153,7 @@ class _PairSubset:
 
 
 class Attacked(Protocol):
-    """What is attacked (``sampling.gradients``): looked at with gradients, asked for votes to search and judge by."""
+    """Protocol of an attacked model (``sampling.gradients``): gives gradients, and votes for search and verdict."""
 
     device: Any
 
@@ -329,10 +330,9 @@ class _Line:
     def tie(
         self, distances: FloatArray, offsets: FloatArray, n: int
     ) -> Generator[int, None, tuple[FloatArray, IntArray, FloatArray]]:
-        """Yield the draws made, and return where the class and its strongest rival seem to tie, that rival, and how
-        steeply their margin falls.
+        """Yield the draws made; return where class and strongest rival seem to tie, the rival, and the margin's slope.
 
-        By a line through the margins of votes at some offsets, in sigmas, from each distance.
+        From a line through the margins of votes at some ``offsets``, in sigmas, from each distance.
         """
         ids, labels, unit = self.ids, self.labels, self.how.noise.unit
         norms = np.maximum(distances[:, None] + unit * offsets, 0.0)

@@ -75,7 +75,7 @@ class Ablation(BaseNoise):
 
     @property
     def units(self) -> str:  # type: ignore[override]  # a class variable of the base
-        """What radii count."""
+        """The units of radii as text: single values, or pixels with all their channels."""
         return "in single values" if self.channels == 1 else f"in pixels, each with all its {self.channels} channels"
 
     @property

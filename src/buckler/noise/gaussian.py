@@ -37,8 +37,8 @@ LEAST_SPACINGS = 2.0**10
 2^-10 deviations, and so does the conversion of a float64 input."""
 
 SMALLEST_NORMAL, LARGEST_DEVIATION = float(np.finfo(np.float32).tiny), 1e30
-"""Deviations lie between ``LEAST_SPACINGS`` times the first, below which devices may flush numbers to 0, and the
-second."""
+"""Bounds of the noise's standard deviation: ``LEAST_SPACINGS * SMALLEST_NORMAL``, since devices may flush numbers below
+``SMALLEST_NORMAL`` to 0, and ``LARGEST_DEVIATION``."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)

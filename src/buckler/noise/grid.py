@@ -284,7 +284,7 @@ def values_of(indices: AnyArray, step: Fraction) -> Float32Array:
 
 
 def _another(x: Float32Array) -> str:
-    """Return the usual grid that an input lies on, in words; empty if there is none."""
+    """Return an error message's end that names a usual grid on which the whole input lies; empty if none."""
     for step in USUAL:
         at = np.rint(np.asarray(x, dtype=np.float64) / float(step))
         if np.array_equal(values_of(at, step), x):
@@ -316,7 +316,7 @@ def _guide(sigma: Fraction, step: Fraction) -> Steps:
 
 
 def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32Array]:
-    """Return the first number and the table of float32 for whole numbers up to ``reach`` from these."""
+    """Return (first, table): ``table[k - first]`` is the float32 of k steps, for k within ``reach`` of ``at``."""
     low, high = int(at.min()) - reach, int(at.max()) + reach
     return _table(step, low // 256, high // 256 + 1)
 

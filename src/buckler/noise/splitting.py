@@ -163,7 +163,7 @@ class DerandomizedSplitting(Splitting):
         return start
 
     def numbered(self, x: AnyArray, numbers: IntArray) -> Float32Array:
-        """Return the copies of ``x`` that have these numbers."""
+        """Return the copies ``[len(numbers), *shape]`` of ``x`` whose numbers, 0 to N - 1, are given."""
         (table, places), start = self.seen(x), self.start(x.size)
         return looked_up(table, lambda some: places((start + some) % self.total), numbers[:, None], x.shape)
 

@@ -158,7 +158,7 @@ class Sampled:
 
 
 def _copies(noise: Noise, x: Float32Array, rng: np.random.Generator) -> Float32Array:
-    """Return a copy of each input by a noise that is drawn from words, or whose copies are numbered."""
+    """Return one noisy copy of each input of ``x``, by words or a copy number drawn from ``rng``."""
 
     def words(one: AnyArray) -> Words:
         count = cast(WordNoise, noise).words(one.shape)

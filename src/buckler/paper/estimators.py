@@ -48,7 +48,7 @@ Solve = Callable[[float], float]
 PublishedLimit = Literal["sequence", "bernstein"]
 
 PRINTED_EPSILON = 1e-3
-"""Where the bisections end, the paper's epsilon: a tenth of what separates two points of its curves."""
+"""Width of interval at which the bisections stop, the paper's epsilon: a tenth of its curves' spacing of points."""
 
 LARGEST_BET = 0.5
 

@@ -42,7 +42,7 @@ class RecordedLimits:
 
 
 class Recorded:
-    """A run whose scores are read once, and asked for many limits."""
+    """A run of a ``Library``: reads its scores once and computes limits from them for many settings."""
 
     def __init__(self, evidence: Evidence) -> None:
         """Take the evidence; files are read, and checked, at the first question that needs them."""
@@ -56,7 +56,7 @@ class Recorded:
         return needed(self.evidence.counts()[2])
 
     def answers(self, n: int, temperature: float | None) -> bool:
-        """Whether this run holds the votes (temperature None) or the softmax scores of n draws."""
+        """Return whether this run holds votes (temperature None) or softmax scores at this temperature of n draws."""
         spec = self.evidence.spec
         if temperature is None:
             return n in spec.checkpoints
@@ -162,5 +162,7 @@ def open_library(root: Path) -> Library:
     unfinished = tuple(name for name in found if name not in runs)
     if not runs:
         also = f", {', '.join(unfinished)} not being finished" if unfinished else ""
-        raise InvalidInput(f"evidence must be a folder of runs called DATA-sigma...; {str(root)!r} has none{also}")
+        raise InvalidInput(
+            f"evidence must be a folder that holds finished runs, called DATA-sigma...; {str(root)!r} has none{also}"
+        )
     return Library(root, runs, unfinished)

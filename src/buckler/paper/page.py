@@ -44,7 +44,7 @@ UNREACHED = (3.5, 4.0, 4.5)
 
 
 class Made(NamedTuple):
-    """The paper's tables again, and every file that was written."""
+    """Result of ``reproduce_paper``: the reproduced tables, and the paths of all files written."""
 
     tables: list[Reproduced]
     written: list[Path]
@@ -68,7 +68,7 @@ def reproduce_paper(
     """
     check_choice("part", part, PAPER_PARTS)
     if page is not None and part != "all":
-        raise InvalidInput(f"page is for 'all', which has everything that is on it; got {part!r}")
+        raise InvalidInput(f"page is for 'all', the part with everything on the page; got {part!r}")
     figures = FIGURES if part in {"figures", "all"} else ()
     wanted = [table for table in TABLES.values() if part in {table.name, "all"}]
     steps, total = count(1), len(CLASSES) * (len(figures) + len(wanted)) + len(logs)
@@ -128,7 +128,7 @@ def reproduction_page(
 
 
 def page_facts(library: Library, made: Sequence[Reproduced], peers: Sequence[Reproduced]) -> dict[str, Any]:
-    """Return everything that the prose of the page refers to."""
+    """Return the values that the template of the page names, by name."""
     own = [(table, table.printed) for table in made if table.printed is not None and not table.selected]
     selected = {table.name: table for table in made if table.selected}
     again = {table.name: selected.get(f"{table.name}_selected") for table, _ in own}
@@ -160,7 +160,7 @@ def page_facts(library: Library, made: Sequence[Reproduced], peers: Sequence[Rep
 
 
 def _cells(table: Reproduced | None) -> list[tuple[object, ...]]:
-    """Return what a table shows, leaving aside what the paper prints."""
+    """Return (n, method, accuracies as text) of each line of a table that the paper does not print; [] for None."""
     ours = [line for line in table.lines if line.standing != PRINTED] if table is not None else []
     return [(line.n, line.method, *map(rounded_down, line.accuracy)) for line in ours]
 
@@ -190,7 +190,7 @@ def _twins(table: Reproduced) -> list[tuple[Line, Line]]:
 
 
 def _agreement(tables: Sequence[tuple[Reproduced, PrintedTable]]) -> dict[str, Any] | None:
-    """Return how near our runs come to the paper's rows, and where its method loses to its baseline."""
+    """Return how far our accuracies lie from the paper's, and how often its method loses to its baseline."""
     pairs = [pair for table, _ in tables for pair in _twins(table)]
     if not pairs:
         return None

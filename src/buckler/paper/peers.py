@@ -88,7 +88,9 @@ def log_files(paths: Sequence[Path]) -> list[Path]:
     for path in paths:
         found += sorted(path.glob("*.tsv")) if path.is_dir() else [path]
     if not found:
-        raise InvalidInput(f"log must name logs, or folders with .tsv files; got {', '.join(map(str, paths))}")
+        raise InvalidInput(
+            f"log must name logs, or folders with .tsv files; found none in {', '.join(map(str, paths)) or 'no path'}"
+        )
     return found
 
 

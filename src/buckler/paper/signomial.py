@@ -41,14 +41,14 @@ SMALLEST_VARIABLE = 1e-10
 """Variables are positive; this is where the closed end of their range is put."""
 
 FEASIBLE = 1e-7
-"""How far a constraint may be broken by a point whose value is believed."""
+"""Largest violation of a constraint at a point that still counts as feasible."""
 
 LATTICE = 8
 """SolveSignomial starts from the observed frequencies and from the inner points of this lattice of the simplex."""
 
 CURVE_GRID_POINTS, ZOOM_POINTS, ZOOMS = 49, 13, 3
 DROPPED = 1e-15
-"""Points along the curve, points of a zoom, zooms; probability of outcomes that a sum may leave out."""
+"""Number of points of the curve, of points of a zoom, and of zooms; largest probability that a sum leaves out."""
 
 
 @lru_cache(maxsize=64)

@@ -34,10 +34,10 @@ from buckler.runs.results import TopVotes
 from buckler.types import AnyArray, IntArray
 
 LARGEST_PAGE = 1_500_000
-"""Bytes; what does not fit is left out, and the page says so."""
+"""Largest size of a page in bytes; content that does not fit is left out, and the page says so."""
 
 CUTS = (1, 4, 16, 64)
-"""A page that would be too large shows all rows without pictures, then a fourth of them, and so on."""
+"""Divisors of the rows of a page without pictures, tried one after another until the page fits ``LARGEST_PAGE``."""
 
 QUALITY = 50
 """Quality of the pictures as WebP, 0 to 100."""
@@ -459,7 +459,7 @@ def _bracket_words(curve: BracketCurve) -> str:
 
 
 def _depth(series: Sequence[Series]) -> str:
-    """Return how far the bands reach down, in words, or an empty text without bands."""
+    """Return a sentence with the largest depth of the bands below their curves; an empty text without bands."""
     deep = [float((one.curve.accuracy - one.curve.low).max()) for one in series]
     if not any(deep):
         return ""

@@ -25,7 +25,7 @@ CELLS = 150
 BARS = 24
 
 FEWEST_INPUTS = 50
-"""With fewer inputs a limit for the population says nothing of use."""
+"""Least number of inputs for which a limit for the population is shown: with fewer it says nothing of use."""
 
 FOLDERS = re.compile(r"(?:\b[A-Za-z]:(?=[/\\]))?[^:]*[/\\](?=[^/\\])")
 """Folders of a path, with a drive letter; what stands before another colon is the kind of a model, and stays."""
@@ -170,9 +170,9 @@ def _text(value: Any) -> str:
 
 
 def kinds_of(members: Sequence[Claim]) -> list[str]:
-    """Return a name for each group of certificates of one run, given one of its members.
+    """Return the display name of each group of certificates of one run, given one certificate of each group.
 
-    The method, then only what is needed to tell it from the others.
+    A name is the method, then those settings that differ among the groups.
     """
     details = [
         ("margin_kind", "{} margin"),

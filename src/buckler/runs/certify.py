@@ -25,7 +25,7 @@ selection draws; or the label."""
 
 
 class Limits(NamedTuple):
-    """The class of each input, how it was chosen, the lower limit of its margin, and the draws behind it."""
+    """Limits of one method: class of each input, how it was chosen, lower limit of its margin, number of draws."""
 
     ids: tuple[str, ...]
     chosen: ChosenClass
@@ -202,7 +202,7 @@ def _sound(method: str | Method) -> Method:
 
 
 def needed(labels: IntArray | None) -> IntArray:
-    """Return the labels, or say that they are missing."""
+    """Return the labels; raise InvalidInput if there are none."""
     if labels is None:
         raise InvalidInput("class 'label' needs labels, and the data of this run had none")
     return labels

@@ -24,7 +24,7 @@ Watch = Callable[[int, int], None]
 
 
 class Work(Protocol):
-    """What is done with blocks; sent to the workers, so it holds plain values."""
+    """Protocol of the work on blocks; it is sent to the workers, so it holds plain values."""
 
     def begin(self, classifier: Classifier, threads: int | None) -> AbstractContextManager[ComputeBlock]:
         """Set up in a worker, once; ``threads`` make noise (None: one for each processor)."""

@@ -36,10 +36,10 @@ from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import Float32Array, IntArray
 
 PROBE_INPUTS = 8
-"""Inputs of the probe, at most: spread evenly from the first to the last."""
+"""Largest number of inputs in the probe, spread evenly from the first to the last of the data."""
 
 PROBE_DRAWS = 4
-"""Noisy copies of each."""
+"""Number of noisy copies of each input of the probe."""
 
 HARD_LABEL_DRAWS = 512
 """Noisy copies of each, for a model whose first answers take fewer values than there are rows, as hard labels do: 32
@@ -53,10 +53,10 @@ ROUNDING_SHARE = 0.01
 on a device, whose kernels need not repeat their sums. On the host, votes of a finished shard must be equal."""
 
 BATCHES_AGAIN = 4
-"""Batches of one input that are drawn again, about: a slow network would take minutes for all of them."""
+"""Number of batches, about, of one input drawn again to compare votes: all of them could take minutes."""
 
 NOT_REPEATABLE = "not repeatable"
-"""The answers of a model that gave different logits for the same batch."""
+"""Recorded in place of the hash of a model's answers if it gave different logits for the same batch."""
 
 OTHER_MODEL = "allowed_other_model"
 """The field of a record that says that the user allowed this model to go on with a run of another."""
@@ -327,7 +327,7 @@ class Provenance:
     replayed: tuple[int, int] = (0, 0)
 
     def facts(self) -> dict[str, str]:
-        """Return each version and device, with numbers of inputs where there is more than one."""
+        """Return the versions and devices that drew the run, by name; with input counts where they differ."""
         names = dict.fromkeys(name for record, _ in self.records for name in record["environment"])
         return {name: self._values(name) for name in names}
 
@@ -356,7 +356,7 @@ class Provenance:
         return " ".join(said)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return this for a file's metadata."""
+        """Return the models and the replayed rows as JSON for a file's metadata; ``provenance_from`` reads it."""
         records = [{**record, "count": count} for record, count in self.records]
         return {"drawn_by": records, "replayed": list(self.replayed)}
 

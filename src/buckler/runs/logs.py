@@ -152,7 +152,7 @@ TRIED_DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_0
 TRIED_SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 
 RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, GridGaussian.name)}
-"""Method, margin and noise of radii that one count of votes gives."""
+"""(method, margin, noise) whose radii follow from the certified class's votes alone, so that a log recovers these."""
 
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""

@@ -28,10 +28,10 @@ LARGEST_TOML = 16 << 20
 """Bytes of a file of settings, at most: the names of a million inputs."""
 
 LONGEST_BATCH = 2.0
-"""Seconds of a batch on a processor, at most, unless its size is given: what is drawn is kept batch by batch."""
+"""Longest time of a batch on a processor, in seconds, if its size is not given: draws are saved batch by batch."""
 
 ON_CUDA = {"batch_size": 2048, "generator": "cuda"}
-"""Settings that are filled in where the classifier runs on cuda, and these are not given."""
+"""Defaults of settings for a classifier on a CUDA device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class OpenRun(NamedTuple):
     executor: Executor
     dataset: Dataset
     rate: float | None = None
-    """Draws a second of all workers, where they were measured."""
+    """Measured draws a second of all workers together; None if not measured."""
 
 
 def read_settings(path: str | Path, name: str = "spec") -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _describe(classifier: Classifier, _: int | None) -> tuple[int | None, str]:
 
 
 def _begun(out: Path | None) -> Mapping[str, Any]:
-    """Return the specification of what was begun in a folder or a file, nothing if there is none that can be read."""
+    """Return the fields of the specification in a run folder or file begun earlier; {} if none can be read."""
     with suppress(DamagedEvidence):  # whoever goes on with it refuses or repairs it
         if out is not None and (out / MANIFEST).is_file():
             return read_manifest(out)[1].as_dict()

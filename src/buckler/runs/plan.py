@@ -34,26 +34,26 @@ FILE_BYTES, INPUT_BYTES, VOTE_ROW_BYTES = 3200, 25, 2.0
 zeros, in units of the root of the number of classes. Read off shards of made-up votes; affects a forecast alone."""
 
 QUICK = 0.25
-"""Seconds that a measurement takes at the start of a run, unless a batch takes longer."""
+"""Default of the seconds for which draws a second are measured; a batch that takes longer is finished."""
 
 TYPICAL_CENTRE, TYPICAL_SPREAD = 1.0, 1.2
 """A typical data set: normal quantiles of the top class's probability are spread like
 Normal(TYPICAL_CENTRE, TYPICAL_SPREAD)."""
 
 SIMULATED = 1000
-"""Inputs whose deciding is simulated, at least, where there are recorded votes of fewer."""
+"""Least number of inputs simulated for a forecast; fewer recorded inputs are repeated."""
 
 SHORT = 5.0
-"""Seconds that need not be foretold."""
+"""Seconds of work up to which no time is forecast."""
 
 GRADIENT_LOOK = 3.0
 """Times as long as a draw that a look with gradients takes, about: the model is passed forward and back."""
 
 SIMULATED_AT_FIRST = 200
-"""Inputs that are simulated where a command begins."""
+"""Number of inputs simulated for the forecast that a command prints when it begins."""
 
 SIMULATED_CLASSES = 8
-"""Classes with votes of their own in a simulation; the others are one more."""
+"""Number of classes simulated one by one; all the others are merged into one more."""
 
 
 @dataclass(frozen=True, slots=True)

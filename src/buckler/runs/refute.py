@@ -32,7 +32,7 @@ DRAWING_SETTINGS = ("n", "n0", "scores", "temperature", "runner_ups", "score_dra
 
 
 class Refuted(NamedTuple):
-    """What was refuted, in the order of the certificates, and whether the model answers as it did when they were drawn.
+    """Result of ``refute``: brackets in the order of the certificates, and whether the model answers as before.
 
     ``same_model`` is None where that is not known.
     """
@@ -84,11 +84,11 @@ def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, An
     settings = {key: value for key, value in (result.spec or {}).items() if key not in DRAWING_SETTINGS}
     if not settings:
         settings = {"noise": noise.name, "noise_parameters": dict(noise.parameters)}
-    settings.pop("fresh_seed", None)  # it has one by now
+    settings.pop("fresh_seed", None)  # ``seed`` holds the seed that was drawn
     settings |= {key: value for key, value in given.items() if value is not None}
     for name in ("model", "data"):
         if name not in settings:
-            raise InvalidInput(f"--{name} must be given: {str(result.path)!r} does not say which")
+            raise InvalidInput(f"--{name} must be given: {str(result.path)!r} does not name it")
     return {**settings, "n": 1, "n0": 0}
 
 
@@ -151,7 +151,7 @@ def refute(
 
 
 class _Brackets:
-    """Brackets of earlier calls and of this one, in memory, and in a file where there is one."""
+    """Collects brackets of earlier calls and of this one, in memory and, if ``out`` is given, in a file."""
 
     def __init__(
         self,
@@ -179,7 +179,9 @@ class _Brackets:
             changed = [key for key in self._asked if origin.get(key) != self._asked[key]]
             if changed:
                 what = ", ".join(changed)
-                raise InvalidInput(f"{str(self._path)!r} holds refutations of another call (another {what})")
+                raise InvalidInput(
+                    f"{str(self._path)!r} holds refutations of another call (another {what}); use another file"
+                )
             self.found = {b.refutation.id: b for b in brackets}
             for name, b in self.found.items():
                 if name not in wanted or (b.refutation.label, b.certified) != (wanted[name].label, wanted[name].radius):

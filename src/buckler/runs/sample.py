@@ -45,14 +45,13 @@ from buckler.session import SAVE_SECONDS, Sink
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
 
 SECONDS = SAVE_SECONDS
-"""The work of a block."""
+"""Seconds of drawing at which blocks of inputs aim."""
 
 PIECE = SECONDS / 2
-"""The work of a piece of one input, after which its votes are kept."""
+"""Seconds of drawing at which pieces of one input aim; its votes are saved after each."""
 
 BLOCK_GROWTH = 4
-"""Times that a block or a piece may be larger than the one that was measured: the first ones are too short to measure
-well."""
+"""Largest growth from one block or piece to the next: the first ones are too short to measure well."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,13 +137,13 @@ class Summary:
 
     @property
     def complete(self) -> bool:
-        """Whether every input is there."""
+        """Whether every input has been drawn."""
         return self.inputs_done == self.inputs
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingProgress:
-    """Where a run stands: draws there and in all, and those made by this call."""
+    """Progress of a run: draws in the folder, draws in all, and draws made by this call."""
 
     done: int
     total: int
@@ -377,7 +376,7 @@ class _InPieces:
             votes[0] += block.before.votes
 
     def pieces(self, span: tuple[Stream, int, int]) -> Iterator[tuple[Stream, int, int]]:
-        """Yield what is left of a span, piece after piece; whoever asks for the next one has drawn the last."""
+        """Yield the draws left of a span in pieces; the caller asks for the next piece after drawing the one before."""
         stream, low, high = span
         skipped = min(self._skip, high - low)
         self._skip -= skipped
@@ -392,7 +391,7 @@ class _InPieces:
                 self.hand_over()
 
     def hand_over(self) -> None:
-        """Hand over the votes so far, unless they are all or none."""
+        """Hand over the votes of an input that is partly drawn; do nothing before its first or after its last draw."""
         if self._saved < self._done < self._spec.n + self._spec.n0:
             replayed = np.array(self._engine.replayed()) - self._at_first
             replayed += (0, 0) if self._before is None else self._before.replayed

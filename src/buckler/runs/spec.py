@@ -27,7 +27,7 @@ FULL_BATCHES = {"philox": 2, "cuda": 32}
 shard holds at least one group; more on a device, where a part of a batch costs as much as a full one."""
 
 MOST_TOGETHER = 1000
-"""Inputs of a group, at most: they are held in memory."""
+"""Largest number of inputs drawn together as a group, which is held in memory."""
 
 IMPORTED = "an imported log"
 """Model of a run whose votes were recovered from a log of radii: lower limits of votes, not the votes themselves."""
@@ -35,7 +35,7 @@ IMPORTED = "an imported log"
 NO_RIVALS = "a log of radii tells nothing of the rivals' votes, so no method certifies more from it than top_class"
 
 NAMES = frozenset({"model", "denoiser", "data", "labels"})
-"""Fields that are names: what they stand for is compared itself (``runs.identity``)."""
+"""Fields that only name something: the model and data themselves are compared instead (``runs.identity``)."""
 
 MOST_CLASSES = 10**6
 MOST_VOTES = 1 << 28

@@ -194,7 +194,7 @@ class SweptCell(NamedTuple):
 
 
 def run_hash(evidence: Evidence) -> str:
-    """Return what a run is: its specification, classifier and data, whatever its folder is called."""
+    """Return a hash of a run's specification, classifier and data; it does not depend on the folder's name."""
     text = json.dumps([evidence.manifest["owner"], evidence.manifest["drawn_by"][0]["answers"]], sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=16, person=b"buckler-run-1").hexdigest()
 
@@ -207,7 +207,7 @@ def drawn_hash(evidence: Evidence) -> str:
 
 
 def tasks_of(runs: Sequence[Evidence], grid: Grid) -> list[Task]:
-    """Return all cells of all runs, or name the run that cannot answer one: before any work is done."""
+    """Return a task for every cell of every run; raise before any work if a run cannot answer a cell."""
     made: dict[str, Task] = {}
     if len(norms := sorted({evidence.spec.noise.norm for evidence in runs})) > 1:
         raise InvalidInput(f"the runs of a sweep must measure radii in one norm; got {' and '.join(norms)}")

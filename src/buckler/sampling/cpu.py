@@ -44,7 +44,7 @@ class Backend(Protocol):
     """The most rows of a batch now; the engine halves it when memory runs out."""
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs, one address each, and clear a tally of ``slots`` places."""
+        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
 
     def logits(self, part: Batch) -> Any:
         """Return checked logits of these draws, one row each."""
@@ -53,7 +53,7 @@ class Backend(Protocol):
         """Run these draws and add each row's vote at ``slots[row] + class``."""
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device; return the rows with NaN or Inf of each input, and the scores since the last call."""
+        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
         """Return the votes, and the sums of the scores of each input if they were asked for."""

@@ -166,12 +166,12 @@ class TorchBackend:
             np.add.at(self._sums, row_inputs(part), sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device; return the numbers of rows with NaN or Inf, and the scores since the last call."""
+        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
         rows, self._rows = self._rows, []
         return self._bad.cpu().numpy(), [torch.cat(rows).cpu().numpy()] if rows else []
 
     def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes and the sums."""
+        """Return the votes of each slot, and each input's sums of scores or None if they are not kept."""
         return self._votes.cpu().numpy(), self._sums if self._keep is not None and self._keep.sums else None
 
     def release(self) -> None:
@@ -200,7 +200,7 @@ def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.
 
 
 _ASKING: list[tuple[Any, ...]] = []
-"""The settings before the first of the current ``repeatable`` contexts, once for each of them."""
+"""One entry for each open ``repeatable`` context: torch's settings before the first, restored after the last."""
 
 _SETTINGS = Lock()
 

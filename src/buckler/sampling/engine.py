@@ -91,7 +91,7 @@ class VotesAndSums:
 
 
 class Engine:
-    """Draws for one classifier under one noise (a sigma is Gaussian) and one seed; call it inside ``session()``."""
+    """Draws and counts votes of one classifier under one noise (a sigma is Gaussian) and seed, in ``session()``."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array
 
 
 def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
-    """Return the map from logits to the simplex."""
+    """Return the function from logits to scores in the simplex that ``name`` and ``temperature`` give."""
     from buckler.sampling.simplex import to_simplex
 
     check_choice("map", name, get_args(SimplexMap))

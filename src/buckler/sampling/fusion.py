@@ -169,7 +169,7 @@ def _rewritten(
             return None
     if not isinstance(expected, torch.Tensor) or expected.shape != found.shape:
         return None
-    # Written so that a NaN is a disagreement.
+    # Written so that a comparison with NaN counts as disagreement.
     if not (found - expected).abs().max() <= AGREEMENT * expected.abs().max():
         return None
     return traced

@@ -204,7 +204,7 @@ RESAMPLING = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 LARGEST_SIDE = 1 << 14
 
 HARMLESS = {"do_resize", "do_rescale", "do_normalize", "do_center_crop", "do_convert_rgb"}
-"""Steps of a processor that are done here, checked here, or are a matter of the data."""
+"""Processor settings that may be on: the step is done here, checked here, or left to the data."""
 
 
 def load_transformers(folder: Path, normalise: bool = True) -> tuple[Any, dict[str, str]]:
@@ -268,7 +268,9 @@ def load_diffusers(folder: Path) -> tuple[Any, dict[str, str]]:
     if config and config.get("_class_name") != "UNet2DModel":
         raise InvalidInput(f"diffusers:{folder} must hold a UNet2DModel; got {show(config.get('_class_name'))}")
     if config.get("class_embed_type") is not None or config.get("num_class_embeds") is not None:
-        raise InvalidInput(f"diffusers:{folder} must not be told the class; this model is")
+        raise InvalidInput(
+            f"diffusers:{folder} must not be told the class of an image; this model takes it as an input"
+        )
     channels = config.get("in_channels"), config.get("out_channels")
     if config and (not isinstance(channels[0], int) or channels[1] not in {channels[0], 2 * channels[0]}):
         raise InvalidInput(f"diffusers:{folder} must return as many channels as it takes; got {channels}")

@@ -181,7 +181,9 @@ def _agreed(header: dict[str, Any], architecture: str | None, path: Path | str) 
     """Return the architecture, which the file names or the caller, and must be the same where both do."""
     named = header.get("architecture", architecture)
     if not isinstance(named, str):
-        raise InvalidInput(f"{path} must name its architecture in the header; it was not written here")
+        raise InvalidInput(
+            f"weights {str(path)!r} must name an architecture in the header, or be given one; got {show(named)}"
+        )
     if architecture not in {None, named}:
         raise InvalidInput(f"weights {str(path)!r} must be those of {architecture}; the file says {show(named)}")
     return named

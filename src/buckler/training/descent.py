@@ -79,7 +79,7 @@ AVERAGE_EVERY = 10
 """Steps between updates: often enough, and the many small copies cost nothing that way."""
 
 DECAY = 0.98
-"""With ``AVERAGE_EVERY``, a memory of about 500 steps."""
+"""Largest weight of the old average in an update: with ``AVERAGE_EVERY``, a memory of about 500 steps."""
 
 
 class WeightAverage:

@@ -69,7 +69,7 @@ class TrainingConfig:
             raise InvalidInput(f"sigma must be 0 with splitting noise; got {show(self.sigma)}")
         for name in DENOISER:
             if (getattr(self, name) is None) == self.denoises:
-                raise InvalidInput(f"{name} belongs to a denoiser, and a denoiser needs it")
+                raise InvalidInput(f"{name} belongs to a denoiser, which needs it; got {show(getattr(self, name))}")
         for name, unused in CLASSIFIER_FIELDS.items():
             if self.denoises and getattr(self, name) != unused:
                 raise InvalidInput(f"{name} belongs to a classifier; got {show(getattr(self, name))} for a denoiser")
@@ -80,11 +80,13 @@ class TrainingConfig:
         if self.consistency is not None:
             check_positive("consistency", self.consistency)
             if self.denoises and not self.recognition:
-                raise InvalidInput("consistency needs a recognition above 0 in a denoiser")
+                raise InvalidInput(f"consistency needs recognition above 0 for a denoiser; got {self.recognition}")
             if not self.denoises and self.sigma == 0.0 and self.lam is None:
                 raise InvalidInput("consistency needs noise: two draws without it are the same; got sigma 0")
         if (self.adversary is None) != (self.attack_steps is None):
-            raise InvalidInput("adversary and attack_steps must be given together")
+            raise InvalidInput(
+                f"adversary and attack_steps must be given together; got {self.adversary} and {self.attack_steps}"
+            )
         if self.adversary is not None:
             check_positive("adversary", self.adversary)
             check_whole("attack_steps", self.attack_steps, 1)

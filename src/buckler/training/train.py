@@ -43,7 +43,7 @@ AnyCard = TypeVar("AnyCard", ClassifierCard, DenoiserCard)
 
 @dataclass(frozen=True, slots=True)
 class Trained(Generic[AnyCard]):
-    """The three files, and what the card says."""
+    """Result of a training: the paths of the weights and of both files of the card, and the card itself."""
 
     weights: Path
     card_json: Path

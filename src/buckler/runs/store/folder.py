@@ -48,12 +48,12 @@ _BEGUN = re.compile(r"begun-\d{6,12}\.json", re.ASCII)
 
 
 def begun_name(first: int) -> str:
-    """Return the name of the file with the votes of the input at this position, which is under way."""
+    """Return the file name for the partial votes of the input at position ``first``."""
     return f"begun-{first:06d}.json"
 
 
 def begun_names(root: Path) -> list[str]:
-    """Return the names of such files that are there."""
+    """Return the sorted names of the files of partial votes in a run's folder."""
     return sorted(path.name for path in root.glob("begun-*.json") if _BEGUN.fullmatch(path.name))
 
 
@@ -98,7 +98,7 @@ def shard_ranges(root: Path, inputs: int) -> tuple[list[ShardRange], list[str]]:
 
 
 def sort_out(found: Iterable[ShardRange]) -> tuple[list[ShardRange], list[ShardRange], list[ShardRange]]:
-    """Return the shards that count in the order of the inputs, those inside of others, and those that overlap."""
+    """Return the shards to use in input order, those inside of an earlier one, and those that partly overlap one."""
     whole, inside, overlapping = list[ShardRange](), list[ShardRange](), list[ShardRange]()
     for span in sorted(found, key=lambda span: (span.first, -span.stop)):
         before = whole[-1].stop if whole else 0

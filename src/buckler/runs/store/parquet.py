@@ -28,10 +28,10 @@ RECORD = b"buckler"
 """The key of the sealed record in a table's metadata."""
 
 BYTES_OF_ANY_TABLE = 1 << 20
-"""Bytes that any table may have, whatever its rows."""
+"""Bytes that any table may unfold to, beside the bytes expected of its rows."""
 
 NUMBER_BYTES_OF_ANY_TABLE = 1 << 30
-"""Bytes that the numbers of any table may take, whatever its rows."""
+"""Bytes that the numbers of a table may take in memory, however few bytes its rows are expected to have."""
 
 ROWS_OF_ANY_TABLE = 100_000
 """Rows that any table may have, however small its file."""

@@ -178,7 +178,7 @@ class ScoreWriter:
         self._flush(everything=False)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the rows still buffered and close the file."""
         self._flush(everything=True)
         if self._writer is not None:
             with writing(f"write {str(self._path)!r}"):
@@ -252,7 +252,7 @@ class ScoreFile:
             row = after
 
     def of(self, stream: str, position: int, draws: int) -> AnyArray:
-        """Return the first ``draws`` rows of one input."""
+        """Return the first ``draws`` rows of scores of the input at ``position`` in a stream."""
         return np.concatenate(list(self.rows(stream, position, position + 1)))[:draws]
 
     def _group(self, group: int) -> AnyArray:

@@ -43,7 +43,7 @@ VARYING = frozenset({"id", "predicted", "radius", "margin", "n", "n0"})
 """Columns that may differ among the certificates of one method and its settings."""
 
 ROWS_AT_A_TIME = 1 << 16
-"""Rows that are Python objects at a time."""
+"""Number of rows converted to Python objects at a time, to bound memory."""
 
 LABEL = "label"
 """The column of true classes, in a table of certificates whose data had them."""
@@ -65,7 +65,7 @@ def table_of(certificates: Sequence[Claim]) -> pa.Table:
 
 
 def frame_of(certificates: Sequence[Claim]) -> pa.Table:
-    """Return the table for ``Certificates.to_arrow``: texts as classes are allowed; seeds and routers are columns."""
+    """Return the table for ``Certificates.to_arrow``: classes may be texts; seeds and routers get columns."""
     seeds, texts = [c.seed for c in certificates], any(isinstance(c.predicted, str) for c in certificates)
     columns = SCHEMA.set(1, pa.field("predicted", pa.string())) if texts else SCHEMA
     table = pa.Table.from_pylist([c.as_dict() for c in certificates], schema=columns)
@@ -404,7 +404,9 @@ def _bracket(row: Mapping[str, Any]) -> Bracket:
     point = None if row["point"] is None else np.frombuffer(row["point"], dtype="<f4").reshape(row["shape"])
     tried = tuple(PairTest(**test) for test in row["tried"])
     if not all(votes_refute(test, row["alpha"]) for test in tried):
-        raise InvalidInput(f"the votes of {row['id']!r} do not bear out its refutation")
+        raise InvalidInput(
+            f"{row['id']!r} is marked as refuted, and its votes are too few for that at alpha {row['alpha']:g}"
+        )
     noise = named(row["noise"], parse_json(row["noise_parameters"]))
     made = Refutation(row["id"], row["class"], row["radius"], row["rival"], point, row["alpha"], noise, tried)
     return Bracket(made, row["certified"], row["certified_alpha"], row["label"])

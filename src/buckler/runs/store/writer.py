@@ -145,7 +145,7 @@ def open_writer(
             if path.exists():
                 manifest, found = folder.read_manifest(root)
                 if not holds_draws:
-                    manifest = None  # nothing rests on it: any setting may change
+                    manifest = None  # no draws depend on it yet, so any setting may change
                 else:
                     if spec.shard_inputs is None:
                         spec = replace(spec, shard_inputs=found.shard_inputs)  # what was begun with shards of a size
@@ -220,7 +220,9 @@ def _drawn_by(root: Path, owner: Mapping[str, str]) -> list[dict[str, Any]]:
     for span in folder.shard_ranges(root, 10**12)[0]:
         with suppress(DamagedEvidence):
             if read_sealed(span.path(root, "seal")).get("owner") != owner:
-                raise StoreError(f"{str(root)!r} has lost its manifest and holds shards of another run")
+                raise StoreError(
+                    f"{str(root)!r} has lost its manifest and holds shards of another run; use another folder"
+                )
             parts = folder.read_seal(root, span, owner)["parts"]
             known += [part["drawn_by"] for part in parts if part["drawn_by"] not in known]
     return known
@@ -257,7 +259,7 @@ def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[
 
 
 def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
-    """Return why a shard does not count; a seal of another format raises that instead, so it is left alone."""
+    """Return the error for a damaged shard; raise StoreError for a seal of another format, which is left as it is."""
     path = root / folder.SHARDS / f"{name}.json"
     with suppress(DamagedEvidence):
         read_sealed(path)
