@@ -446,6 +446,7 @@ TABLE: dict[str, dict[str, Row]] = {
         "--alpha": Row("--alpha 0.3", refused=("--alpha 0",)),
         "--n": Row("--n 50", refused=("--n 7",)),
         "--scores": Row("--scores", refused=("=conformal known bare --radius 0.1 --scores",)),
+        "--by-label": Row("--by-label", given="--alpha 0.3"),
         "--seed": Row("--seed 7", given="--scores --alpha 0.3", refused=("--seed -1",)),
         "--json": Row("--json"),
     },

@@ -119,6 +119,18 @@ def test_sets_are_those_of_the_class(here: Path, capsys: pytest.CaptureFixture[s
     assert f"30 inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of 10 classes" in text
 
 
+def test_every_label_may_have_its_threshold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    known, new = (open_evidence(here / name).counts(100)[0].values for name in ("known", "new"))
+    made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known, Y[:60], by_label=True)
+    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--by-label"]
+    lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]
+    assert [one["classes"] for one in lines] == [np.flatnonzero(row).tolist() for row in made.predict_sets(new)]
+    text = told(capsys, *line)
+    assert str(made) in text
+    assert "probability at least 0.8, whichever class that is, over calibration inputs" in text
+    assert "whichever" not in told(capsys, *line[:-1])
+
+
 def test_scores_of_stored_logits(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--scores", "--n", "20"]
     assert "of 20 scores of at least" in told(capsys, *line)

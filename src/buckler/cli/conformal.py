@@ -28,6 +28,9 @@ def conformal_command(
         int | None, option("Use the first n draws: one of the runs' checkpoints.", f"the largest up to {USUALLY_USED}")
     ] = None,
     scores: Annotated[bool, option("Count scores above a threshold in place of votes.", name="--scores")] = False,
+    by_label: Annotated[
+        bool, option("Give every label a threshold of its own: sets cover given the label.", name="--by-label")
+    ] = False,
     seed: Annotated[int, option("Seed that splits off the inputs that tune.")] = 0,
     as_json: Annotated[bool, options.as_json_option("Print the sets as JSON, one input a line.")] = False,
 ) -> None:
@@ -55,7 +58,7 @@ def conformal_command(
     if labels is None:
         raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
     made = RobustConformal(noise=known.spec.noise, radius=radius, alpha=alpha)
-    sets = made.calibrate(values, labels, n=draws, seed=seed).predict_sets(others)
+    sets = made.calibrate(values, labels, n=draws, seed=seed, by_label=by_label).predict_sets(others)
     if as_json:
         for name, row in zip(other_votes.ids, sets, strict=True):
             say(json.dumps({"id": name, "classes": np.flatnonzero(row).tolist()}))

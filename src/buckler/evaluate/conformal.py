@@ -83,7 +83,7 @@ class RobustConformal:
         if self.radius < 0.0:
             raise InvalidInput(f"radius must be at least 0; got {self.radius}")
         self._shrinking = worst_move(self.noise, self.radius) if self.radius > 0.0 else None
-        self.n = 0
+        self.n, self.by_label = 0, False
         self.tau: float | None = None
         self.thresholds: IntArray = np.zeros(0, dtype=np.int64)
 
@@ -123,7 +123,7 @@ class RobustConformal:
                 f"values must hold at most {MOST_STATEMENT_DRAWS} draws of all calibration inputs together; got "
                 f"{draws * len(rest)}, {draws} of each: give a smaller n"
             )
-        self.n, self.tau = draws, None
+        self.n, self.tau, self.by_label = draws, None, by_label
         taus: list[float | None] = [None]
         if table.ndim == 3:
             own = np.take_along_axis(table[chosen, : self.n], truth[chosen, None, None], axis=2)
@@ -153,13 +153,13 @@ class RobustConformal:
         """Return the promise in words."""
         if self.n == 0:
             return f"Robust conformal prediction under {self.noise.describe()}, not calibrated yet."
-        moved = f"{self.radius:g}"
+        moved, each = f"{self.radius:g}", ", whichever class that is," if self.by_label else ""
         seen = "votes" if self.tau is None else f"scores of at least {self.tau:.6g}"
         least = " to ".join(str(k) for k in sorted({int(self.thresholds.min()), int(self.thresholds.max())}))
         return (
             f"The set of a point holds the true class of the input that it was moved from, {ball(self.noise, moved)}, "
-            f"around that input, with probability at least {1.0 - self.alpha:.6g} over calibration inputs, the new "
-            f"input and all draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
+            f"around that input, with probability at least {1.0 - self.alpha:.6g}{each} over calibration inputs, the "
+            f"new input and all draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
         )
 
     def _counted(self, table: FloatArray, tau: float | None) -> IntArray:
