@@ -54,7 +54,7 @@ def test_the_page_of_commands_runs(folder: Path) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_the_page_for_those_who_come_from_elsewhere_runs() -> None:
-    assert run_page(PAGES["docs/coming-from.md"], "coming-from.md") == 4
+    assert run_page(PAGES["docs/coming-from.md"], "coming-from.md") == 5
 
 
 def linear(batch: Any) -> Any:

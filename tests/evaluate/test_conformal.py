@@ -50,6 +50,13 @@ def test_scores_are_counted_from_tau_on_among_the_first_n() -> None:
     assert (conformal.predict_sets(SCORES) == (counts >= conformal.thresholds)).all()
 
 
+@pytest.mark.parametrize("values", [VOTES, SCORES])
+def test_sets_are_booleans_by_input_and_class(values: FloatArray) -> None:
+    sets = made().calibrate(values, LABELS).predict_sets(values[:7])
+    assert sets.shape == (7, 3)
+    assert sets.dtype == np.bool_
+
+
 def test_only_tuning_inputs_choose_tau() -> None:
     order = shuffled(120, 0)
     changed = SCORES.copy()
