@@ -438,7 +438,6 @@ TABLE: dict[str, dict[str, Row]] = {
         "--n": Row("--n 50", refused=("--n 7",)),
         "--list": Row("--list"),
         "--seed": Row("--seed 7", given="--json --delta 0.5", refused=("--seed -1",)),
-        "--plan": Row("--plan 0.2", base="accuracy known --radii 0.05", refused=("--plan 1", "--plan 0.2 --list")),
         "--json": Row("--json"),
     },
     "conformal": {
@@ -462,6 +461,13 @@ TABLE: dict[str, dict[str, Row]] = {
         "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
         "--alpha": Row("--alpha 0.05"),
         "--like": Row("--like run", refused=("--like nowhere",)),
+        "--accuracy": Row(
+            "--accuracy 0.2", base="plan --like known --radii 0.05 --accuracy 0.3",
+            refused=(
+                "--accuracy 0.2", "=plan --like known --accuracy 0.2", "=plan --radii 0.1 --accuracy 0.2",
+                "=plan --like known --radii 0.1 --accuracy 0.2 --n 100",
+            ),
+        ),
         "--model": Row(f"{TORCH}", "call:model", base=MEASURED),
         "--data": Row("--data floats.npy", base=MEASURED.replace("--limit 6 ", "")),
         "--spec": Row("--spec run.toml", base=MEASURED.replace("--n 300 ", ""), refused=("--spec nowhere.toml",)),

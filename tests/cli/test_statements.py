@@ -8,6 +8,7 @@ import pytest
 
 from buckler import RobustConformal, population_accuracy
 from buckler.cli.app import run
+from buckler.evaluate.population import plan_population
 from buckler.noise import DerandomizedSplitting
 from buckler.runs.logs import import_log
 from buckler.runs.sample import sample
@@ -71,14 +72,18 @@ def test_accuracy_is_that_of_the_function(here: Path, capsys: pytest.CaptureFixt
         assert told(capsys, *line).strip() == str(found)
 
 
-def test_accuracy_forecasts_what_a_limit_takes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = ["accuracy", here / "known", "--radii", "0.01", "--n", "50", "--plan"]
+def test_a_plan_says_what_a_limit_takes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["plan", "--like", here / "known", "--radii", "0.01", "--accuracy"]
     made = json.loads(told(capsys, *line, "0.3", "--json"))
-    assert [row["n"] for row in made] == [20, 40, 80, 160, 320]
-    assert all(row["draws"] == row["n"] * row["inputs"] for row in made)
+    votes, _, labels = open_evidence(here / "known").counts(100)
+    assert labels is not None
+    planned = plan_population(votes.values, labels, 0.01, 0.3, sigma=0.1)
+    assert made == [{"n": one.n, "inputs": one.inputs, "draws": one.n * one.inputs} for one in planned]
+    assert [one.n for one in planned] == [20, 40, 80, 160, 320]
     assert f"{made[0]['draws']:,}" in told(capsys, *line, "0.3")
     assert "not expected to reach 0.999" in told(capsys, *line, "0.999")
-    assert "one radius" in mistake(capsys, "accuracy", here / "known", "--radii", "0.1,0.2", "--plan", "0.3")
+    assert "one radius" in mistake(capsys, "plan", "--like", here / "known", "--radii", "0.1,0.2", "--accuracy", "0.3")
+    assert "must have labels" in mistake(capsys, *("plan", "--like", here / "unlabelled"), *line[3:], "0.3")
 
 
 def test_a_run_that_is_not_finished_is_used_and_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

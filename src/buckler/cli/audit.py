@@ -81,7 +81,7 @@ def audit_command(
       buckler audit --noise splitting:lam=0.5
     """
     if noise is not None:
-        _refuse_beside_noise(ctx)
+        options.refuse_others(ctx, {"noise", "fail", "as_json", "quiet"}, "--noise is audited without draws")
         asked = audit_noise(noise_named(noise))
         if not quiet or as_json:
             say(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
@@ -121,15 +121,6 @@ def audit_command(
     with bar("searching truths", quiet=quiet or as_json) as progress:
         found = audit_discrete(bound, margin=kind, num_classes=m, n=n, alpha=alpha, points=points, progress=progress)
     _finish(name, found, _power(name, bound, found, truths) if power else [], as_json, quiet, fail)
-
-
-def _refuse_beside_noise(ctx: typer.Context) -> None:
-    """Refuse options about bounds: a noise is audited without draws."""
-    for parameter in ctx.command.params:
-        source = ctx.get_parameter_source(str(parameter.name))
-        given = source is not None and source.name != "DEFAULT"
-        if given and parameter.name not in {"noise", "fail", "as_json", "quiet"}:
-            raise InvalidInput(f"--noise is audited without draws; {max(parameter.opts, key=len)} does not go with it")
 
 
 def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet: bool, fail: bool) -> None:

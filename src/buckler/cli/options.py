@@ -1,7 +1,7 @@
 """Options that several commands share, and checks of the options that are made before any work."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any
@@ -140,6 +140,14 @@ def check_given(settings: Mapping[str, Any], *names: str) -> None:
     for name in (*names, *(() if "noise" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")
+
+
+def refuse_others(ctx: typer.Context, allowed: Set[str], reason: str) -> None:
+    """Raise InvalidInput for the first argument given on the command line that is none of those allowed."""
+    for parameter in ctx.command.params:
+        source = ctx.get_parameter_source(str(parameter.name))
+        if source is not None and source.name != "DEFAULT" and parameter.name not in allowed:
+            raise InvalidInput(f"{reason}; {max(parameter.opts, key=len)} does not go with it")
 
 
 def check_outputs(**paths: Path | None) -> None:

@@ -194,6 +194,31 @@ def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
     return np.stack([votes, max(points) - votes], axis=1)
 
 
+def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
+    """Return ``true_votes``; a run that has none raises InvalidInput, which says what it lacks."""
+    if n is not None:
+        evidence.checkpoint(n)
+    votes = true_votes(evidence, n)
+    if votes is None:
+        raise InvalidInput(f"the run must have {_lacking(evidence, n)}; {str(evidence.root)!r} has none")
+    return votes
+
+
+def _lacking(evidence: Evidence, n: int | None) -> str:
+    """Return what a run lacks whose votes for the true class are not known."""
+    spec = evidence.spec
+    if spec.model == IMPORTED:
+        return "votes that were counted, not recovered from a log"
+    if spec.noise.total is not None:
+        return f"noise that is drawn at random, not {spec.noise.describe()}"
+    if not evidence.shards:
+        return "a finished shard"
+    smallest = spec.checkpoints[0]
+    if smallest > min(n or LARGEST_POPULATION_N, LARGEST_POPULATION_N):
+        return f"a checkpoint of at most {LARGEST_POPULATION_N:,} draws (its first is {smallest:,})"
+    return "labels (sample takes them from --data, or for arrays without from --labels)"
+
+
 def _from_certificates(path: Path, options: CertifyOptions) -> Result:
     for name, value in asdict(options).items():
         if name != "methods" and value is not None:
