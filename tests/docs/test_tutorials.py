@@ -138,6 +138,7 @@ def test_every_tutorial_is_known() -> None:
         "denoised",
         "own_bound",
         "own_noise",
+        "populations_and_sets",
         "pytorch",
         "tables_and_text",
         "cluster",
