@@ -533,10 +533,10 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     unlabelled = spec(scores="none", runner_ups=None, limit=4, n=100, n0=20, data="x")
     write_run(unlabelled, as_classifier(linear, num_classes=10), from_arrays(x[:4]), home / "bare")
     many = rng.random((60, 1, 8, 8)).astype(np.float32)
-    for name, ids in (("known", slice(0, 40)), ("new", slice(40, 60))):
+    for seed, name, ids in ((0, "known", slice(0, 40)), (1, "new", slice(40, 60))):
         part = from_arrays(many[ids], linear(many[ids]).argmax(axis=1))
         write_run(
-            spec(**{**logits, "limit": None, "n0": 0, "data": "x"}),
+            spec(**{**logits, "limit": None, "n0": 0, "data": "x", "seed": seed}),
             as_classifier(linear, num_classes=10),
             part,
             home / name,

@@ -30,9 +30,10 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
     classifier = as_classifier(linear, num_classes=10)
     for name, part, changes in (
         ("known", slice(0, 60), {}),
-        ("new", slice(60, 90), {}),
-        ("overlapping", slice(59, 70), {}),
-        ("noisier", slice(60, 90), {"sigma": 0.2}),
+        ("new", slice(60, 90), {"seed": 1}),
+        ("same noise", slice(60, 90), {}),
+        ("overlapping", slice(59, 70), {"seed": 1}),
+        ("noisier", slice(60, 90), {"sigma": 0.2, "seed": 1}),
         ("votes", slice(0, 60), {"scores": "none"}),
     ):
         sample(spec(**{**settings, **changes}), classifier, from_arrays(X[part], Y[part]), home / name)
@@ -146,6 +147,7 @@ def test_scores_of_stored_logits(here: Path, capsys: pytest.CaptureFixture[str])
     [
         ("known", "noisier", [], "noise"),
         ("known", "overlapping", [], "different inputs"),
+        ("known", "same noise", [], "share noise"),
         ("unlabelled", "new", [], "labels"),
         ("known", "new", ["--radius", "-1"], "radius"),
         ("votes", "new", ["--scores"], "without scores"),

@@ -55,6 +55,12 @@ def conformal_command(
     draws = n or max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None)
     (votes, _, labels), (other_votes, _, truth) = known.counts(draws), new.counts(draws)
     values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
+    shared = {*votes.ids} & {*other_votes.ids}
+    if known.spec.seed == new.spec.seed and shared:
+        raise InvalidInput(
+            f"the runs must not share noise; both have seed {new.spec.seed} and an input named {min(shared)!r}: draw "
+            f"the test with another --seed"
+        )
     if labels is None:
         raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
     made = RobustConformal(noise=known.spec.noise, radius=radius, alpha=alpha)
