@@ -4,11 +4,8 @@
 coefficients. The accuracy of a population needs B below the step ``1[p > t]`` (T32), prediction sets need it below the
 chance ``s(p)`` that a class stays in the set after the worst move (T34).
 
-- ``fitted_pmf(counts, n)``: probabilities of counts, guessed from pilot inputs: what h is made for.
-- ``below_step(n, t, pmf, inputs, alpha)``, ``below_curve(n, curve, pmf, inputs)``: h chosen by a linear programme.
-- ``lowered_below_step(h, t)``, ``lowered_below_curve(h, curve)``: h less what its polynomial is proved to be over.
-
-The programme may return anything at all: only lowering makes h sound (T33, F12), and nothing may be raised afterwards.
+A linear programme chooses h for counts guessed from pilot inputs. It may return anything at all: only lowering makes h
+sound (T33, F12), and nothing may be raised afterwards.
 """
 
 from collections.abc import Callable
@@ -55,11 +52,8 @@ LARGEST_H = 2.0
 COARSE_SPACING, FINE_SPACING = 0.1, 0.02
 """Spacing of the points p that hold the polynomial down at first, and of those examined, in arcsin(sqrt p) sqrt n."""
 
-ROUNDS = 12
-"""How often points and tangents are added."""
-
-SETTLED_EXCESS = 1e-5
-"""An excess that is not worth another round."""
+ROUNDS, SETTLED_EXCESS, SETTLED_MOVE = 12, 1e-5, 0.01
+"""How often points and tangents are added; an excess, and a move of h, that are not worth another round."""
 
 FITTING, IMAGINED = 20, 100.0
 """Steps of expectation maximisation, and how many imagined inputs join the pilot's."""
@@ -110,16 +104,11 @@ def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> 
     >>> h.max() > 0.9, binomial_pmf(40, np.array([0.9]))[0] @ h <= 0.0
     (np.True_, np.True_)
     """
-    check_draws_of(n)
     deviation = sqrt(n * t * (1.0 - t))
     low, high = max(0, floor(n * t - WINDOW * deviation)), min(n, ceil(n * t + WINDOW * deviation))
-    programme = _Programme(
-        pmf, low, high, lambda p: np.where(p > t, 1.0, 0.0), _points(n, FINE_SPACING, t, np.nextafter(t, 2))
-    )
-    price = max(0.0, -float(ndtri(alpha))) / sqrt(inputs)
-    guess = np.where(np.arange(n + 1) > n * t, 1.0, 0.0)
-    h = programme.sharpest(guess, price)
-    return lowered_below_step(h, t)
+    programme = _Programme(pmf, low, high, lambda p: np.where(p > t, 1.0, 0.0), t, np.nextafter(t, 2))
+    guess = np.where(np.arange(low, high + 1) > n * t, 1.0, 0.0)
+    return lowered_below_step(programme.sharpest(guess, max(0.0, -float(ndtri(alpha))) / sqrt(inputs)), t)
 
 
 def check_draws_of(n: int) -> None:
@@ -128,91 +117,73 @@ def check_draws_of(n: int) -> None:
         raise InvalidInput(f"n, the draws of each input, must be 1 to {LARGEST_DEGREE}; got {n}")
 
 
+Linear = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+"""A linear programme over h and further variables: costs, rows that stay below limits, bounds ``[variables, 2]``."""
+
+
 class _Programme:
-    """The linear programme over the h that are constant outside of a window, below a ceiling at points of [0, 1].
+    """Linear programmes over the h that are constant outside of a window, below a ceiling at points of [0, 1].
 
     Points start coarse; those where the polynomial is found above the ceiling are added.
     """
 
     def __init__(
-        self, pmf: FloatArray, low: int, high: int, ceiling: Callable[[FloatArray], FloatArray], fine: FloatArray
+        self, pmf: FloatArray, low: int, high: int, ceiling: Callable[[FloatArray], FloatArray], *more: float
     ) -> None:
-        n = pmf.size - 1
-        self.low, self.high, self.size = low, high, high + 1 - low
-        self.pmf = self._windowed(pmf[None])[0]
-        self.examined, self.limits = self._windowed(binomial_pmf(n, fine)), ceiling(fine)
-        self.n, self.chosen = n, np.zeros(fine.size, dtype=np.bool_)
-        self.chosen[:: max(1, round(COARSE_SPACING / FINE_SPACING))] = True
+        n, self.size = pmf.size - 1, high + 1 - low
+        check_draws_of(n)
+        fine = _points(n, FINE_SPACING, *more)
+        self.spread: FloatArray = np.eye(self.size)[np.clip(np.arange(n + 1), low, high) - low]
+        self.pmf, self.examined, self.limits = pmf @ self.spread, binomial_pmf(n, fine) @ self.spread, ceiling(fine)
+        self.chosen = np.arange(fine.size) % round(COARSE_SPACING / FINE_SPACING) == 0
         # The jump of a step has its constraints from the start.
         jumps = np.flatnonzero(np.diff(self.limits) > 0.5)
         self.chosen[jumps] = self.chosen[jumps + 1] = self.chosen[-1] = True
 
-    def _windowed(self, rows: FloatArray) -> FloatArray:
-        """Return rows with the columns outside of the window added to its ends."""
-        inner = rows[:, self.low : self.high + 1].copy()
-        inner[:, 0] += rows[:, : self.low].sum(axis=1)
-        inner[:, -1] += rows[:, self.high + 1 :].sum(axis=1)
-        return inner
-
-    def _whole(self, window: FloatArray) -> FloatArray:
-        return np.concatenate([np.full(self.low, window[0]), window, np.full(self.n - self.high, window[-1])])
-
-    def _hold_down(self, window: FloatArray) -> float:
-        """Add the points where the polynomial is most above the ceiling, and return by how much it is."""
-        over = self.examined @ window - self.limits
-        padded = np.concatenate([[-np.inf], over, [-np.inf]])
-        self.chosen |= (over >= padded[:-2]) & (over >= padded[2:]) & (over > SETTLED_EXCESS / 10.0)
-        return float(over.max())
+    def solved(self, window: FloatArray, still: float, programme: Callable[[FloatArray], Linear]) -> FloatArray:
+        """Return h from programmes around the last solution, until it is settled and moves by at most ``still``."""
+        for _ in range(ROUNDS):
+            costs, rows, limits, bounds = programme(window)
+            held = np.pad(self.examined[self.chosen], ((0, 0), (0, costs.size - self.size)))
+            found = linprog(
+                costs, A_ub=np.vstack([held, rows]), b_ub=np.concatenate([self.limits[self.chosen], limits]),
+                bounds=[(low, high) for low, high in bounds], method="highs",
+            )  # fmt: skip
+            if found.x is None:
+                break
+            moved, window = float(np.abs(found.x[: self.size] - window).max()), found.x[: self.size]
+            over = self.examined @ window - self.limits
+            padded = np.pad(over, 1, constant_values=-np.inf)
+            self.chosen |= (over >= padded[:-2]) & (over >= padded[2:]) & (over > SETTLED_EXCESS / 10.0)
+            if over.max() <= SETTLED_EXCESS and moved <= still:
+                break
+        return np.asarray(self.spread @ window)
 
     def sharpest(self, guess: FloatArray, price: float) -> FloatArray:
         """Return h that nearly maximises its mean less ``price`` deviations, both under ``pmf``.
 
         The deviation is linear in the mean of h^2 around the last solution's, and h^2 is the largest of its tangents.
         """
-        size, window = self.size, guess[self.low : self.high + 1]
-        at = np.tile(np.linspace(-LARGEST_H, LARGEST_H, 9), (size, 1))
-        for _ in range(ROUNDS):
-            at = np.hstack([at, window[:, None]])
+        each = np.eye(self.size)
+        at = list(np.linspace(-LARGEST_H, LARGEST_H, 9)[:, None] * np.ones(self.size))
+
+        def programme(window: FloatArray) -> Linear:
+            at.append(window)
             mean = float(self.pmf @ window)
             cost = price / (2.0 * sqrt(max(float(self.pmf @ window**2) - mean**2, 1e-4)))
-            rows = self.examined[self.chosen]
-            values, each = at.reshape(-1, 1), np.repeat(np.eye(size), at.shape[1], axis=0)
-            held = np.hstack([rows, np.zeros_like(rows)])
-            found = linprog(
-                np.concatenate([-(1.0 + 2.0 * cost * mean) * self.pmf, cost * self.pmf]),
-                A_ub=np.vstack([held, np.hstack([2.0 * values * each, -each])]),
-                b_ub=np.concatenate([self.limits[self.chosen], values[:, 0] ** 2]),
-                bounds=[(-LARGEST_H, LARGEST_H)] * size + [(0.0, None)] * size,
-                method="highs",
-            )
-            if found.x is None:
-                break
-            moved = float(np.abs(found.x[:size] - window).max())
-            window = found.x[:size]
-            if self._hold_down(window) <= SETTLED_EXCESS and moved <= 0.01:
-                break
-        return self._whole(window)
+            tangents = np.vstack([np.hstack([np.diag(2.0 * values), -each]) for values in at])
+            costs = np.concatenate([-(1.0 + 2.0 * cost * mean) * self.pmf, cost * self.pmf])
+            bounds = np.repeat([(-LARGEST_H, LARGEST_H), (0.0, np.inf)], self.size, axis=0)
+            return costs, tangents, np.concatenate(at) ** 2, bounds
+
+        return self.solved(guess, SETTLED_MOVE, programme)
 
     def highest(self, inputs: int, low: FloatArray, high: FloatArray) -> FloatArray:
         """Return h between ``low`` and ``high`` that maximises its mean under ``pmf`` less ``max(-h, 0) / inputs``."""
-        size, window = self.size, low
-        for _ in range(ROUNDS):
-            rows, each = self.examined[self.chosen], np.eye(size)
-            found = linprog(
-                np.append(-self.pmf, 1.0 / inputs),
-                A_ub=np.vstack(
-                    [np.hstack([rows, np.zeros((len(rows), 1))]), np.hstack([-each, np.full((size, 1), -1.0)])]
-                ),
-                b_ub=np.append(self.limits[self.chosen], np.zeros(size)),
-                bounds=[*zip(low, high, strict=True), (0.0, None)],
-                method="highs",
-            )
-            if found.x is None:
-                break
-            window = found.x[:size]
-            if self._hold_down(window) <= SETTLED_EXCESS:
-                break
-        return self._whole(window)
+        rows = np.hstack([-np.eye(self.size), np.full((self.size, 1), -1.0)])
+        bounds = np.vstack([np.stack([low, high], axis=1), (0.0, np.inf)])
+        linear = np.append(-self.pmf, 1.0 / inputs), rows, np.zeros(self.size), bounds
+        return self.solved(low, np.inf, lambda _: linear)
 
 
 def below_curve(
@@ -228,8 +199,7 @@ def below_curve(
     It is a guess for ``lowered_below_curve``. h lies between ``low`` and ``high``; ``inputs`` is how many will be
     averaged beside one whose h is the least there is (T34).
     """
-    check_draws_of(n)
-    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0], _points(n, FINE_SPACING))
+    programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0])
     return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
 
 
@@ -238,8 +208,7 @@ def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:
 
     **Guarantee.** The polynomial of what is returned is nowhere above the curve on [0, 1] (T33, F12).
     """
-    check_draws_of(h.size - 1)
-    return h - max(proved_excess(h[None], curve) + ALLOWANCE * max(1.0, float(np.abs(h).max())), 0.0)
+    return _lowered(h, proved_excess(h[None], curve))
 
 
 def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
@@ -266,13 +235,17 @@ def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
 
     **Guarantee.** The polynomial of what is returned is at most 0 on [0, t] and at most 1 on [t, 1] (T33, F12).
     """
-    check_draws_of(h.size - 1)
+
+    def level(top: float) -> LinesBelow:
+        return lambda a, _: (0.0 * a + top, 0.0 * a)
+
     left, right = subdivide(h[None], t)
-    over = max(
-        proved_excess(left, lambda a, _: (0.0 * a, 0.0 * a)),
-        proved_excess(right, lambda a, _: (0.0 * a + 1.0, 0.0 * a)),
-    )
-    return h - max(over + ALLOWANCE * float(np.abs(h).max()), 0.0)
+    return _lowered(h, max(proved_excess(left, level(0.0)), proved_excess(right, level(1.0))))
+
+
+def _lowered(h: FloatArray, over: float) -> FloatArray:
+    """Return h less ``over``, and less what the floats that proved it may have been off by (F12)."""
+    return h - (over + ALLOWANCE * max(1.0, float(np.abs(h).max())))
 
 
 def subdivide(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArray]:
@@ -292,6 +265,7 @@ def proved_excess(coefficients: FloatArray, curve: LinesBelow) -> float:
     from a straight line. Intervals whose bound is not yet close to a value that is attained are halved.
     """
     n = coefficients.shape[1] - 1
+    check_draws_of(n)
     pieces, start, width = coefficients, np.zeros(1), 1.0
     attained, proved = 0.0, 0.0
     for depth in range(DEPTH + 1):
