@@ -2,6 +2,7 @@
 
     python benchmarks/conformal.py evidence/cifar10-sigma0.50
     python benchmarks/conformal.py evidence/cifar10-sigma0.50 --tunings
+    python benchmarks/conformal.py evidence/cifar10-sigma0.50 --attack cifar10_test500.npz --radius 0.5
     python benchmarks/conformal.py --picture docs/images/conformal.png
 
 The inputs of the run are split into calibration and test inputs again and again; every method has the same splits and
@@ -16,13 +17,16 @@ the same draws. A set must hold the true class with probability 1 - alpha after 
 - ``RSCP+`` (Yan, Romano and Weng 2024): means of scores with Hoeffding's correction at beta = .001; with its
   transformation of scores after training (ranks, then a sigmoid), fitted to the tuning inputs.
 
-Own implementations from the papers. Coverage after a move is what the theorems are about; it is not measured here.
+Own implementations from the papers. Coverage after a move is what the theorems are about. ``--attack`` measures it for
+the first ``--images`` of the recorded inputs in a random order, the others being for calibration: the recorded network
+is attacked at the radius by ``evaluate.attacks``, ``--steps`` steps with 16 noisy copies each, and ``--draws`` fresh
+draws are made where that ends; ``no move`` are sets for radius 0. It needs the network, the images, and some minutes.
 """
 
 import argparse
 from collections.abc import Callable
 from functools import partial
-from math import floor, log, sqrt
+from math import cos, floor, log, pi, sqrt
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +37,20 @@ from buckler import RobustConformal
 from buckler.bounds.bernstein import below_curve, binomial_pmf, fitted_pmf, lowered_below_curve, shrunk_tail
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.evaluate.conformal import worst_move
+from buckler.evaluate.refutations import distances_between
 from buckler.noise import Gaussian
 from buckler.runs.store.evidence import open_evidence
+from buckler.sampling.datasets import open_dataset
+from buckler.sampling.engine import Engine
+from buckler.sampling.models import resolve_model
 from buckler.types import BoolArray, FloatArray, IntArray
 
 RADII = (0.125, 0.25, 0.5)
 SHARE = 0.6
 """Of the inputs are for calibration, tuning among them; the others test."""
+
+COPIES, ATTACK_SEED = 16, 1
+"""Noisy copies in a step of the attack, and its seed, which is not that of the recorded draws."""
 
 Split = tuple[FloatArray, IntArray, FloatArray]
 Sets = Callable[[Split, float, float, float], BoolArray]
@@ -132,13 +143,73 @@ def methods() -> dict[tuple[str, int], list[Sets]]:
     return found
 
 
+def size(made: BoolArray, _: IntArray) -> float:
+    """Return the mean size of sets."""
+    return float(made.sum(axis=1).mean())
+
+
+def coverage(made: BoolArray, truth: IntArray) -> float:
+    """Return the share of sets that hold the true class."""
+    return float(made[np.arange(len(made)), truth].mean())
+
+
 def averages(sets: Sets, splits: list[tuple[Split, IntArray]], sigma: float, radius: float, alpha: float) -> FloatArray:
     """Return the mean size and the clean coverage over splits."""
     rows = []
     for split, labels in splits:
         made = sets(split, sigma, radius, alpha)
-        rows.append((made.sum(axis=1).mean(), made[np.arange(len(made)), labels].mean()))
+        rows.append((size(made, labels), coverage(made, labels)))
     return np.mean(rows, axis=0)
+
+
+def attacked(run: Path, data: Path, places: IntArray, radius: float, steps: int, draws: int) -> FloatArray:
+    """Return softmax scores ``[inputs, draws, classes]`` of fresh draws where an attack within the radius ends."""
+    import torch  # noqa: PLC0415  (the other comparisons need no torch)
+
+    from buckler.evaluate.attacks import Search  # noqa: PLC0415
+    from buckler.sampling.gradients import Gradients  # noqa: PLC0415
+
+    spec, images = open_evidence(run).spec, open_dataset(data)
+    assert images.labels is not None, "the images must have labels"
+    x, labels = images.load(0, len(images))[places], images.labels[places]
+    classifier = resolve_model(spec.model)
+    engine = Engine(classifier, noise=spec.noise, num_classes=spec.num_classes, seed=ATTACK_SEED, batch_size=256)
+    gradients, distance = Gradients(engine, [f"attacked {i}" for i in places]), np.full(len(x), 0.999 * radius)
+    with gradients.session():
+        search = Search(gradients, x, labels, distance, sigma=spec.noise.unit, reach=radius)
+        rows = search.aim(1)
+        for step in range(steps):
+            search.turn(rows, 1 + step, COPIES, 0.5 + 0.5 * cos(pi * step / steps))
+            rows.norm = search.start
+        search.best = rows.direction
+        points = search.points(np.arange(len(x)), distance)
+        assert (distances_between(points, x) < radius).all()
+        rng, found = np.random.default_rng(ATTACK_SEED), []
+        for point in points:
+            noisy = spec.noise.sample(point[None].repeat(draws, axis=0), rng)
+            with torch.no_grad():
+                logits = classifier.with_gradients(torch.as_tensor(noisy)).half().double()  # as the recorded ones
+            found.append(torch.softmax(logits, dim=1).numpy())
+    return np.array(found)
+
+
+def compare_under_attack(run: Path, options: argparse.Namespace) -> None:
+    """Print size and coverage of each method, at clean inputs and at the attacked ones."""
+    scores, labels, sigma = recorded(run)
+    tested, rest = np.split(np.random.default_rng(0).permutation(len(scores)), [options.images])
+    moved = attacked(run, options.attack, tested, options.radius, options.steps, options.draws)
+    none: Sets = lambda split, sigma, _, alpha: buckler_sets(split, sigma, 0.0, alpha, n=50, votes=False)  # noqa: E731
+    print(f"{len(tested)} inputs, radius {options.radius:g}: size and coverage, clean and attacked")
+    for (name, n), variants in {("no move, scores", 50): [none], **methods()}.items():
+        if n > options.draws:
+            continue
+        rows = []
+        for sets in variants:
+            split = scores[rest], labels[rest], np.concatenate([scores[tested][:, : options.draws], moved])
+            made, truth = np.split(sets(split, sigma, options.radius, options.alpha), 2), labels[tested]
+            rows.append([f(part, truth) for part in made for f in (size, coverage)])
+        best = min(rows, key=lambda row: row[0])
+        print(f"{name:>20} {n:6} " + " ".join(f"{value:7.3f}" for value in best), flush=True)
 
 
 def draw(path: Path) -> None:
@@ -168,12 +239,20 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=10)
     parser.add_argument("--tunings", action="store_true", help="compare shares of tuning inputs instead")
     parser.add_argument("--picture", type=Path, help="draw a polynomial and its curve instead, to this file")
+    parser.add_argument("--attack", type=Path, help="the run's images: attack its network, and compare coverage")
+    parser.add_argument("--radius", type=float, default=0.5, help="radius of the attack")
+    parser.add_argument("--images", type=int, default=60, help="images to attack")
+    parser.add_argument("--steps", type=int, default=10, help="steps of the attack")
+    parser.add_argument("--draws", type=int, default=100, help="fresh draws at each attacked image")
     options = parser.parse_args()
     if options.picture is not None:
         draw(options.picture)
         return
     if options.run is None:
         parser.error("a run with scores, or --picture, must be given")
+    if options.attack is not None:
+        compare_under_attack(options.run, options)
+        return
     scores, labels, sigma = recorded(options.run)
     splits: list[tuple[Split, IntArray]] = []
     for seed in range(options.splits):
