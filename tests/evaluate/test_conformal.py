@@ -148,6 +148,7 @@ def test_sentence() -> None:
     [
         ({"radius": -1.0}, VOTES, {}, "radius"),
         ({"alpha": 1.0}, VOTES, {}, "alpha"),
+        ({"alpha": 0.9}, VOTES, {}, "did you mean 0.1"),
         ({"sigma": None}, VOTES, {}, "exactly one of sigma"),
         ({"sigma": None, "noise": noise.DerandomizedSplitting(2.5)}, VOTES, {}, "noise must draw copies at random"),
         ({"sigma": None, "noise": noise.Splitting(2.5), "radius": 3.0}, VOTES, {}, "radius must be one that"),

@@ -127,6 +127,7 @@ def test_sentence_and_plot() -> None:
         ({"pilot": 0.9999}, "pilot"),
         ({"seed": -1}, "seed"),
         ({"delta": 0.0}, "delta must be"),
+        ({"delta": 0.999}, "did you mean 0.001"),
         ({"sigma": None}, "exactly one of sigma"),
         ({"noise": noise.Splitting(2.5)}, "exactly one of sigma"),
         ({"sigma": None, "noise": noise.DerandomizedSplitting(2.5)}, "noise must draw copies at random"),

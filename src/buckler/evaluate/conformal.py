@@ -25,10 +25,10 @@ from buckler.certificate import ball
 from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing
 from buckler.errors import (
     InvalidInput,
-    check_alpha,
     check_float_array,
     check_label,
     check_real,
+    check_risk,
     check_whole,
     check_whole_array,
 )
@@ -50,7 +50,6 @@ OFFERED_THRESHOLDS = 50
 
 SHRUNK_ROUNDING = 1.0 - 1e-12
 """Shrunk probabilities and slopes are multiplied by this, ten times what ``ndtri`` and ``ndtr`` can be off (F10)."""
-
 
 Family = list[tuple[int, FloatArray]]
 """Thresholds k in rising order, each with its h."""
@@ -76,7 +75,7 @@ class RobustConformal:
         self, *, sigma: float | None = None, noise: Noise | str | None = None, radius: float, alpha: float = 0.1
     ) -> None:
         """Take the noise, as its sigma or by itself, the radius and the error."""
-        self.noise, self.alpha = as_noise(sigma, noise), check_alpha(alpha)
+        self.noise, self.alpha = as_noise(sigma, noise), check_risk(alpha)
         if self.noise.total is not None:
             raise InvalidInput(f"noise must draw copies at random; {self.noise.describe()} leaves nothing to estimate")
         self.radius = check_real("radius", radius)
@@ -153,13 +152,13 @@ class RobustConformal:
         """Return the promise in words."""
         if self.n == 0:
             return f"Robust conformal prediction under {self.noise.describe()}, not calibrated yet."
-        moved, each = f"{self.radius:g}", ", whichever class that is," if self.by_label else ""
+        where, each = ball(self.noise, f"{self.radius:g}"), ", whichever class that is," if self.by_label else ""
         seen = "votes" if self.tau is None else f"scores of at least {self.tau:.6g}"
         least = " to ".join(str(k) for k in sorted({int(self.thresholds.min()), int(self.thresholds.max())}))
         return (
-            f"The set of a point holds the true class of the input that it was moved from, {ball(self.noise, moved)}, "
-            f"around that input, with probability at least {1.0 - self.alpha:.6g}{each} over calibration inputs, the "
-            f"new input and all draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
+            f"The set of a point holds the true class of the input that it was moved from, {where}, around that input, "
+            f"with probability at least {1.0 - self.alpha:.6g}{each} over calibration inputs, the new input and all "
+            f"draws under {self.noise.describe()}: classes with at least {least} of {self.n} {seen}."
         )
 
     def _counted(self, table: FloatArray, tau: float | None) -> IntArray:

@@ -20,11 +20,11 @@ from buckler.certificate import ball, rounded_down
 from buckler.certify.budget import MOST_STATEMENT_DRAWS, after_drawing, split_alpha
 from buckler.errors import (
     InvalidInput,
-    check_alpha,
     check_counts,
     check_float_array,
     check_label,
     check_real,
+    check_risk,
     check_whole,
 )
 from buckler.evaluate.curves import Curve
@@ -137,7 +137,7 @@ def population_accuracy(
     guess, used = fitted_pmf(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_STATEMENT_DRAWS:
         raise InvalidInput(f"counts must be of at most {MOST_STATEMENT_DRAWS} draws in all; got {rest * draws}")
-    paid = after_drawing(check_alpha(delta, "delta"), known)
+    paid = after_drawing(check_risk(delta, "delta"), known)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
         thresholds[i] = threshold(known, float(grid[i]))
@@ -187,7 +187,7 @@ def plan_population(
     """
     votes, pilot_draws = _true_votes(counts, labels, n)
     known = as_noise(sigma, noise)
-    t, level = threshold(known, check_real("radius", radius)), after_drawing(check_alpha(delta, "delta"), known)
+    t, level = threshold(known, check_real("radius", radius)), after_drawing(check_risk(delta, "delta"), known)
     if not 0.0 < check_real("wanted", wanted) < 1.0:
         raise InvalidInput(f"wanted must be a share above 0 and below 1; got {wanted}")
     found = []
