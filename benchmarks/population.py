@@ -122,10 +122,9 @@ def main() -> None:
     p = recorded_probabilities(options.log, options.sigma)
     exactly = (options.sigma, options.radius)
     if options.pilots:
-        shares = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
-        print(
-            f"{'inputs':>8} {'draws':>6} " + " ".join(f"{share:>13.2f}" for share in shares) + "   (population, list)"
-        )
+        shares = (None, 0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
+        titles = ["default" if share is None else f"{share:.2f}" for share in shares]
+        print(f"{'inputs':>8} {'draws':>6} " + " ".join(f"{title:>13}" for title in titles) + "   (population, list)")
         for inputs in (500, 2000, options.inputs):
             for n in options.draws:
                 rows = [

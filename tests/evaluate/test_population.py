@@ -57,6 +57,25 @@ def test_pilot_of_a_fixed_list_counts_as_wrong() -> None:
     assert low(certain, fixed_list=True)[0] > 0.9
 
 
+@pytest.mark.parametrize("fixed_list", [False, True])
+def test_few_inputs_with_few_draws_have_a_limit(fixed_list: bool) -> None:
+    """At a high threshold, where h made without any pilot shows next to nothing."""
+    rng = np.random.default_rng(0)
+    p = np.where(rng.random(500) < 0.55, 1.0 - 0.3 * rng.beta(0.3, 6.0, 500), rng.random(500))
+    votes = rng.binomial(40, p)
+    found = population_accuracy(
+        np.stack([votes, 40 - votes], axis=1), [0] * 500, 0.5, sigma=0.25, fixed_list=fixed_list
+    )
+    assert 0.1 < found.low[0] < (p > ndtr(2.0)).mean()
+    assert found.pilot == 10
+
+
+def test_the_pilot_is_ten_inputs_at_most() -> None:
+    many = np.tile(COUNTS, (3, 1))
+    assert population_accuracy(many, np.ones(1200, dtype=int), 0.25, sigma=0.5).pilot == 10
+    assert population_accuracy(COUNTS[:200], LABELS[:200], 0.25, sigma=0.5).pilot == 4
+
+
 def test_inputs_that_abstain_need_n() -> None:
     fewer = COUNTS.copy()
     fewer[:5, 0] = np.maximum(fewer[:5, 0] - 1, 0)

@@ -34,8 +34,8 @@ from buckler.types import ArrayLike, FloatArray, IntArray, Noise
 LARGEST_POPULATION_N = bernstein.LARGEST_DEGREE
 """Draws of each input at most."""
 
-PILOT = 0.02
-"""Share of the inputs that only choose h, by simulation (``benchmarks/population.py --pilots``); 0 of a fixed list."""
+PILOT, PILOT_INPUTS = 0.02, 10
+"""Share of the inputs that only choose h, and how many at most, by simulation (docs/population.md)."""
 
 USUAL_RADII: FloatArray = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 """Radii of a report, in units of the noise: fixed before anything is drawn, since limits hold for such radii alone."""
@@ -114,8 +114,8 @@ def population_accuracy(
     ``1 - delta`` all limits hold at once: draws, inputs and the table of radii are paid (T32). With ``fixed_list`` the
     share is that of these very inputs, and the probability over draws alone.
 
-    ``seed`` puts the inputs into an order; the first share ``pilot`` of them (.02; 0 of a fixed list, where they would
-    count as wrong) chooses h and is not used again.
+    ``seed`` puts the inputs into an order; the first share ``pilot`` of them (.02, and 10 inputs at most) chooses h and
+    is not used again: in a fixed list they count as wrong.
 
     >>> counts = np.tile([[100, 0], [97, 3]], (300, 1))
     >>> population_accuracy(counts, np.zeros(600, dtype=int), [0.25], sigma=0.25).low.round(3)
@@ -128,7 +128,7 @@ def population_accuracy(
     grid = np.atleast_1d(check_float_array("radii", radii))
     if grid.ndim != 1 or not grid.size or (grid < 0.0).any():
         raise InvalidInput(f"radii must be numbers of at least 0; got {grid.tolist()}")
-    share = check_real("pilot", (0.0 if fixed_list else PILOT) if pilot is None else pilot)
+    share = check_real("pilot", min(PILOT, PILOT_INPUTS / votes.size) if pilot is None else pilot)
     pilots = round(share * votes.size)
     rest = votes.size - pilots
     if not 0.0 <= share < 1.0 or rest < 2:
