@@ -183,5 +183,7 @@ def test_a_plan_reaches_what_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     # Above the share that the classifier has, and beyond what any votes show, there is no plan.
     assert plan_population(pilot, [0] * 600, 0.25, 0.9, sigma=0.5) == []
     assert plan_population(pilot, [0] * 600, 100.0, 0.1, sigma=0.5) == []
+    with pytest.raises(InvalidInput, match="noise must draw copies at random"):
+        plan_population(pilot, [0] * 600, 0.25, 0.5, noise=noise.DerandomizedSplitting(2.5))
     with pytest.raises(InvalidInput, match="wanted must be"):
         plan_population(pilot, [0] * 600, 0.25, 1.0, sigma=0.5)

@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.special import betainc, gammaln, ndtri, xlog1py, xlogy
 
 from buckler.errors import InvalidInput
-from buckler.types import FloatArray, IntArray
+from buckler.types import ArrayLike, FloatArray, IntArray
 
 LinesBelow = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 """``curve(a, b)``: values at a, and slopes, such that value + slope (p - a) is not above the curve on [a, b]."""
@@ -187,12 +187,7 @@ class _Programme:
 
 
 def below_curve(
-    n: int,
-    curve: LinesBelow,
-    pmf: FloatArray,
-    inputs: int,
-    low: FloatArray | float = -1.0,
-    high: FloatArray | float = 1.0,
+    n: int, curve: LinesBelow, pmf: FloatArray, inputs: int, low: ArrayLike = -1.0, high: ArrayLike = 1.0
 ) -> FloatArray:
     """Return h, ``[n + 1]``, with its polynomial nearly below the curve and its mean under ``pmf`` as large as can be.
 
@@ -200,7 +195,8 @@ def below_curve(
     averaged beside one whose h is the least there is (T34).
     """
     programme = _Programme(pmf, 0, n, lambda p: curve(p, p)[0])
-    return programme.highest(inputs, np.zeros(n + 1) + low, np.zeros(n + 1) + high)
+    ends = (np.broadcast_to(np.asarray(end, dtype=np.float64), n + 1) for end in (low, high))
+    return programme.highest(inputs, *ends)
 
 
 def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:

@@ -32,8 +32,7 @@ from buckler.errors import (
     check_whole,
     check_whole_array,
 )
-from buckler.evaluate.population import equal_draws, shuffled
-from buckler.noise import as_noise
+from buckler.evaluate.population import drawn_noise, equal_draws, shuffled
 from buckler.types import ArrayLike, BoolArray, FloatArray, IntArray, Noise
 
 TUNING = 0.3
@@ -75,9 +74,7 @@ class RobustConformal:
         self, *, sigma: float | None = None, noise: Noise | str | None = None, radius: float, alpha: float = 0.1
     ) -> None:
         """Take the noise, as its sigma or by itself, the radius and the error."""
-        self.noise, self.alpha = as_noise(sigma, noise), check_risk(alpha)
-        if self.noise.total is not None:
-            raise InvalidInput(f"noise must draw copies at random; {self.noise.describe()} leaves nothing to estimate")
+        self.noise, self.alpha = drawn_noise(sigma, noise), check_risk(alpha)
         self.radius = check_real("radius", radius)
         if self.radius < 0.0:
             raise InvalidInput(f"radius must be at least 0; got {self.radius}")
@@ -201,12 +198,7 @@ def _draws(table: FloatArray, n: int | None) -> int:
 
 
 def polynomial(
-    k: int,
-    pmf: FloatArray,
-    inputs: int,
-    shrinking: Shrinking | None,
-    low: FloatArray | float = -1.0,
-    high: FloatArray | float = 1.0,
+    k: int, pmf: FloatArray, inputs: int, shrinking: Shrinking | None, low: ArrayLike = -1.0, high: ArrayLike = 1.0
 ) -> FloatArray:
     """Return h for the threshold k, made for this pmf of counts, between ``low`` and ``high``.
 

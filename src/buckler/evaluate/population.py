@@ -122,9 +122,7 @@ def population_accuracy(
     array([0.958])
     """
     votes, draws = _true_votes(counts, labels, n)
-    known = as_noise(sigma, noise)
-    if known.total is not None:
-        raise InvalidInput(f"noise must draw copies at random; {known.describe()} leaves nothing to estimate")
+    known = drawn_noise(sigma, noise)
     grid = np.atleast_1d(check_float_array("radii", radii))
     if grid.ndim != 1 or not grid.size or (grid < 0.0).any():
         raise InvalidInput(f"radii must be numbers of at least 0; got {grid.tolist()}")
@@ -186,7 +184,7 @@ def plan_population(
     [20, 40, 80, 160, 320]
     """
     votes, pilot_draws = _true_votes(counts, labels, n)
-    known = as_noise(sigma, noise)
+    known = drawn_noise(sigma, noise)
     t, level = threshold(known, check_real("radius", radius)), after_drawing(check_risk(delta, "delta"), known)
     if not 0.0 < check_real("wanted", wanted) < 1.0:
         raise InvalidInput(f"wanted must be a share above 0 and below 1; got {wanted}")
@@ -214,6 +212,14 @@ def threshold(noise: Noise, radius: float) -> float:
     0.841345
     """
     return min(1.0, nextafter(0.5 * (1.0 + noise.margin(radius, "probability")), inf))
+
+
+def drawn_noise(sigma: float | None, noise: Noise | str | None) -> Noise:
+    """Return the noise; one whose copies are enumerated is refused."""
+    known = as_noise(sigma, noise)
+    if known.total is not None:
+        raise InvalidInput(f"noise must draw copies at random; {known.describe()} leaves nothing to estimate")
+    return known
 
 
 def shuffled(count: int, seed: int) -> IntArray:
