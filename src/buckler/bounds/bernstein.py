@@ -25,13 +25,13 @@ Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """A rising convex function g of p and its slope, both rounded down: the least probability after a move."""
 
 LARGEST_DEGREE = 1000
-"""Up to here the allowance covers the rounding of DEPTH cuts."""
+"""Largest degree n of a polynomial: up to it ``ALLOWANCE`` covers the rounding of ``DEPTH`` halvings."""
 
 ALLOWANCE = 1e-10
-"""What every maximum is raised by, in units of the largest coefficient (F12)."""
+"""Added to every proved maximum against rounding, in units of the largest coefficient (F12)."""
 
 DEPTH = 40
-"""How often an interval is halved at most."""
+"""Largest number of times that ``proved_excess`` halves an interval."""
 
 MOST_PIECES = 1 << 14
 """Intervals examined at once at most; heuristic: an interval that is not halved costs sharpness, not validity."""
@@ -44,7 +44,7 @@ EXCESS_TOLERANCE = 1e-7
 
 # Heuristics of the programme: they move h, never its validity.
 WINDOW = 6.0
-"""Deviations of the count at t on either side of which h is free; beyond, it is constant."""
+"""Half-width of the window of counts k in which h varies, in standard deviations of K at t; h is constant outside."""
 
 LARGEST_H = 2.0
 """h lies between -LARGEST_H and LARGEST_H below a step: large values cost spread."""
@@ -53,10 +53,11 @@ COARSE_SPACING, FINE_SPACING = 0.1, 0.02
 """Spacing of the points p that hold the polynomial down at first, and of those examined, in arcsin(sqrt p) sqrt n."""
 
 ROUNDS, SETTLED_EXCESS, SETTLED_MOVE = 12, 1e-5, 0.01
-"""How often points and tangents are added; an excess, and a move of h, that are not worth another round."""
+"""Largest number of linear programmes solved for one h, points and tangents being added after each; the excess over the
+ceiling, and the change of h, below which no further one is solved."""
 
 FITTING, IMAGINED = 20, 100.0
-"""Steps of expectation maximisation, and how many imagined inputs join the pilot's."""
+"""Steps of expectation maximisation in ``fitted_pmf``, and the number of imagined inputs added to the pilot inputs."""
 
 
 def binomial_pmf(n: int, p: FloatArray) -> FloatArray:
@@ -112,7 +113,7 @@ def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> 
 
 
 def check_draws_of(n: int) -> None:
-    """Refuse a degree whose rounding the allowance does not cover."""
+    """Raise InvalidInput unless n is from 1 to ``LARGEST_DEGREE``."""
     if not 1 <= n <= LARGEST_DEGREE:
         raise InvalidInput(f"n, the draws of each input, must be 1 to {LARGEST_DEGREE}; got {n}")
 

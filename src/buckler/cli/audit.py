@@ -23,7 +23,7 @@ from buckler.runs.plugins import method_named, noise_named
 from buckler.types import FloatArray, IntArray, MarginKind
 
 LARGEST_ENUMERATION = 200_000
-"""Outcomes that are still enumerated; the search weighs all of them at some hundred truths for each."""
+"""Largest number of outcomes enumerated; the search weighs them all at some hundred truths for each outcome."""
 
 
 def audit_command(
@@ -97,9 +97,9 @@ def audit_command(
     check_alpha(alpha)
     check_whole("points", points, 2)
     if truth and not power:
-        raise InvalidInput("--truth is for --power")
+        raise InvalidInput("--truth is for --power, which is not given")
     if power and quiet:
-        raise InvalidInput("--power is shown, and --quiet shows nothing")
+        raise InvalidInput("--power cannot be given with --quiet, which prints nothing: leave one of them out")
     if collapsed:
         if power:
             raise InvalidInput("--power does not go with --collapsed: its optimum is over all outcomes of m classes")
@@ -134,7 +134,7 @@ def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet:
 
 
 def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:
-    """Return the bound of a pair of classes that a name stands for, as a function of counts alone."""
+    """Return the named method as a bound for one pair of classes: (top, runner_up, n) -> lower limits of the margin."""
     method = method_named(name, "votes", pairs=True)
     method.check_margin(margin)
 
@@ -145,7 +145,7 @@ def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:
 
 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
-    """Return the bound that a name stands for, as a function of outcomes alone."""
+    """Return the named method as a bound: counts ``[k, m]`` -> lower limits ``[k]`` of the margin."""
     method = method_named(name, "votes")
     method.check_margin(margin)
 

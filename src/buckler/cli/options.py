@@ -23,11 +23,11 @@ RADII_GROUP, CERTIFICATE_GROUP = "Radii to decide", "Certificates"
 """Headings under which options stand in the help."""
 
 MOST_RADII = 10_000
-"""Steps of FIRST:LAST at most: more is a typing error."""
+"""Largest number of radii that ``first:last`` may stand for: more is taken for a typing error."""
 
 
 def option(text: str, default: str | None = None, *, name: str | None = None, group: str = "Options") -> Any:
-    """Return an option: its help, its default in words where the value does not tell it, and its heading."""
+    """Return a Typer option: its help ``text``, ``default`` in words (None: its value), name and heading ``group``."""
     names = () if name is None else (name,)
     shown = True if default is None else default
     return typer.Option(*names, help=text, show_default=shown, rich_help_panel=group)

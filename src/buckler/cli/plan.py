@@ -24,7 +24,7 @@ RADIUS, SIGMA = 0.5, 0.5
 """Default radius and noise of the forecast."""
 
 MEASURED_SECONDS = 3.0
-"""Time of a measurement."""
+"""Seconds for which the command measures draws a second."""
 
 KNOWN_GROUP, FORECAST_GROUP = "Without a model", "Forecast of buckler decide"
 

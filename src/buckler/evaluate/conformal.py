@@ -48,7 +48,7 @@ OFFERED_THRESHOLDS = 50
 """How many thresholds k0 are offered, about."""
 
 SHRUNK_ROUNDING = 1.0 - 1e-12
-"""Shrunk probabilities and slopes are multiplied by this, ten times what ``ndtri`` and ``ndtr`` can be off (F10)."""
+"""Factor that rounds shrunk probabilities and slopes down: ten times the error of ``ndtri`` and ``ndtr`` (F10)."""
 
 Family = list[tuple[int, FloatArray]]
 """Thresholds k in rising order, each with its h."""
@@ -172,7 +172,7 @@ class RobustConformal:
         losses: dict[int, FloatArray] = {}
 
         def largest(errors: float) -> int:
-            """Return the largest k0 whose risk, so many standard errors added, is at most alpha."""
+            """Return the largest k0 whose estimated risk plus ``errors`` standard errors is at most alpha."""
             low, high = 0, self.n + 1
             while high - low > 1:
                 k = (low + high) // 2
@@ -187,7 +187,7 @@ class RobustConformal:
 
 
 def _draws(table: FloatArray, n: int | None) -> int:
-    """Return how many draws of each input are counted, which all of the table must have."""
+    """Return the number of draws counted for each input; raise InvalidInput unless every input has as many."""
     if table.ndim == 2:
         return equal_draws("values", check_whole_array("values", table), n)
     draws = check_whole("n", table.shape[1] if n is None else n, 1)

@@ -134,7 +134,9 @@ def population_accuracy(
     order = shuffled(votes.size, seed)
     guess, used = fitted_pmf(votes[order[:pilots]], draws), votes[order[pilots:]]
     if rest * draws > MOST_STATEMENT_DRAWS:
-        raise InvalidInput(f"counts must be of at most {MOST_STATEMENT_DRAWS} draws in all; got {rest * draws}")
+        raise InvalidInput(
+            f"counts must hold at most {MOST_STATEMENT_DRAWS:,} draws of all inputs together; got {rest * draws:,}"
+        )
     paid = after_drawing(check_risk(delta, "delta"), known)
     low, thresholds, made = np.zeros(grid.size), np.empty(grid.size), np.zeros((grid.size, draws + 1))
     for i in np.argsort(-grid):
@@ -151,14 +153,14 @@ def population_accuracy(
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """A number of inputs, with ``n`` draws of each, from which a limit is expected to reach what is wanted."""
+    """Forecast of ``plan_population``: ``inputs`` inputs with ``n`` draws each are expected to suffice."""
 
     n: int
     inputs: int
 
     @property
     def draws(self) -> int:
-        """All draws together."""
+        """The number of draws of all inputs together."""
         return self.n * self.inputs
 
 

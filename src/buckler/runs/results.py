@@ -31,7 +31,7 @@ SHOWN_CLASSES = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pictures:
-    """The inputs of a result, in its order, with values in [low, high]; they are looked at once."""
+    """The inputs of a result, in its order, with values in [low, high]; ``inputs`` are iterated once."""
 
     low: float
     high: float
@@ -67,11 +67,11 @@ def top_votes(shards: Iterable[IntArray], classes: int = SHOWN_CLASSES) -> TopVo
 class Result:
     """One run: ``groups`` holds for each method the certificates of all inputs, the same inputs in the same order.
 
-    ``contents`` are hashes of the inputs' values where known, or ``contents_hash`` one of all of them; ``spec_toml`` is
-    the specification, ``origins`` what the run says about its model and its data, ``environment`` about versions and
-    devices, and ``caution`` what a reader must know about who drew it; ``planned`` is its number of inputs, and
-    ``commands`` what makes it again from a file spec.toml; ``asked`` are radii that were fixed beforehand; ``votes``
-    are those of the draws that were certified, where known, and ``refutations`` what was found beyond certified radii;
+    ``planned`` is the number of inputs of the whole run. ``contents`` are hashes of the inputs' values, or
+    ``contents_hash`` is one hash of all, where known. ``spec_toml`` is the specification; ``commands`` make the run
+    again from a file spec.toml. ``origins`` describe its model and its data, ``environment`` the versions and devices,
+    and ``caution`` what a reader must know about who drew it. ``asked`` are radii that were fixed beforehand.
+    ``votes`` are those of the certified draws, where known. ``refutations`` are what was found beyond certified radii.
     ``true_votes``, ``[inputs, 2]``, are the votes for the true class and all other draws, of the first draws of each.
     """
 
@@ -110,13 +110,13 @@ def short_names(paths: Sequence[Path]) -> list[str]:
     ['a/evidence', 'b/evidence', 'd.parquet']
     """
     if len({path.resolve() for path in paths}) < len(paths):
-        raise InvalidInput(f"every run must be another one; got {', '.join(map(str, paths))}")
+        raise InvalidInput(f"runs must be different paths; got one twice in {', '.join(map(str, paths))}")
     whole = [path.resolve().parts for path in paths]
     return ["/".join(parts[-_needed(parts, whole) :]) for parts in whole]
 
 
 def _needed(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> int:
-    """Return how many last parts of a path no other path ends in."""
+    """Return the smallest number of last parts of a path that no other path ends in."""
     return next(k for k in range(1, len(parts) + 1) if sum(other[-k:] == parts[-k:] for other in others) == 1)
 
 

@@ -121,9 +121,9 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a call to ``sample`` did: inputs there and in all, shards there, draws made by this call and lost by it.
+    """Result of ``sample``: inputs finished and in all, shards in the folder, draws made and lost by this call.
 
-    ``under_way`` are the draws there of inputs that are not finished.
+    ``under_way`` counts the draws in the folder of an input that is partly drawn.
     """
 
     inputs_done: int

@@ -138,7 +138,7 @@ class TrainingConfig:
         return f"{data}-{self.architecture}-{noise}" + (f"{size:.2f}" if round(size, 2) == size else f"{size:g}")
 
     def command(self, data: str, source: str | None, classifier: str | None = None) -> str:
-        """Return the command that trains these weights; ``classifier`` is the file of the one behind a denoiser.
+        """Return the ``buckler train`` command line of this recipe; a denoiser's names its ``classifier`` file.
 
         Several files are joined by ", ".
         """

@@ -38,7 +38,7 @@ LOG_COLUMNS = ("idx", "label", "predict", "radius", "correct", "time")
 """Columns of the usual log of radii, which is told from other files by the first four."""
 
 USUAL_ALPHA, USUAL_DRAWS = 0.001, 100_000
-"""Settings that most papers give for their logs."""
+"""The alpha and number of draws that most papers state for their logs."""
 
 SHARD_ENDINGS = {"counts": ".parquet", "scores": ".scores.parquet"}
 _NAME = re.compile(r"(\d{6,12})-(\d{6,12})", re.ASCII)
