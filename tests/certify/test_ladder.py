@@ -122,6 +122,20 @@ def test_where_an_input_stands_is_put_back_into_the_same_test_alone(change: dict
         AnytimeTest(Ladder(**how | change), [0], 3).restore(0, before)
 
 
+def test_a_test_goes_on_with_its_own_final_n_alone() -> None:
+    """Before the final test: with it put off from draw 1000 to 5000, its share would be that of another test."""
+    ladders = {key: Ladder((0.25,), Gaussian(SIGMA), max_n=5000, final_n=key) for key in (1000, 5000)}
+    first = AnytimeTest(Ladder((0.25,), Gaussian(SIGMA), max_n=1000), [0], 3)
+    first.update([0], [[40, 15, 5]])
+    before = first.decided(0, "x")
+    assert (before.decision, before.by_final_test) == ("undecided", 0)
+    again = AnytimeTest(ladders[1000], [0], 3)
+    again.restore(0, before)
+    assert again.decided(0, "x") == before
+    with pytest.raises(InvalidInput, match="final_n, 5000; got final_n 1000"):
+        AnytimeTest(ladders[5000], [0], 3).restore(0, before)
+
+
 def test_no_more_draws_are_wanted_of_what_is_decided() -> None:
     test = AnytimeTest(Ladder((0.05, 0.1), Gaussian(SIGMA), max_n=5000), [0, 0, 0], 2)
     test.update([0, 1], [[400, 0], [0, 400]])

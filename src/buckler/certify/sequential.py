@@ -47,8 +47,9 @@ class Decided:
     certified radius is as close to the estimate as was asked) or ``undecided`` (drawing was stopped from outside; the
     certificate holds all the same). ``votes`` are pairs (class, votes) of every class that got any. ``certified_at``
     holds, for each radius passed, lowest first, the number of draws at which it was; the last ``by_final_test`` of them
-    passed by the final test, the others by e-values. ``radii`` is the ladder. ``overcome`` marks the classes overcome
-    at the next radius, one bit a class; ``bets`` is the state of the winner's test. Both serve to resume.
+    passed by the final test, the others by e-values. ``radii`` and ``final_n`` are those of the ladder. ``overcome``
+    marks the classes overcome at the next radius, one bit a class; ``bets`` is the state of the winner's test. These
+    four serve to resume.
     """
 
     certificate: Certificate
@@ -60,6 +61,7 @@ class Decided:
     radii: tuple[float, ...] = field(default=(), compare=False)
     overcome: bytes = b""
     bets: bytes = b""
+    final_n: int = field(default=0, compare=False)
 
     def __post_init__(self) -> None:
         check_choice("decision", self.decision, get_args(Decision))
@@ -195,11 +197,14 @@ class AnytimeTest:
             raise InvalidInput(f"before must be of this input, of at most {ladder.max_n} draws; got {show(before)}")
         if not ladder.winner and before.label != self._labels[row]:
             raise InvalidInput(f"before must be of class {self._labels[row]}; got class {before.label}")
-        same = (before.radii, made.alpha, made.noise, made.margin_kind, made.winner_alpha) == (
-            ladder.radii, ladder.alpha, ladder.noise, ladder.margin, ladder.winner_alpha,
+        same = (before.radii, made.alpha, made.noise, made.margin_kind, made.winner_alpha, before.final_n) == (
+            ladder.radii, ladder.alpha, ladder.noise, ladder.margin, ladder.winner_alpha, ladder.final_n,
         )  # fmt: skip
-        if not same or (before.by_final_test and ladder.final_n not in before.certified_at):
-            raise InvalidInput(f"before must be of the same radii, alpha, noise, margin and test; got {show(before)}")
+        if not same:
+            raise InvalidInput(
+                f"before must be of the same radii, alpha, noise, margin and final_n, {ladder.final_n}; got "
+                f"final_n {before.final_n} of {show(before)}"
+            )
         votes = np.zeros(self._classes, dtype=np.int64)
         for k, count in before.votes:
             votes[k] = count
@@ -313,6 +318,7 @@ class AnytimeTest:
             ladder.radii,
             b"" if rung == len(ladder) else np.packbits(self._overcome[row]).tobytes(),
             self._winner.state(row) if ladder.winner else b"",
+            ladder.final_n,
         )
 
 

@@ -313,7 +313,7 @@ class DecisionStore:
                 allowed.add(0.0)
             if name not in known or decided.certificate.radius not in allowed:
                 raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
-            kept[name] = replace(decided, radii=tuple(radii))
+            kept[name] = replace(decided, radii=tuple(radii), final_n=self.final_n)
         for _ in Lookup(self._dataset, self._path).inputs(list(kept), [drawing.input for drawing in found.drawings]):
             pass
         self._drawings = dict(zip(kept, found.drawings, strict=True))
