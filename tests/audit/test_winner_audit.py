@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from buckler.bounds.binomial import tail_of_votes
+from buckler.bounds.binomial import log_wealth_of_votes, tail_of_votes
+from buckler.bounds.evalues import log_factors, log_needed
 from buckler.certify import budget
 from buckler.certify.ladder import Ladder
 from buckler.certify.predictions import PredictionTest, predicted_class
@@ -181,7 +182,7 @@ def test_the_error_until_decided_is_at_most_alpha(m: int, max_n: int) -> None:
 
 
 class _LeaderAfterTheLook(PredictionTest):
-    """A winner's test that bets on the leader chosen after the look whose draws it bets on."""
+    """A winner's test (T18b) that bets on the leader chosen after the look whose draws it bets on."""
 
     def update(self, rows: IntArray, counts: IntArray) -> None:  # type: ignore[override]
         held = self._votes[rows].copy()
@@ -197,7 +198,7 @@ class _LeaderAfterTheLook(PredictionTest):
         self._votes[rows] += counts
 
 
-def test_planted_bug_leader_chosen_after_the_look() -> None:
+def test_planted_bug_winners_test_by_the_leader_chosen_after_the_look() -> None:
     """Betting each look's draws on the leader that they chose rejects the true winner too often (seen .23 at .05)."""
     rng = np.random.default_rng(0)
     p, inputs, alpha = np.full(12, 0.0832), 1000, 0.05
@@ -210,6 +211,52 @@ def test_planted_bug_leader_chosen_after_the_look() -> None:
         found[kind] = float(test._rejected[:, 0].mean())
     assert found[PredictionTest] <= alpha
     assert found[_LeaderAfterTheLook] > 2.0 * alpha
+
+
+def chance_by_one_wealth(p: float, alpha: float, draws: int, *, after: bool) -> float:
+    """Return the exact chance that a class of two is ever certified to have the margin of class 0, whose share is p.
+
+    One wealth serves both classes. Each draw is a look: it multiplies the wealth by the factor, of a single bet, for
+    the leader in votes, chosen before or ``after`` that draw. A class is certified once the wealth has reached its
+    level and T18b has rejected the other class. Neither class has more than this margin, so with the leader before the
+    draw the wealth is an e-value.
+    """
+    beta = budget.winner_share(alpha)
+    bets = 1.0 + 0.5 * (np.array([[1.0, -1.0, 0.0]]) - (2.0 * p - 1.0))
+    won, lost, _ = log_factors(bets, float(margin("quantile", p, 1.0 - p)))[0]
+    votes = np.arange(draws + 1)
+    chances = np.zeros((2, 2, draws + 1, draws + 1))  # by: wealth reached, other rejected, votes for 0, for leaders
+    chances[0, 0, 0, 0], certified = 1.0, 0.0
+    for n in range(1, draws + 1):
+        step = np.zeros_like(chances)
+        for vote, chance in ((1, p), (0, 1.0 - p)):
+            led = 2 * votes[:n] + 2 * vote >= n if after else 2 * votes[:n] >= n - 1
+            for right in (0, 1):
+                x = votes[:n][(led == vote) == right]
+                step[:, :, x + vote, right:] += chance * chances[:, :, x, : draws + 1 - right]
+        rest = np.maximum(n - votes, 0)
+        reached = (votes <= n) & (votes * won + rest * lost >= log_needed(budget.rest(alpha, beta)))
+        wealth = np.maximum(log_wealth_of_votes(votes, rest), log_wealth_of_votes(rest, votes))
+        rejected = (votes <= n) & (wealth >= log_needed(beta))
+        step[1, ..., reached] += step[0, ..., reached]
+        step[0, ..., reached] = 0.0
+        step[:, 1, rejected] += step[:, 0, rejected]
+        step[:, 0, rejected] = 0.0
+        certified += float(step[1, 1].sum())
+        step[1, 1] = 0.0
+        chances = step
+    return certified
+
+
+def test_planted_bug_one_wealth_by_the_factors_of_leaders_chosen_after_the_look() -> None:
+    """One wealth for the whole ladder, multiplied by the factors of each look's leader, chosen after that look.
+
+    The look that makes a leader is then always won. At a tie T18b hides it: it seldom rejects either class.
+    """
+    p, alpha = 0.65, 0.2
+    assert 0.5 * alpha < chance_by_one_wealth(p, alpha, 200, after=False) <= alpha
+    assert chance_by_one_wealth(p, alpha, 200, after=True) > 1.3 * alpha
+    assert chance_by_one_wealth(0.5, alpha, 200, after=True) <= alpha
 
 
 def test_the_share_for_the_winner_is_recorded() -> None:
