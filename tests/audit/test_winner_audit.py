@@ -172,7 +172,7 @@ def near_ties(m: int) -> FloatArray:
     return np.unique([p[list(order)] for p in found for order in permutations(range(m))], axis=0)
 
 
-@pytest.mark.parametrize(("m", "max_n"), [(2, 28), pytest.param(3, 18, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("m", "max_n"), [(2, 28), (3, 13), pytest.param(3, 18, marks=pytest.mark.slow)])
 def test_the_error_until_decided_is_at_most_alpha(m: int, max_n: int) -> None:
     paths = Paths(Ladder(RADII, Gaussian(1.0), alpha=ALPHA, max_n=max_n, winner=True), m)
     errors = [paths.error(p) for p in near_ties(m)]
