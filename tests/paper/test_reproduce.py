@@ -188,7 +188,7 @@ def test_table_3_says_what_is_no_certificate(
     ("arguments", "text"),
     [
         (["table4"], "part must be one of"),
-        (["table1", "--evidence", "nowhere"], "evidence must be a folder of runs"),
+        (["table1", "--evidence", "nowhere"], "evidence must be a folder that holds finished runs"),
         (["table1", "--page", "p.md"], "page is for 'all'"),
         (["table1", "--log", "empty"], "log must name logs"),
         (["table2", "--evidence", "other"], "no run that table2 could be made from"),

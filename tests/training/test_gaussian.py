@@ -256,7 +256,7 @@ def test_weights_of_others_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be read"):
         load_network(tmp_path / "text.safetensors")
     save_file({"a": torch.zeros(2)}, tmp_path / "plain.safetensors")
-    with pytest.raises(InvalidInput, match="must name its architecture"):
+    with pytest.raises(InvalidInput, match="must name an architecture"):
         load_network(tmp_path / "plain.safetensors")
     header = {"buckler": '{"architecture": "small_conv", "num_classes": 3}'}
     save_file({"a": torch.zeros(2)}, tmp_path / "other.safetensors", metadata=header)
