@@ -28,7 +28,8 @@ ABSTAINED = -1
 """An abstention in an integer array of classes; a single certificate has None."""
 
 Tie = Literal["radius", "margin"]
-"""``radius``: computed from a limit of the margin. ``margin``: the margin that a radius fixed beforehand needs."""
+"""Which of radius and margin follows from the other: the ``radius``, computed from a limit of the margin; or the
+``margin``, the one that a radius fixed beforehand needs."""
 
 VOTE_METHOD_NAMES = ("exact", "bonferroni", "top_class")
 RANDOMISED = ("pairwise/randomised_star", "pairwise/randomised_betting")
@@ -67,7 +68,7 @@ ONE_FUNCTION = "exact in floating point if the model gives an input the same log
 
 
 def tie_of(method: str) -> Tie | None:
-    """Return whether a sound method computes the radius or the margin from the other; None for any other method.
+    """Return "radius" or "margin", the one that a sound method computes from the other; None for any other method.
 
     >>> tie_of("exact"), tie_of("anytime"), tie_of("wald")
     ('radius', 'margin', None)
@@ -76,7 +77,7 @@ def tie_of(method: str) -> Tie | None:
 
 
 def check_sound(method: str) -> Tie:
-    """Return ``tie_of`` a method; one that is not sound raises UnsoundMethod."""
+    """Return ``tie_of(method)``; raise UnsoundMethod for a method without a guarantee."""
     tie = _TIES.get(method)
     if tie is None:
         raise UnsoundMethod(f"method {show(method)} has no guarantee and cannot issue a certificate")
@@ -238,7 +239,7 @@ class Claim:
         return self.predicted is None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the columns of a table: the fields, with sigma or None in place of the noise, and the noise last."""
+        """Return a table row by column: the fields, sigma or None in place of the noise, and the noise behind them."""
         fields = {
             name: getattr(self, name) for name in self.__dataclass_fields__ if name not in {"noise", "seed", "router"}
         }
@@ -392,7 +393,7 @@ class Refutation:
         return (won[-1].wins - won[-1].losses) / won[-1].n if won else None
 
     def contradicts(self, radius: float) -> bool:
-        """Return whether the point lies inside of a certified ball of that radius."""
+        """Return whether the point lies inside of a certified ball of radius ``radius``."""
         if self.radius is None:
             return False
         return self.radius <= radius if self.noise.closed else self.radius < radius

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from buckler.report.tables import TextTable
 
 SHOWN = 10
-"""Rows that a notebook shows."""
+"""Number of certificates that a notebook shows, a row each."""
 
 CURVE_RADII = 200
 """Number of radii of a curve if the caller names none."""
@@ -36,7 +36,7 @@ KIND_FIELDS = tuple(
     for field in fields(Claim)
     if field.compare and field.name not in {"id", "predicted", "radius", "margin", "n", "n0"}
 )
-"""Fields of a record that tell its kind; the others, of each input, are arrays."""
+"""Names of the fields that certificates of one kind share; ``Certificates`` keeps the others as arrays."""
 
 
 def as_labels(labels: Sequence[Label | None]) -> AnyArray:
@@ -108,7 +108,7 @@ class Certificates(Sequence[Certificate]):
         asked: int = -1,
         decided: Sequence["Decided"] | None = None,
     ) -> "Certificates":
-        """Return these records as one."""
+        """Return the ``Certificates`` that hold these records, in their order."""
         made = list(certificates)
         kinds: dict[tuple[Any, ...], tuple[int, Claim]] = {}
         kind = [

@@ -107,7 +107,7 @@ class PyTorchRandomizedSmoothing:
         method: str = "top_class",
         seed: int | None = None,
     ) -> None:
-        """Hold the model; only channels first can be said here."""
+        """Hold the model; ``channels_first`` must be True, since inputs reach the model as they are."""
         if not channels_first:
             raise InvalidInput("channels_first must be True: inputs are given to the model as they are")
         for name, given in (("pre", preprocessing_defences), ("post", postprocessing_defences)):

@@ -40,7 +40,7 @@ class MissingExtra(BucklerError, ImportError):  # noqa: N818
         self._named = (package, extra)
 
     def __reduce__(self) -> tuple[type["MissingExtra"], tuple[str, str]]:
-        """Return how to make it again, for an error that comes from another process."""
+        """Return the class and arguments from which ``pickle`` makes this error again, in another process."""
         return MissingExtra, self._named
 
 

@@ -18,7 +18,7 @@ class Advance(Protocol):
     """Moves the bar to ``done`` of ``total``; a ``count`` is shown with its rate a second, and a ``note`` as it is."""
 
     def __call__(self, done: float, total: int | None, count: int | None = None, note: str = "", /) -> None:
-        """Show it."""
+        """Move the bar."""
 
 
 @contextmanager

@@ -79,7 +79,7 @@ class Routed:
         labels: ArrayLike | None = None,
         ids: Sequence[str] | None = None,
     ) -> Certificates:
-        """Return the certificates of inputs ``x[inputs, ...]``, from ``router_n`` (n if None) and ``n`` draws each.
+        """Return certificates of inputs ``x[inputs, ...]``: ``router_n`` draws (n if None) route each, n certify it.
 
         **Guarantee.** Over the noise, each certificate is wrong with probability at most ``alpha``: it is an
         abstention, or the composition of router and chosen classifier predicts its class everywhere in the open l2 ball
@@ -240,7 +240,7 @@ class Routed:
 
 
 class _Searched(Smoothed):
-    """One expert, whose points are judged as the composition's; ``levels`` takes the level of each."""
+    """One expert, whose points must refute the composition; fills ``levels`` with the level of each input."""
 
     def __init__(self, routed: Routed, level: int, levels: dict[str, int]) -> None:
         own = routed.experts[level]

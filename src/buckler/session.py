@@ -34,7 +34,7 @@ SAVE_SECONDS = 10.0
 """Seconds of work that an interruption, a kill or a lost worker can cost."""
 
 Sink = Callable[[Any], None]
-"""Takes results as soon as they are there."""
+"""Function that a session calls with results as soon as it has them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class Inputs:
     labels: IntArray | None = None
 
     def __getitem__(self, rows: Any) -> "Inputs":
-        """Return some of the inputs."""
+        """Return the inputs at ``rows``, a slice or positions, with their names and labels."""
         ids = self.ids[rows] if isinstance(rows, slice) else [self.ids[i] for i in rows]
         return Inputs(self.x[rows], ids, None if self.labels is None else self.labels[rows])
 
@@ -55,7 +55,7 @@ class Inputs:
 
 
 class Step(NamedTuple):
-    """Progress report: draws made since the last one, and number of inputs done, with a fraction for one begun."""
+    """Progress report: draws made since the last report, and inputs done so far, one under way as a fraction."""
 
     drawn: int
     done: float

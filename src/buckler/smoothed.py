@@ -391,7 +391,7 @@ SMALLEST_SIDE = 8
 values as such an image."""
 
 LARGEST_GREY = (15, 255)
-"""Largest whole number, at least and at most, by which inputs of a single axis are taken for grey values."""
+"""Bounds of the largest value at which inputs of a single axis, all whole numbers, are taken for grey values."""
 
 
 def warn_of_range(x: Float32Array, noise: Noise) -> bool:

@@ -29,7 +29,7 @@ Float32Array = npt.NDArray[np.float32]
 WordArray = npt.NDArray[np.uint64]
 
 LARGEST_SEED = 2**53
-"""Seeds are whole numbers from 0 to here, which a float of any reader holds."""
+"""Largest seed, the smallest being 0: every reader of a file holds these whole numbers exactly, also as floats."""
 
 OTHERS = -1
 """Column of scores with the maximum, in each draw, over the classes that have no column of their own."""

@@ -19,10 +19,11 @@ from buckler.errors import InvalidInput
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 LinesBelow = Callable[[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
-"""``curve(a, b)``: values at a, and slopes, such that value + slope (p - a) is not above the curve on [a, b]."""
+"""A curve, from below: ``curve(a, b)`` returns values and slopes; value + slope (p - a) is not above it on [a, b]."""
 
 Shrinking = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
-"""A rising convex function g of p and its slope, both rounded down: the least probability after a move."""
+"""``g(p)`` returns the least that a probability p can become after a move, and the slope of g there, both rounded down;
+g rises and is convex."""
 
 LARGEST_DEGREE = 1000
 """Largest degree n of a polynomial: up to it ``ALLOWANCE`` covers the rounding of ``DEPTH`` halvings."""
@@ -34,7 +35,8 @@ DEPTH = 40
 """Largest number of times that ``proved_excess`` halves an interval."""
 
 MOST_PIECES = 1 << 14
-"""Intervals examined at once at most; heuristic: an interval that is not halved costs sharpness, not validity."""
+"""Most intervals that ``proved_excess`` halves at once. Heuristic: an interval that is not halved costs sharpness, not
+validity."""
 
 TAIL_ERROR = 1e-9
 """Relative error allowed for ``scipy.special.betainc`` and for the binomial density (F5)."""
@@ -47,10 +49,11 @@ WINDOW = 6.0
 """Half-width of the window of counts k in which h varies, in standard deviations of K at t; h is constant outside."""
 
 LARGEST_H = 2.0
-"""h lies between -LARGEST_H and LARGEST_H below a step: large values cost spread."""
+"""Largest absolute value of h below a step: larger values would raise the variance of h(K)."""
 
 COARSE_SPACING, FINE_SPACING = 0.1, 0.02
-"""Spacing of the points p that hold the polynomial down at first, and of those examined, in arcsin(sqrt p) sqrt n."""
+"""Spacing, in arcsin(sqrt p) sqrt n, of the points p that constrain the first linear programme, and of the points at
+which every solution is examined."""
 
 ROUNDS, SETTLED_EXCESS, SETTLED_MOVE = 12, 1e-5, 0.01
 """Largest number of linear programmes solved for one h, points and tangents being added after each; the excess over the
@@ -72,7 +75,7 @@ def binomial_pmf(n: int, p: FloatArray) -> FloatArray:
 
 
 def _points(n: int, spacing: float, *more: float) -> FloatArray:
-    """Return points of [0, 1], ends included, between which a polynomial of degree n changes little."""
+    """Return a sorted grid of [0, 1], ``more`` included, in whose cells a polynomial of degree n changes little."""
     count = ceil(0.5 * pi * sqrt(n) / spacing) + 1
     grid = np.sin(np.linspace(0.0, 0.5 * pi, count)) ** 2
     return np.unique(np.clip(np.append(grid, more), 0.0, 1.0))
@@ -94,7 +97,7 @@ def fitted_pmf(counts: IntArray, n: int, draws: int | None = None, *, imagined: 
 
 
 def below_step(n: int, t: float, pmf: FloatArray, inputs: int, alpha: float) -> FloatArray:
-    """Return h, ``[n + 1]``, with its polynomial below ``1[p > t]``, made for a sharp limit of the mean of h(K).
+    """Return h, ``[n + 1]``, with ``E h(K) <= 1[p > t]`` at every p, chosen for a sharp limit of the mean of h(K).
 
     **Guarantee.** For K binomial (n, p) and every p in [0, 1], ``E h(K) <= 1[p > t]`` (T32).
 
@@ -123,7 +126,7 @@ Linear = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
 
 
 class _Programme:
-    """Linear programmes over the h that are constant outside of a window, below a ceiling at points of [0, 1].
+    """Solver of linear programmes for h: constant outside of a window, its polynomial below a ceiling at points p.
 
     Points start coarse; those where the polynomial is found above the ceiling are added.
     """
@@ -142,7 +145,10 @@ class _Programme:
         self.chosen[jumps] = self.chosen[jumps + 1] = self.chosen[-1] = True
 
     def solved(self, window: FloatArray, still: float, programme: Callable[[FloatArray], Linear]) -> FloatArray:
-        """Return h from programmes around the last solution, until it is settled and moves by at most ``still``."""
+        """Return h, ``[n + 1]``, from at most ``ROUNDS`` linear programmes, each built at the solution of the last.
+
+        None follows once h exceeds the ceiling by at most ``SETTLED_EXCESS`` and has moved by at most ``still``.
+        """
         for _ in range(ROUNDS):
             costs, rows, limits, bounds = programme(window)
             held = np.pad(self.examined[self.chosen], ((0, 0), (0, costs.size - self.size)))
@@ -201,7 +207,7 @@ def below_curve(
 
 
 def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:
-    """Return h less the most by which its polynomial can be proved to exceed the curve.
+    """Return h lowered by a proved upper bound of how far its polynomial exceeds the curve.
 
     **Guarantee.** The polynomial of what is returned is nowhere above the curve on [0, 1] (T33, F12).
     """
@@ -209,10 +215,10 @@ def lowered_below_curve(h: FloatArray, curve: LinesBelow) -> FloatArray:
 
 
 def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
-    """Return the curve ``s(p) = P(Binomial(n, g(p)) >= k)``, k at least 1, from below.
+    """Return lines below the curve ``s(p) = P(Binomial(n, g(p)) >= k)``, k at least 1; g is ``shrinking``.
 
-    Its slope is a density of one mode, at g(p), times a slope that rises: on [a, b] at least the smaller of the
-    densities at the ends times the slope of g at a (T35).
+    The slope of s is a density with one mode, at g(p), times the slope of g, which rises: on [a, b] it is at least the
+    smaller of the densities at g(a) and g(b), times the slope of g at a (T35).
     """
     log_scale = gammaln(n + 1) - gammaln(k) - gammaln(n - k + 1)
 
@@ -228,7 +234,7 @@ def shrunk_tail(n: int, k: int, shrinking: Shrinking) -> LinesBelow:
 
 
 def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
-    """Return h less the most by which its polynomial can be proved to exceed ``1[p > t]``.
+    """Return h lowered by a proved upper bound of how far its polynomial exceeds ``1[p > t]``.
 
     **Guarantee.** The polynomial of what is returned is at most 0 on [0, t] and at most 1 on [t, 1] (T33, F12).
     """
@@ -241,7 +247,7 @@ def lowered_below_step(h: FloatArray, t: float) -> FloatArray:
 
 
 def _lowered(h: FloatArray, over: float) -> FloatArray:
-    """Return h less ``over``, and less what the floats that proved it may have been off by (F12)."""
+    """Return h lowered by ``over`` and by an allowance for rounding in the proof of ``over`` (F12)."""
     return h - (over + ALLOWANCE * max(1.0, float(np.abs(h).max())))
 
 
@@ -256,7 +262,7 @@ def subdivide(coefficients: FloatArray, t: float) -> tuple[FloatArray, FloatArra
 
 
 def proved_excess(coefficients: FloatArray, curve: LinesBelow) -> float:
-    """Return a number that the polynomial less the curve does not exceed on [0, 1]; what is below 0 is not resolved.
+    """Return an upper bound, at least 0, of the polynomial less the curve on [0, 1]; ``coefficients`` has one row.
 
     On an interval a polynomial is at most the largest of its Bernstein coefficients there, and so is its difference
     from a straight line. Intervals whose bound is not yet close to a value that is attained are halved.

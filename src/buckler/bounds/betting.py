@@ -56,7 +56,7 @@ def check_draws(x: ArrayLike, low: float, high: float, least: int = 1) -> FloatA
 
 
 def settle(limits: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
-    """Return limits of the columns of ``draws`` lowered to the sample mean, raised to ``low``, in the caller's shape.
+    """Return each column's limit, lowered to its sample mean and raised to ``low`` where needed, in the caller's shape.
 
     Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, which
     would be of no use; the mean is never below ``low``, so raising to it costs nothing.
@@ -111,7 +111,7 @@ def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
 
 
 def _psi(bet: float) -> float:
-    """Return ``(-ln(1 - bet) - bet) / 4`` rounded up; the series where the difference would cancel."""
+    """Return ``(-ln(1 - bet) - bet) / 4``, rounded up; a power series for small bets, where the difference cancels."""
     if bet > 0.05:
         return 0.25 * (-log1p(-bet) - bet) * (1.0 + 1e-13)
     tail = 0.0
@@ -124,7 +124,7 @@ _psi_compiled: Any = compiled(_psi)
 
 
 def _sequence(y: FloatArray, log_goal: float) -> float:
-    """Return the largest of the limits after each draw of one column in [0, 1].
+    """Return the largest of the lower limits computed after each draw of ``y``, one column of draws in [0, 1].
 
     All sums are of nonnegative terms, so each is off by at most ``(i + 9)`` roundoffs relative to itself; the limit
     gives away twice that much of its two parts.
@@ -176,7 +176,8 @@ CAP = 0.99
 """Largest share of the wealth that one draw can lose."""
 
 PACE, COARSE_PACE = 64, 8
-"""Renewals of the bets while the number of draws doubles. Heuristic: affects tightness and speed, not validity."""
+"""A bet made after i draws is kept for ``1 + i // PACE`` draws; ``COARSE_PACE`` where columns are many. Heuristic:
+affects tightness and speed, not validity."""
 
 LOST = 1e-200
 """Wealth below this is set to 0, which is conservative, before it underflows."""
@@ -192,7 +193,10 @@ NO_EARLIER: FloatArray = np.zeros(10)
 
 
 class Pair(NamedTuple):
-    """Draws of two columns, and how they make one variable: c_i is ``slopes[slope_index[i]]``, fixed before draw i."""
+    """Draws ``a``, ``b`` of two columns, bet on as one variable ``(a - c b + c)/(1 + c)``.
+
+    The slope c of draw i is ``slopes[slope_index[i]]``, fixed before draw i.
+    """
 
     a: FloatArray
     b: FloatArray
@@ -203,7 +207,7 @@ class Pair(NamedTuple):
 
 
 class Bets(NamedTuple):
-    """One column's scaled draws, and the bet on each."""
+    """Bets on one pair of columns: scaled draws ``y``, the stake on each draw, and the index of each draw's slope."""
 
     y: FloatArray
     stakes: FloatArray
@@ -220,13 +224,13 @@ def wealth_goal(alpha: float, n: int) -> float:
 
 
 def last_goal(goal: float, uniform: float) -> float:
-    """Return the wealth that rejects after the last draw: ``uniform`` times ``goal``, that at any draw (T15a)."""
+    """Return ``uniform`` times ``goal``, the wealth that rejects after the last draw; ``goal`` does at any (T15a)."""
     return min(nextafter(uniform * goal, inf), goal)
 
 
 @compiled
 def deviation(count: float, total: float, squares: float, scale: float) -> float:
-    """Return the standard deviation of y from the sums of ``a - c b`` and of its square, the prior draws included."""
+    """Return y's standard deviation from the sums of ``a - c b`` and its square, ``PRIOR`` imagined draws added."""
     spread = 0.0
     if count > 0.0:
         spread = max((squares - total * total / count) * scale * scale, 0.0)
@@ -237,7 +241,7 @@ def deviation(count: float, total: float, squares: float, scale: float) -> float
 def plug_in_bets_below(
     pair: Pair, log_goal: float, pace: int, candidate: float, goal: float, last: float = inf
 ) -> tuple[bool, Bets]:
-    """Return whether ``candidate`` is rejected, and the bets of a pair, which are complete only if it is not.
+    """Return whether the bets of a pair reject ``candidate``, and the bets, complete only if they do not reject it.
 
     Where only limits below ``candidate`` matter (and the slope never changes), the loop ends as soon as the wealth
     against it reaches the goal: this column's limit is above. ``candidate = 1`` is never rejected but by ``last``.
@@ -346,7 +350,7 @@ def scaled_draws(x: ArrayLike, low: float, high: float) -> tuple[FloatArray, Flo
 
 
 def from_unit(ends: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
-    """Return limits of means in [0, 1] as limits of the means of the draws, rounded down, no more than their means."""
+    """Return limits of scaled draws as limits of the draws themselves: rounded down, at most the sample means."""
     return settle(low + (high - low) * ends - LIMIT_SLACK * max(abs(low), abs(high)), draws, low, high, shape)
 
 

@@ -85,7 +85,7 @@ def clopper_pearson_upper(k: ArrayLike, n: ArrayLike, alpha: float) -> FloatArra
 
 
 def _exponential_error(exponent: FloatArray) -> FloatArray:
-    """Return a relative error that covers exp (or expm1) of an exponent itself known to two roundings."""
+    """Return a bound of the relative error of ``exp`` or ``expm1`` of an exponent that is off by two roundings."""
     return 4.0 * _EPS * (1.0 + np.abs(exponent))
 
 
@@ -120,7 +120,7 @@ STAKES: FloatArray = np.array([0.95 * 2.0 ** (-0.5 * k) for k in range(16)])
 stake is ``2 theta - 1``. Heuristic: affects power, not validity."""
 
 WEALTH_ROUNDING = 1e-14
-"""Each logarithm is low by this share of itself, which covers a sum of counts times logarithms (F8)."""
+"""Share by which the logarithm of each factor is lowered; covers the rounding of sums of count times logarithm (F8)."""
 
 SMALLEST_P_VALUE = 1e-200
 """Lower clamp of the p-value: SciPy's tail is 0 once ``2^-n`` is, where the true one may be 4e-254 (n = 1,075)."""

@@ -54,11 +54,11 @@ from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 MARGIN_STEP = 2.0**-30
 """Step of the grid of margins; so fine that it does not affect limits."""
 GUARD = 2.0 * 150.0 * 2.0**-53
-"""Twice the rounding error of D, for each draw and 200 more (F3)."""
+"""Distance by which D must clear ``z^2``, per unit of ``n + 200``: twice the rounding error of D (F3)."""
 NEAR = 1e-5
 """A deviance this close to ``z^2`` is computed again from COLD. The error of a rough fit is far smaller."""
 COLD = -0.7
-"""Fixed start of every decisive fit. Heuristic: affects speed, not results."""
+"""Start t of every fit that decides whether an outcome reaches a margin. Heuristic: affects speed, not results."""
 SMALLEST_Z = 0.5
 """Lower clamp of z, for alpha above 0.31; any z makes a valid ordering, one near 0 a useless one."""
 TIGHT, ROUGH = 1e-10, 1e-5
@@ -141,7 +141,7 @@ def reaches_margin(kind: int, y1: int, y2: int, n: int, k: int, zz: float) -> bo
 
 @compiled
 def value(kind: int, x1: int, x2: int, n: int, zz: float) -> int:
-    """Return the index k of a margin that ``x`` reaches with ``GUARD`` to spare, and not k + 1; or the lowest k."""
+    """Return a k, by bisection: (x1, x2) reaches margin k with ``GUARD`` to spare, and not k + 1; or the lowest k."""
     needed = zz + GUARD * (n + 200)
     low = int((-1.0 if kind == PROBABILITY else -40.0) / MARGIN_STEP)
     high = -low
@@ -175,7 +175,7 @@ def settled(y: int, first: int, j: int, n: int, deviance: float, slope: float, z
 def first_reaching(
     kind: int, j: int, n: int, k: int, zz: float, floor: int, guess: int, start: float
 ) -> tuple[int, float]:
-    """Return the smallest ``y1 >= floor`` with ``(y1, j)`` reaching ``k``, or ``n - j + 1``; and the last fit's t."""
+    """Return the least ``y1 >= floor`` with which (y1, j) reaches margin k, or ``n - j + 1``; and t of the last fit."""
     low, high = floor - 1, n - j + 1
     y = min(max(guess, floor), n - j)
     t = start
@@ -230,7 +230,7 @@ def deviance_needed(alpha: float) -> float:
 
 
 def region_boundary(kind: int, n: int, k: int, zz: float) -> IntArray:
-    """Return the boundary of ``R_k``."""
+    """Return the boundary of ``R_k``: the smallest x1 that reaches margin k, for x2 = 0, 1, ... while there is one."""
     c = np.zeros(n + 1, dtype=np.int64)
     return c[: fill_boundary(kind, n, k, zz, c)].copy()
 
@@ -242,7 +242,8 @@ LARGEST_EXACT_N = 1_000_000
 SMALLEST_EXACT_ALPHA = 1e-12
 """Smallest alpha for which the floating error is accounted for (F1), and checked in ball arithmetic."""
 LARGEST_ORDERED_AGAIN = 1000
-"""Largest n for which plateaus are ordered again; at n = 1000 limits rise by 0.03 % on average."""
+"""Largest n for which the outcomes of a plateau are ordered a second time; this raises limits at n = 1000 by 0.03 % on
+average."""
 PLATEAU_TOLERANCE = 1e-6
 """Largest difference of limits in a plateau, and so the most that the second ordering can lower a limit."""
 PLATEAU_HALVINGS = 12
@@ -314,11 +315,11 @@ def region_limit(c: IntArray, n: int, alpha: float, margin: MarginKind, hint: fl
 
 
 class Plateau(NamedTuple):
-    """Outcomes with values from ``low`` up to that of an edge outcome, whose limits are nearly the same."""
+    """Outcomes of nearly the same limit: their values go from ``low`` up to that of an edge outcome (x1, n - x1)."""
 
     low: int
     top: float
-    """The largest of the limits; the others are at least ``top - PLATEAU_TOLERANCE``."""
+    """Largest limit of an outcome here; the limits of the others are at least ``top - PLATEAU_TOLERANCE``."""
     outer: IntArray
     """Boundary of the outcomes with a value of ``low`` or more."""
     inner: IntArray

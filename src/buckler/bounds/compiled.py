@@ -30,7 +30,7 @@ F = TypeVar("F", bound=Callable[..., object])
 ROOM = Path(__file__).parent
 FOLDER = "kernels-"
 OLD = 3
-"""Folders of other digests that are kept: of other versions, or of sources that were edited and may be edited back."""
+"""Number of older kernel folders that are kept: those of other versions, or of sources that may be edited back."""
 
 
 def _digest() -> str:
@@ -105,7 +105,7 @@ KERNELS = _find_folder()
 
 
 class _Compilations(event.Listener):  # type: ignore[misc]
-    """Listens to numba: logs the first compilation of a kernel of this room, and writes checksums of new files."""
+    """Listener to numba: logs the first compilation of a kernel of this package, and writes checksums of new files."""
 
     def __init__(self) -> None:
         self._told = False
@@ -145,11 +145,11 @@ event.register("numba:compile", _COMPILATIONS)
 event.register("numba:compiler_lock", _COMPILATIONS)
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-"""Strict IEEE arithmetic, since proofs rest on it."""
+"""Options of numba for every kernel: strict IEEE arithmetic, since proofs rest on it."""
 
 
 def inner(function: F) -> F:
-    """Let kernels call a function, compiled; its code is kept with theirs. Called from Python it stays plain Python."""
+    """Return a function that kernels call compiled, its code kept with theirs; Python calls it as plain Python."""
     return cast(F, register_jitable(no_cpython_wrapper=True, **_OPTIONS)(function))
 
 

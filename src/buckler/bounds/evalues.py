@@ -41,16 +41,17 @@ RAY_SPACING = 0.25
 """Distance of neighbouring rays in t."""
 
 RAY_RATIO, RAY_POINTS = 0.8, 30
-"""Points on a ray are geometric in ``1 - sqrt(1 - lambda/lambda_max)``: this ratio, this many."""
+"""Ratio and number of the points on a ray, whose places ``1 - sqrt(1 - lambda/lambda_max)`` are geometric."""
 
 POINT_POWER, RAY_POWER = 0.6, 3.0
-"""Weights: a power of that place on the ray, and an inverse power of the ray's number from the binary edge."""
+"""Exponents of the weight of a point: of its place ``1 - sqrt(1 - lambda/lambda_max)`` on the ray, and, inverse, of the
+ray's number, counted from the binary edge."""
 
 LAMBDA_HALVINGS = 60
 """Bisection steps for the best lambda, enough for double precision."""
 
 LOG_ROUNDING = 1e-14
-"""Allowance, relative and absolute, for the logarithm of a level: what must be reached is rounded up by it."""
+"""Relative and absolute allowance by which ``ln(1/alpha)``, the log wealth that rejects, is rounded up."""
 
 OUTCOMES: FloatArray = np.array([1.0, -1.0, 0.0])
 """Difference of votes in a draw: for the first class, for the second, for neither."""
@@ -139,7 +140,7 @@ class Mixture:
     log_weights: FloatArray
 
     def log_wealth(self, x1: ArrayLike, x2: ArrayLike, n: ArrayLike) -> FloatArray:
-        """Return a lower bound of the logarithm of the e-value of ``n`` draws, x1 and x2 of the pair's classes.
+        """Return a lower bound of the log e-value of ``n`` draws, x1 of the pair's first class and x2 of its second.
 
         **Guarantee.** For draws with ``q`` in ``H0(L)``, ``P(some n >= 1 has log_wealth >= ln(1/alpha)) <= alpha``,
         for every alpha at once: any-time, one-sided, for independent draws. Nonincreasing in x2 at fixed x1 and n.

@@ -52,7 +52,7 @@ HAZARDS_IN_UNIT = 200
 """Entries of the table of hazards for a unit of x."""
 
 LAST_ROOT = 16
-"""Where the table ends, at ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
+"""Largest x of the table, where ``alpha K = exp(-256)``; beyond, ``h`` is ``sqrt(2) x`` to within 1 percent."""
 
 LEAST_VARIANCE = 1e-12
 """Lower clamp of a variance, about the rounding error of the moments."""
@@ -64,7 +64,8 @@ FINE_CELL, COARSE_CELL = 0.2, 1.5
 """Final width of a cell in standard errors of the mean; the second where there are very many columns."""
 
 DOUBT = 2.5
-"""Half-width of the window that is cut, in standard deviations of the predicted limit; outside are two large cells."""
+"""Half-width of the window of means that is cut into cells, in standard deviations of the predicted limit; one large
+cell lies below it and one above."""
 
 NEAREST, FURTHEST = 2.5, 4.0
 """Expected distance of the limit from the mean in standard errors (the normal quantile is 3.09 at alpha = 1e-3)."""
@@ -99,7 +100,7 @@ def hazard(log_price: float, hazards: FloatArray) -> float:
 
 @inner
 def deviation_of(moments: FloatArray) -> float:
-    """Return the deviation behind a count and the sums of y and y^2."""
+    """Return the standard deviation of y from ``moments``: its count and the sums of y and y^2."""
     mean = moments[1] / moments[0]
     return sqrt(max(moments[2] / moments[0] - mean * mean, LEAST_VARIANCE))
 
@@ -135,7 +136,7 @@ def fill_moments(sums: FloatArray, c: float, moments: FloatArray) -> None:
 
 @inner
 def add_draws(a: FloatArray, b: FloatArray, sums: FloatArray) -> None:
-    """Add draws to ``sums``."""
+    """Add the moments of draws ``a``, ``b`` to ``sums``, in the order of ``earlier_moments``."""
     sa = sb = saa = sab = sbb = saaa = saab = sabb = sbbb = 0.0
     for i in range(a.size):
         p, q = a[i], b[i]
@@ -167,7 +168,7 @@ class Game(NamedTuple):
     goal: float
     """``1/alpha``, raised by what rounding can add to a wealth (``betting.wealth_goal``)."""
     last: float
-    """The goal after the last draw (``betting.last_goal``), at most that at any draw."""
+    """Wealth that rejects after the last draw (``betting.last_goal``); at most ``goal``."""
     hazards: FloatArray
     """The table ``HAZARDS``."""
     coarse: bool
@@ -180,7 +181,7 @@ class LowestCell(NamedTuple):
     low: int
     high: int
     above: bool
-    """Whether everything up to the ceiling is rejected."""
+    """Whether every candidate up to the ceiling is rejected."""
     y: FloatArray
     """The scaled draws, and the stakes held in the cell; of an empty cell neither is complete."""
     stakes: FloatArray
@@ -256,7 +257,7 @@ def cut_cell(low: int, high: int, window: tuple[int, int], width: float, table: 
 
 @inner
 def expected(moments: FloatArray, n: int, i: int, log_goal: float, fineness: float) -> tuple[float, float, float]:
-    """Return the interval of means in which the limit is expected after i draws, and the width of cells there."""
+    """Return (low, high, width): means between which the limit is expected after i draws; width of the cells there."""
     mean, deviation = moments[1] / moments[0], deviation_of(moments)
     error, doubt = deviation / sqrt(n), DOUBT * deviation * sqrt(1.0 / moments[0] + 1.0 / n)
     bottom = max(mean - doubt - FURTHEST * error - log_goal / n, 0.0)
@@ -297,7 +298,7 @@ def refine(
     window: tuple[float, float, float],
     begin: bool,
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the cells cut to the window: upper nodes, wealths there, and stakes, those of the parent.
+    """Return the cells, those in the window cut into parts: upper nodes, wealths there, and stakes of the cell cut.
 
     ``seen`` are the scaled draws so far and where their blocks start. Rejected and lost cells stay whole, unless this
     is the beginning. Cells that lie above the ceiling are dropped.

@@ -143,7 +143,7 @@ def polynomial_ceiling(coefficients: FloatArray, m: int, values: FloatArray, goa
 
 @compiled
 def supremum_at_most(kind: int, L: float, region: Region, alpha: float) -> tuple[bool, float]:
-    """Return whether the probability is proved to be at most ``alpha`` along the curve, and where the proof ended.
+    """Return whether the region's probability is proved at most ``alpha`` along the curve, and t where the proof ended.
 
     **Guarantee.** ``(True, _)`` is returned only if ``sup {P_q : theta(q) <= L} <= alpha``: the walk covers the whole
     curve, each piece is bounded from above, and ``RELATIVE_ERROR``, ``INTERPOLANT_ROUNDING`` and the error of each
@@ -226,9 +226,9 @@ FIRST_STEP, STRETCH, LONGEST_STEP = 0.3, 1.5, 0.12
 """A scan's first step from the top, in units of ``1/n``, where one count more of the rest matters; then each this many
 times longer, up to an eighth of a normal deviation."""
 LONGEST_SHIFT, LONGEST_SHARE = 0.04, 0.3
-"""For probability margins no step is longer than this, nor than this share of what is left to the bottom."""
+"""Longest step of a scan for probability margins: in t, and as a share of the distance to the bottom, t = 0."""
 MAXIMISER_TOLERANCE = 3e-4
-"""Relative accuracy of a maximiser; the maximum itself is accurate to about the square of it."""
+"""Accuracy of the t that ``climb`` returns, relative to ``reach``; the maximum is accurate to about its square."""
 GOLDEN = 0.6180339887498949
 FLAT = 1e-13
 """Distance of the log probability from its goal at which the search stops: about the rounding error."""
@@ -236,7 +236,7 @@ FLAT = 1e-13
 
 @inner
 def log_at(kind: int, L: float, t: float, region: Region, drop: float) -> float:
-    """Return the log of the probability at one point of the curve."""
+    """Return the log of the region's probability at parameter ``t`` of the curve."""
     return log(max(region_probability(region, curve_point(kind, L, t), drop), 1e-300))
 
 
@@ -291,7 +291,7 @@ def margin_at(kind: int, L: float, t: float, region: Region, alpha: float) -> fl
 
 @inner
 def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: float) -> float:
-    """Return a local maximiser along the curve, by golden section within ``reach`` of ``t``."""
+    """Return where the region's probability has a local maximum, by golden section within ``reach`` of ``t``."""
     top = curve_top(kind)
     low, high = t - reach, min(t + reach, top)
     if kind == PROBABILITY:
@@ -317,7 +317,7 @@ def climb(kind: int, L: float, t: float, reach: float, region: Region, drop: flo
 
 @inner
 def scan(kind: int, L: float, region: Region, alpha: float) -> tuple[float, float]:
-    """Return where the region is most probable among a few points of the curve, and their spacing there."""
+    """Return the t at which the region is most probable, of a few points of the curve, and their spacing there."""
     n, drop = region.n, DROP * alpha
     bottom = curve_bottom(kind)
     ts, steps, values = np.empty(SCANNED), np.empty(SCANNED), np.empty(SCANNED)

@@ -36,7 +36,7 @@ ROUNDOFF = 2.0**-53
 DEEP = 3.0
 """The rounding error of a log scale below ``-DEEP n`` is added in ``unscaled``; F2 covers the others."""
 RELATIVE_ERROR = 1e-8
-"""Relative error of a computed probability from below, for n up to a million (F2)."""
+"""Largest relative error by which a computed probability may be too small, for n up to a million (F2)."""
 
 
 class Trinomial(NamedTuple):
@@ -205,11 +205,11 @@ class Region(NamedTuple):
     n: int
     c: IntArray
     column: FloatArray
-    """``j / (n - j + 1)``: from ``x2 = j`` to ``j - 1``."""
+    """``j / (n - j + 1)``: factor of an outcome's probability, without q, in going from ``x2 = j`` to ``j - 1``."""
     across: FloatArray
-    """``j / (x3 + 1)`` at ``(c[j] - 1, j)``: from there to ``(c[j] - 1, j - 1)``."""
+    """``j / (x3 + 1)`` at ``(c[j] - 1, j)``: such a factor in going from there to ``(c[j] - 1, j - 1)``."""
     down: FloatArray
-    """``x1 / (x3 + 1)`` for each ``x1`` below the boundary of a column: from there to ``(x1 - 1, x2)``."""
+    """``x1 / (x3 + 1)`` for each ``x1`` below the boundary of a column: such a factor in going to ``(x1 - 1, x2)``."""
 
 
 def make_region(n: int, c: IntArray) -> Region:

@@ -61,7 +61,7 @@ def after_drawing(alpha: float, noise: Noise) -> float:
 
 
 WINNER_PARTS = 10
-"""One part in this many of alpha pays for the winner's test (T18d). Heuristic: affects power, not validity."""
+"""The winner's test gets ``alpha / WINNER_PARTS`` (T18d). Heuristic: affects power, not validity."""
 
 
 def winner_share(alpha: float) -> float:
@@ -70,8 +70,8 @@ def winner_share(alpha: float) -> float:
 
 
 FINAL_PARTS, FINAL_DRAWS = 4, 10_000
-"""A final test after so many draws or fewer takes one part in four of alpha; after ten times as many, a tenth of that.
-Heuristic: affects power, not validity."""
+"""A final test gets ``alpha / FINAL_PARTS`` if it comes after ``FINAL_DRAWS`` draws or fewer; after ten times as many,
+a tenth of that. Heuristic: affects power, not validity."""
 
 SMALLEST_FINAL, LARGEST_FINAL = 1e-12, 1_000_000
 """Smallest alpha and largest number of draws of the exact limit that the final test uses."""

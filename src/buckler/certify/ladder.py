@@ -38,21 +38,21 @@ WORTH = 5.0
 certificates, never validity."""
 
 HORIZONS: FloatArray = 2.0 ** np.arange(-3.0, 18.0)
-"""Numbers of further draws that are thought of, in multiples of those made."""
+"""Numbers of further draws whose chance of success is weighed, in multiples of the draws made."""
 
 SLOWEST = 1e-300
 """Lower clamp of the log wealth that a vote for the label adds: rounded down, at absurd radii it may be 0 or less."""
 
 RUNGS_IN_PRECISION = 4.0
-"""Rungs of a fine ladder within the precision that is asked for: the last one certified is seldom far below."""
+"""Rungs of a fine ladder in one ``precision``: the last rung certified is then seldom far below what votes allow."""
 
 HIGHEST = 6.0
-"""A fine ladder ends at this many sigma: more takes a billion votes for the label without another."""
+"""Largest radius of a fine ladder, in sigma: more takes a billion votes for the label and none for another class."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Null:
-    """What a kind of margin needs: its e-values, and the distance of an estimate from its null."""
+    """For one kind of margin: the e-values against a margin of at most L, and the distance of an estimate from L."""
 
     mixture: Callable[[float], Mixture]
     distance: Callable[[ArrayLike, float], FloatArray]
@@ -96,7 +96,7 @@ class Ladder:
     mixtures: tuple[Mixture, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Check what was given, and compute what every look at the votes needs."""
+        """Check the fields, and compute the levels, margins and e-values that every look at the votes uses."""
         put = object.__setattr__
         put(self, "radii", check_radii(self.radii))
         if self.noise.total is not None:
@@ -141,7 +141,7 @@ class Ladder:
         return np.asarray(low > np.array(self.margins)[rung])
 
     def out_of_reach(self, rung: IntArray, votes: IntArray, lacking: FloatArray) -> BoolArray:
-        """Return whether no number of further draws is worth it, from ``votes[row] = (label, hardest rival, others)``.
+        """Return which rows are not worth further draws, given ``votes[row] = (label, hardest rival, others)``.
 
         Heuristic: affects draws and certificates, never validity. The estimate's distance from the null, in standard
         deviations of one draw, is taken to be normal about the true one. With m further draws at a distance w the
@@ -165,7 +165,7 @@ class Ladder:
         return np.asarray(~worth)
 
     def precise_enough(self, rung: IntArray, top: IntArray, rival: IntArray, n: IntArray) -> BoolArray:
-        """Return whether what is certified is within ``precision`` of the radius that the frequencies of votes give.
+        """Return which rows have a certified radius within ``precision`` of the one that their vote frequencies give.
 
         Relative to that radius, or to half of the noise's unit (sigma) where it is smaller. Half a vote is added to
         either class. A rule about when to stop, and any such rule is valid (T18).
@@ -189,7 +189,7 @@ class Ladder:
 
 
 def gain(distance: FloatArray, n: FloatArray, wanted: FloatArray, more: FloatArray, value: float) -> BoolArray:
-    """Return whether ``more`` draws are worth the chance that their mean is ``wanted``, after n of mean ``distance``.
+    """Return whether ``more`` draws are worth their chance of a mean above ``wanted``, after n of mean ``distance``.
 
     The chance, of normal draws whose true mean may be any, times ``value`` must exceed ``more``. Heuristic: affects
     draws and certificates, never validity.
@@ -198,7 +198,7 @@ def gain(distance: FloatArray, n: FloatArray, wanted: FloatArray, more: FloatArr
 
 
 def check_precision(precision: float) -> float:
-    """Return a precision: a share of the radius, above 0 and below 1."""
+    """Return ``precision`` as a float; raise InvalidInput unless it is above 0 and below 1, a share of the radius."""
     number = check_positive("precision", precision)
     if number >= 1.0:
         raise InvalidInput(f"precision must be below 1; got {show(precision)}")
@@ -237,7 +237,7 @@ def radii_for(noise: Noise, precision: float, margin: MarginKind | None = None) 
 
 
 def check_radii(radii: ArrayLike) -> tuple[float, ...]:
-    """Return radii that rise, each above 0."""
+    """Return the radii as floats; raise InvalidInput unless they rise and the first is above 0."""
     radii = radii.tolist() if hasattr(radii, "tolist") else radii  # of an array, or of a tensor
     if isinstance(radii, (str, bytes)) or not isinstance(radii, Sequence) or len(radii) == 0:
         raise InvalidInput(f"radii must be one or more numbers, the lowest first; got {show(radii)}")

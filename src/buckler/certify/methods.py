@@ -125,7 +125,8 @@ def own_method(
 
 
 EXTENSIONS = ("buckler.paper.estimators",)
-"""Modules whose ``METHODS`` are registered before a name is called unknown; imported by name, since the room above."""
+"""Modules whose ``METHODS`` are registered beside the built-in ones; imported by name, since they are in rooms above
+this one."""
 
 
 def _scores_method(name: str) -> Method:

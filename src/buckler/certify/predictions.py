@@ -68,7 +68,7 @@ class PredictionTest:
 
     @property
     def undecided(self) -> IntArray:
-        """The inputs for which more draws are wanted."""
+        """Positions of the inputs for which more draws are wanted, ``[k]``."""
         return np.flatnonzero((np.logical_not(self._rejected).sum(axis=1) > 1) & (self.n < self._max_n))
 
     @property
@@ -84,7 +84,7 @@ class PredictionTest:
         return np.asarray(np.where(np.isin(rows, self.undecided), wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
-        """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
+        """Add the votes ``counts[row, class]`` of all next draws of the inputs ``rows``, and reject classes."""
         where, votes = check_whole_array("rows", rows), check_whole_array("counts", counts)
         if votes.shape != (where.size, self._votes.shape[1]) or not np.isin(where, self.undecided).all():
             raise InvalidInput(
@@ -122,7 +122,7 @@ class PredictionTest:
 
 
 SCORES_AT_A_TIME = 1 << 22
-"""Numbers that a look at the scores holds at most. Heuristic: affects memory alone."""
+"""Most numbers in memory at once while new scores are tested. Heuristic: affects memory alone."""
 
 LOG_ERROR = 2.0**-50
 """Relative error, for each draw, that a sum of logarithms is lowered by: an ulp for each of two roundings, doubled."""

@@ -269,8 +269,8 @@ def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) ->
 
 
 MOST_REPEATED = 0.1
-"""Largest share of repeated evidence rows at which a selection with equal rows is taken for a copy of the evidence: a
-separate draw equals one of them about as often. Saturated scores, and noise with few outcomes, repeat more."""
+"""Largest share of rows that repeat among an input's evidence at which a selection made of evidence rows is taken for a
+copy. Where more repeat (saturated scores, noise with few outcomes), a separate draw may equal an evidence row too."""
 
 
 def _is_copy(selection: FloatArray, values: FloatArray) -> bool:

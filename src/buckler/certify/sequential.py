@@ -27,12 +27,13 @@ from buckler.errors import InvalidInput, check_choice, check_label, check_whole,
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
 
 FIRST_BATCH_DRAWS = 16
-"""Clear failures, the commonest, are known after these."""
+"""Draws of the first batch of votes: the commonest inputs, clear failures, are recognised after it."""
 
 SMALLEST_BATCH_DRAWS = 4
 FINE_BATCH_DIVISOR = 32
 COARSE_BATCH_DIVISOR = 4
-"""Later batches lie between a 32nd and a fourth of the draws so far, near to what certifying still takes."""
+"""Divisors of the draws so far: a later batch of votes has between a 32nd and a fourth of them, and within these limits
+the number of draws that certifying still takes."""
 
 SEQUENCE = "pairwise/sequence"
 FIRST_SCORE_DRAWS = 64
@@ -141,7 +142,7 @@ class AnytimeTest:
 
     @property
     def undecided(self) -> IntArray:
-        """The inputs for which more draws are wanted."""
+        """Positions of the inputs for which more draws are wanted, ``[k]``."""
         wanted = ~self._given_up & ~self._precise & (self._rung < len(self.ladder))
         if self.ladder.winner:  # a radius is passed, and the class is not known to be the winner yet
             wanted |= (self._rung > 0) & (self._winner.answers == ABSTAINED) & (self._n < self.ladder.max_n)
@@ -163,7 +164,7 @@ class AnytimeTest:
         return np.asarray(np.where(open_, wanted, 0), dtype=np.int64)
 
     def update(self, rows: ArrayLike, counts: ArrayLike) -> None:
-        """Add the votes ``counts[row, class]`` of these inputs' next draws, all of them, and decide what follows."""
+        """Add the votes ``counts[row, class]`` of all next draws of the inputs ``rows``, and decide what follows."""
         with self._whole:
             where, votes = self._checked(rows, counts)
             if self.ladder.winner:
@@ -377,7 +378,7 @@ class ScoreTest:
 
     @property
     def undecided(self) -> IntArray:
-        """The inputs for which more draws are wanted."""
+        """Positions of the inputs for which more draws are wanted, ``[k]``."""
         return np.flatnonzero(self._open)
 
     def batch_size(self, n: int) -> int:

@@ -51,7 +51,7 @@ Scoring = Softmax | Sparsemax
 
 
 def scoring(map: str, temperature: float | None = None) -> Scoring | None:  # noqa: A002  (the record's name for it)
-    """Return the scores that a record's ``map`` and ``temperature`` name; None for votes."""
+    """Return the ``Softmax`` or ``Sparsemax`` that a record's ``map`` and ``temperature`` name; None for votes."""
     if check_choice("map", map, get_args(SimplexMap)) == "hardmax":
         if temperature is not None:
             raise InvalidInput(f"temperature is for softmax or sparsemax scores; got map 'hardmax' and {temperature}")

@@ -67,10 +67,10 @@ def means_of(margin: FloatArray | float) -> FloatArray:
 
 
 MOST_CHANGES = 1000
-"""How often the slope may change: ``cells`` keeps the stakes of every cell from one change to the next."""
+"""Largest number of changes of the slope: each adds a stake of every cell to what is kept in memory."""
 
 MARGIN_NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
-"""Candidates between which cells of margins may be cut: their means, one column for each slope."""
+"""Means ``[margins, slopes]`` of the candidate margins at which cells may be cut."""
 
 
 def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
@@ -144,7 +144,7 @@ def cells_limit(
     coarse: bool,
     uniform: float = 1.0,
 ) -> float:
-    """Return the end of the margins rejected by bettors of their own (``bounds.star``), or ``high`` if it is above.
+    """Return the end of the margins that are rejected, each by bets of its own (``bounds.star``); at most ``high``.
 
     **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to
     MARGIN_TOLERANCE, for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of

@@ -45,7 +45,7 @@ COMMANDS = {
 HELP = {"help_option_names": ["-h", "--help"]}
 
 WIDEST_FLAG = 26
-"""Columns of flags; what is longer has its text on the next line."""
+"""Width, in characters, of the column of flags in a help; the text of a longer flag stands on the next line."""
 
 VALUES = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
 """Type of an option's value -> how it is shown behind the flag."""

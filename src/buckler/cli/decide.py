@@ -149,7 +149,7 @@ def decide_command(
 
 
 def _reached(certificates: Certificates, target: Target) -> str:
-    """Return how many inputs are certified to each radius that was asked, or how far half of them are."""
+    """Return a text: how many inputs are certified to each radius asked for, or with a precision the median radius."""
     reach = certificates.radii
     if target.precision is not None:
         return f"median certified radius {rounded_down(float(np.median(reach)))}"

@@ -136,7 +136,7 @@ def as_json_option(text: str) -> Any:
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:
-    """Raise InvalidInput where settings of a drawing command lack one of these, or the noise."""
+    """Raise InvalidInput unless the settings of a drawing command hold all of ``names``, and ``noise`` or ``sigma``."""
     for name in (*names, *(() if "noise" in settings else ("sigma",))):
         if name not in settings:
             raise InvalidInput(f"--{name} must be given, as an option or in the file of --spec")

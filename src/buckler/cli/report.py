@@ -18,7 +18,7 @@ from buckler.types import MarginKind, SimplexMap
 
 SHOWN_GROUP = "What is shown"
 LARGEST_CLASS_FILE = 1_000_000
-"""Bytes; more class names than that would not fit into a page."""
+"""Largest size of a file of class names in bytes: more names would not fit into a page."""
 
 
 def report_command(

@@ -53,7 +53,7 @@ def command_typed() -> str:
 
 
 def kept_in(out: Path | None) -> str:
-    """Return where work is kept, in words."""
+    """Return a text that says where the work is kept: ``kept in PATH``, or that it is not saved."""
     return "not saved (no --out)" if out is None else f"kept in {out}"
 
 

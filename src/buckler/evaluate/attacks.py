@@ -53,7 +53,7 @@ class DecoupledAttack:
 
     @property
     def looks(self) -> int:
-        """Noisy copies looked at for each input."""
+        """Number of noisy copies that the search takes for each input."""
         third, half = self.steps // 3, -(-self.searches // 2)
         rest = self.steps - 2 * third
         return FIRST_LOOK + self.draws * (third * self.searches + 2 * third * half + 4 * rest)
@@ -93,12 +93,12 @@ class PGDAttack:
 
     @property
     def searches(self) -> int:
-        """Searches for each input: one."""
+        """Number of searches for each input: 1."""
         return 1
 
     @property
     def looks(self) -> int:
-        """Noisy copies looked at for each input."""
+        """Number of noisy copies that the search takes for each input."""
         return FIRST_LOOK + self.steps * self.draws
 
     def run(self, search: "Search") -> Generator[int, None, FloatArray]:
@@ -145,7 +145,7 @@ def _check_sizes(attack: Attack) -> None:
 
 @dataclass(slots=True)
 class _Rows:
-    """Searches under way, a row each."""
+    """State of the searches under way: tensors with a row for each search."""
 
     inputs: torch.Tensor
     label: torch.Tensor
@@ -193,7 +193,7 @@ class Search:
         return self._points(self._x[rows], self.best[rows], reach).cpu().numpy()
 
     def aim(self, searches: int) -> _Rows:
-        """Look at the inputs themselves, and aim at the nearest rivals; the last search is free to change its own."""
+        """Return ``searches`` searches for each input, aimed at its likeliest rivals; the last may change its rival."""
         count = self.inputs
         # Any other class will do here: the gradient is not used.
         pair = torch.stack([self._labels, torch.where(self._labels == 0, 1, 0)], dim=1)

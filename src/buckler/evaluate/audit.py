@@ -25,7 +25,7 @@ from scipy.special import betainc, gammaln, ndtr
 
 from buckler.certify.votes import margin
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
-from buckler.types import FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 CountsBound = Callable[[IntArray], FloatArray]
 """Outcomes ``[k, m]``, class 0 being certified -> lower limits ``[k]`` of its margin."""
@@ -33,7 +33,7 @@ CountsBound = Callable[[IntArray], FloatArray]
 LARGEST_MARGIN = 12.0
 _CELLS = 4_000_000
 MOST_ORDERS = 720
-"""Orders of the rivals that are all tried: up to six rivals."""
+"""Largest number of orders of the rivals at which all are tried: those of six rivals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,7 @@ def audit_discrete(
     check_choice("margin", margin, get_args(MarginKind))
     m, draws, level = check_whole("num_classes", num_classes, 2), check_whole("n", n, 1), check_alpha(alpha)
     counts = outcomes(m, draws)
-    lows = np.asarray(bound(counts), dtype=np.float64)
-    if lows.shape != (len(counts),) or np.isnan(lows).any():
-        raise InvalidInput(
-            f"bound must return {len(counts)} limits without NaN, one an outcome; got shape {lows.shape}"
-        )
+    lows = _checked_limits(bound(counts), len(counts))
     table = _Table(counts, lows, margin)
     rng = np.random.default_rng(0)
 
@@ -184,7 +180,7 @@ class _Table:
         self.kind = kind
 
     def worst(self, truths: FloatArray) -> tuple[float, FloatArray, int]:
-        """Return the largest miss probability over the rows of ``truths``, its row, and how many were tried."""
+        """Return (largest miss probability over the rows of ``truths``, the row that has it, number of rows)."""
         best, where = -1.0, 0
         step = max(1, _CELLS // len(self.counts))
         for start in range(0, len(truths), step):
@@ -370,7 +366,13 @@ def pair_probability(n: int, p1: float, p2: float, c: IntArray) -> float:
 def _limits(bound: PairBound, top: IntArray, runner_up: IntArray, n: int) -> FloatArray:
     if not top.size:
         return np.empty(0)
-    lows = np.asarray(bound(top.copy(), runner_up.copy(), np.full(top.shape, n)), dtype=np.float64)
-    if lows.shape != top.shape or np.isnan(lows).any():
-        raise InvalidInput(f"bound must return {top.size} limits without NaN, one an outcome; got shape {lows.shape}")
+    return _checked_limits(bound(top.copy(), runner_up.copy(), np.full(top.shape, n)), top.size)
+
+
+def _checked_limits(found: ArrayLike, count: int) -> FloatArray:
+    """Return the limits that a bound gave as an array ``[count]``; another shape or NaN raises InvalidInput."""
+    lows = np.asarray(found, dtype=np.float64)
+    if lows.shape != (count,) or np.isnan(lows).any():
+        came = "NaN among them" if lows.shape == (count,) else f"shape {lows.shape}"
+        raise InvalidInput(f"bound must return {count} limits, one an outcome, without NaN; got {came}")
     return lows

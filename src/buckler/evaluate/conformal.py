@@ -45,7 +45,7 @@ CAUTION = 2.0
 """Heuristic: tau is judged by the sets at a risk this many standard errors above the tuning inputs'."""
 
 OFFERED_THRESHOLDS = 50
-"""How many thresholds k0 are offered, about."""
+"""About how many thresholds k0 the calibration chooses among."""
 
 SHRUNK_ROUNDING = 1.0 - 1e-12
 """Factor that rounds shrunk probabilities and slopes down: ten times the error of ``ndtri`` and ``ndtr`` (F10)."""
@@ -73,7 +73,7 @@ class RobustConformal:
     def __init__(
         self, *, sigma: float | None = None, noise: Noise | str | None = None, radius: float, alpha: float = 0.1
     ) -> None:
-        """Take the noise, as its sigma or by itself, the radius and the error."""
+        """Hold the noise, given as ``sigma`` or ``noise``, the radius of moves, and the error probability ``alpha``."""
         self.noise, self.alpha = drawn_noise(sigma, noise), check_risk(alpha)
         self.radius = check_real("radius", radius)
         if self.radius < 0.0:
@@ -133,7 +133,7 @@ class RobustConformal:
         return self
 
     def predict_sets(self, values: ArrayLike) -> BoolArray:
-        """Return which classes are in the set of each input, ``[inputs, classes]``, from counts or scores at it."""
+        """Return the sets as booleans ``[inputs, classes]``, from the counts or scores drawn at each input."""
         if self.n == 0:
             raise InvalidInput("calibrate must be called before predict_sets; this object is not calibrated")
         table = check_float_array("values", values)
@@ -250,7 +250,7 @@ def _true(counts: IntArray, truth: IntArray) -> IntArray:
 
 
 def worst_move(noise: Noise, radius: float) -> Shrinking:
-    """Return g: the least that a probability p can become within the radius, and its slope, both rounded down.
+    """Return g, a function of p: the least that p can become within the radius, and the slope of g, both rounded down.
 
     ``Phi(Phi^-1(p) - r/sigma)`` where a quantile margin has a radius (T1), else ``p - M/2``, M being the probability
     margin that the radius needs (T25).

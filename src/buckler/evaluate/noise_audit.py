@@ -77,7 +77,7 @@ def distribution(noise: ListedNoise, x: Any) -> Distribution:
 
 
 def tying_margin(here: Distribution, there: Distribution) -> Fraction:
-    """Return the largest margin at ``here`` of a classifier whose margin at ``there`` is at most 0; 1 if all are so.
+    """Return the largest margin at ``here`` of a classifier whose margin at ``there`` is at most 0, as a fraction.
 
     The worst classifiers vote for the class on the copies that are likeliest ``here`` relative to ``there``, one copy
     after the other. Their margins at both inputs rise from (-1, -1) along straight pieces.

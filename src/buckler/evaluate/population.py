@@ -47,7 +47,8 @@ IMAGINED_INPUTS = 5.0
 """Imagined inputs that join a plan's pilot: more would make the forecast cautious."""
 
 WIDTH = 1.08
-"""Distance of the limit from the mean over that of a normal limit, at some 500 inputs. A forecast needs no more."""
+"""Ratio of the limit's distance from the mean to a normal limit's distance, at some 500 inputs; exact enough for a
+forecast."""
 
 SPLIT_KEY = 0x706F70756C617465
 """Key of the words that order the inputs, so that no other use of the seed shares them."""

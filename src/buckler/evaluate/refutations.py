@@ -38,9 +38,9 @@ COARSE_DRAWS, FINE_DRAWS, COARSE_ROUNDS = 256, 8192, 2
 number of coarse counts before the fine one. Heuristic, as all of the search."""
 
 CANDIDATE_MARGINS = (1.0, 0.5, 0.25, 0.13, 0.07, 0.04, 0.022, 0.0)
-"""Candidates: where the quantile margin of the rival over the class seems to be this much. About half of the one before
-each, which takes four times the draws, down to what ``CANDIDATE_DRAWS`` can tell from none; 0 is for classes that lose
-at the input itself. Heuristic."""
+"""Estimated quantile margins of the rival over the class at which candidates are placed. Each is about half of the one
+before, and takes four times its draws; the least above 0 is what ``CANDIDATE_DRAWS`` can tell from 0. 0 is for classes
+that lose at the input itself. Heuristic."""
 
 FLATTEST = 0.35
 """Lower clamp of the estimated slope of the margin, as a share of the steepest possible, ``2 / sigma``."""
@@ -108,15 +108,15 @@ class PairTests:
 
     @property
     def undecided(self) -> IntArray:
-        """The points that want more draws."""
+        """Positions of the points that want more draws, ``[k]``."""
         return np.flatnonzero(~self.passed & ~self._given_up)
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
-        """Return how many draws each wants next."""
+        """Return how many draws each of the points ``rows`` wants next."""
         return np.minimum(np.maximum(FIRST_LOOK_DRAWS, self.n[rows] // LOOK_BATCH_DIVISOR), self.max_n - self.n[rows])
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
-        """Take the votes of these next draws."""
+        """Add the votes ``counts[row, class]`` of the next draws at the points ``rows``, and decide what follows."""
         self.n[rows] += counts.sum(axis=1)
         self.wins[rows] += counts[np.arange(len(rows)), self._rivals[rows]]
         self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
@@ -132,7 +132,7 @@ class PairTests:
 
 @dataclass(frozen=True, slots=True)
 class _PairSubset:
-    """Some of the pairs of a ``PairTests``: a ``Decider`` by their own positions."""
+    """``Decider`` of the pairs ``rows`` of a ``PairTests``; position k here is position ``rows[k]`` there."""
 
     tests: PairTests
     rows: IntArray
@@ -158,7 +158,7 @@ class Attacked(Protocol):
     device: Any
 
     def look(self, points: Any, inputs: IntArray, pair: Any, block: int, draws: int) -> Any:
-        """Return what ``draws`` noisy copies of each point, a torch tensor, say about its pair (class, rival).
+        """Return ``Estimates`` at each point (a tensor) and for its pair (class, rival), from ``draws`` noisy copies.
 
         Tensors by name: their ``votes`` and mean ``scores`` ``[points, m]``, and the ``gradient`` along which the
         rival's mean score rises over the class's.
@@ -247,7 +247,7 @@ class RefutationSettings:
 
     @property
     def draws(self) -> float:
-        """Draws that an input takes, about."""
+        """About how many draws one input takes, search and verdict together."""
         looks = 0 if self.attack is None else self.attack.looks
         line = len(COARSE_OFFSETS) * COARSE_ROUNDS * COARSE_DRAWS + len(FINE_OFFSETS) * FINE_DRAWS
         return looks + line + JUDGED * self.max_n
@@ -319,7 +319,7 @@ class RefutationSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Votes along the directions that a search found."""
+    """Counter of votes at points along the directions that a search found."""
 
     model: Attacked
     search: "Search"
@@ -354,7 +354,7 @@ class _Line:
 
 
 def to_refute(certificate: Claim, noise: Noise) -> tuple[int, float]:
-    """Return the class and the radius of a certificate, or say why it cannot be refuted under this noise."""
+    """Return the class and radius of a certificate; raise InvalidInput if it cannot be refuted under this noise."""
     if certificate.predicted is None:
         raise InvalidInput(f"certificate {certificate.id!r} is an abstention: it claims nothing to refute")
     if certificate.map != "hardmax":

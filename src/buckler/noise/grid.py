@@ -202,7 +202,7 @@ class GridGaussian(Sampled):
         return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.fraction}{clipped}"
 
     def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
-        """Return the radius of ``Gaussian(sigma)``, whose theorem holds for rounding and classifier as one function."""
+        """Return the radius of ``Gaussian(sigma)``: its theorem holds for rounding and classifier as one function."""
         return Gaussian(self.sigma).radius(margin, kind)
 
     def margin(self, radius: float, kind: MarginKind = "quantile") -> float:

@@ -300,10 +300,11 @@ PROVED_MARGINS: dict[str, tuple[MarginKind, ...]] = {
     "baseline/sequence": ("probability", "quantile"),
     "baseline/bernstein": ("probability", "quantile"),
 }
-"""The margins for which a number of the paper's is a lower limit at level alpha all the same, rounding aside.
+"""Margins of which an estimator of the paper is a lower limit at level alpha all the same, rounding aside.
 
-Its Z has a mean of at most the first margin, so there any valid width will do: those of the theorems, and the printed
-one of the sequence, which wherever it is not vacuous is the wider. For the second margin none will.
+The mean of the paper's Z is at most the first margin, so any valid width gives a limit of that: the widths of the
+theorems, and the printed one of the sequence, which wherever it is not vacuous is the wider. None gives a limit of the
+second margin.
 """
 
 

@@ -27,7 +27,7 @@ from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedLimits:
-    """Lower limits ``low`` of the margin of class ``chosen``, one an input; no guarantee unless ``sound``."""
+    """A lower limit ``low`` of the margin of class ``chosen`` for each input; without a guarantee unless ``sound``."""
 
     low: FloatArray
     chosen: IntArray
@@ -56,7 +56,7 @@ class Recorded:
         return needed(self.evidence.counts()[2])
 
     def answers(self, n: int, temperature: float | None) -> bool:
-        """Return whether this run holds votes (temperature None) or softmax scores at this temperature of n draws."""
+        """Return whether the run holds, of n draws, votes (temperature None) or softmax scores at this temperature."""
         spec = self.evidence.spec
         if temperature is None:
             return n in spec.checkpoints
@@ -145,7 +145,7 @@ class Library:
         return None
 
     def nearest_truth(self, data: str, sigma: float, least: int) -> Recorded | None:
-        """Return the run with the most votes at this sigma, if it has at least ``least``."""
+        """Return the run with the most draws at this sigma, if each input has at least ``least``; else None."""
         mine = [run for run in self.of(data) if run.evidence.spec.sigma == sigma and run.evidence.spec.n >= least]
         return mine[-1] if mine else None
 

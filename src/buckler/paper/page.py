@@ -185,7 +185,7 @@ def _artefact(table: Reproduced) -> dict[str, str]:
 
 
 def _twins(table: Reproduced) -> list[tuple[Line, Line]]:
-    """Return the paper's rows, each with our run of it."""
+    """Return pairs of lines: a row that the paper prints, and our run of its method at as many draws."""
     return [(line, table.line(line.n, line.method)) for line in table.lines if line.standing == PRINTED]
 
 

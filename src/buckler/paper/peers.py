@@ -26,7 +26,7 @@ from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
 
 FORECAST_DRAWS = (100, 1000, 10_000)
 PRINTED_AT = (100, 1000)
-"""Where the printed method is shown as well: its search takes minutes beyond."""
+"""Numbers of draws at which the printed method is shown too: at more, its search takes minutes."""
 
 EXPECTED = "expected"
 PEER_MARGINS = TABLES["table1"].margins
@@ -41,7 +41,7 @@ LOG_NAME = re.compile(
 def votes_needed(
     margins: ArrayLike, n: int, *, alpha: float, margin: MarginKind, method: str, num_classes: int
 ) -> IntArray:
-    """Return for each margin the smallest x such that the limit at (x, n - x) reaches it, or ``n + 1``.
+    """Return, for each margin, the least x for which the limit at votes (x, n - x) reaches it; ``n + 1`` if none does.
 
     >>> votes_needed([0.5, 3.0, 3.5], 100, alpha=1e-3, margin="quantile", method="top_class", num_classes=10)
     array([ 76, 100, 101])

@@ -92,7 +92,7 @@ class Reproduced:
         return next(line for line in self.lines if (line.n, line.method) == (n, method) and line.standing != PRINTED)
 
     def gains(self) -> list[tuple[Line, Line]]:
-        """Return our lines, each with the baseline at as many draws."""
+        """Return pairs of our runs: a line of the method ``ours``, and the baseline's line at as many draws."""
         return [(line, self.line(line.n, self.baseline)) for line in self.lines if line.method == self.ours]
 
 

@@ -137,14 +137,14 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """Return the worst verdict on its claims; evidence without claims holds."""
+        """Return the worst verdict on the entry's claims: ``HOLDS`` without claims, ``UNCHECKED`` without evidence."""
         if self.result is None:
             return UNCHECKED
         found = {claim.verdict for claim in self.claims}
         return next((verdict for verdict in (REFUTED, FAILS) if verdict in found), HOLDS)
 
     def problems(self) -> list[str]:
-        """Return a line for each claim that its evidence does not give."""
+        """Return a line of text for each claim that the evidence does not bear out."""
         made = []
         for claim in self.claims:
             if claim.verdict in {FAILS, REFUTED} and claim.certified is not None:
@@ -154,18 +154,18 @@ class Entry:
         return made
 
     def curve(self, radii: FloatArray) -> Curve:
-        """Return its certified accuracy against radius."""
+        """Return the entry's certified accuracy at each of the radii."""
         if self.result is None:
             raise InvalidInput(f"entry {self.name!r} has no evidence")
         return certified_curve(self.result.groups[0], radii, name=self.name)
 
     def facts(self) -> dict[str, str]:
-        """Return what the card says, in words."""
+        """Return what the card says, as texts by name: model, data, noise, licence and evidence."""
         how = "recorded votes" if self.card.evidence else "a log of radii" if self.card.log else "none"
         return {name: getattr(self.card, name) for name in ("model", "data", "noise", "licence")} | {"evidence": how}
 
     def section(self) -> dict[str, Any]:
-        """Return what its page says of the card and of each claim."""
+        """Return the values that the template of the entry's page shows: of the card, and a row for each claim."""
         rows = [
             (
                 f"{claim.radius:g}", f"{claim.claimed:g}",
@@ -258,7 +258,7 @@ def check_board(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> 
 def write_board(
     entries: Sequence[Entry], out: Path, *, alpha: float, method: str, problems: Sequence[str] = ()
 ) -> list[Path]:
-    """Write the site: ``index.html`` with the curves, and a page for each entry; return its files."""
+    """Write the site, ``index.html`` with the curves and a page for each entry; return the paths of its files."""
     limits = {entry.name: population_of(entry.result, alpha) for entry in entries if entry.result is not None}
     pages = {f"{entry.name}.html": _entry_page(entry, alpha, limits.get(entry.name)) for entry in entries}
     pages["index.html"] = _index(entries, limits, alpha, method, problems)

@@ -26,7 +26,7 @@ class Look:
 
 
 def looks(runs: Sequence[int]) -> list[Look]:
-    """Return a look for each series, given its run: colours by run, or by method if there is a single run.
+    """Return the ``Look`` of each series, given its run: one colour a run, or one a series if there is a single run.
 
     >>> [look.colour for look in looks([0, 0, 1])]
     ['#0072B2', '#0072B2', '#D55E00']
@@ -124,7 +124,7 @@ def _nominal(field: str, domain: Sequence[Any], values: Sequence[Any]) -> dict[s
 
 
 def _chart(data: str, height: int) -> dict[str, Any]:
-    """Return what all charts share: the size, and axes in the colour of the text."""
+    """Return the Vega-Lite fields that all charts share: data, size, and axes in the colour of the text."""
     axis = {
         **{f"{part}Color": "currentColor" for part in ("label", "title", "domain", "tick", "grid")},
         "domainOpacity": 0.4,

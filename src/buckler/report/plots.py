@@ -62,7 +62,7 @@ def bracket_plot(curve: BracketCurve, path: Path, title: str, norm: str = "l2") 
 def accuracy_figure(
     curves: Sequence[Curve], title: str = "", *, ylabel: str = "certified accuracy", ax: Any = None
 ) -> Any:
-    """Return the same as a matplotlib figure, which a notebook shows by itself.
+    """Return the picture of ``accuracy_plot`` as a matplotlib figure, which a notebook shows by itself.
 
     With ``ax`` the curves are added to these axes, in the looks that follow the ones there.
     """

@@ -150,7 +150,7 @@ def _curves(cells: Sequence[SweptCell], radii: ArrayLike) -> tuple[list[Curve], 
 
 
 def _twins(cells: Sequence[SweptCell], baseline: str | None) -> dict[int, int]:
-    """Return, for the number of a cell, that of the cell with the baseline's method and the same settings."""
+    """Return cell number -> number of the cell with the baseline's method and otherwise the same settings."""
     if baseline is None:
         return {}
     check_choice("baseline", baseline, list(dict.fromkeys(map(AXES["method"], cells))))

@@ -328,7 +328,7 @@ class DecisionStore:
         return self._known[self._drawings[name].drawn_by]
 
     def draw_again(self, spec: RunSpec, executor: Executor) -> None:
-        """Refuse a model that, drawing one input of an earlier call again, gives other votes."""
+        """Draw one input of an earlier call again, and raise StoreError if the model gives other votes now."""
         own = [d for d in self.kept.values() if is_same(self._drawer(d.certificate.id), self._record)]
         if self._path is None or not own or self._record["answers"] == NOT_REPEATABLE:
             return
@@ -345,12 +345,12 @@ class DecisionStore:
         check_same_votes(self._path, name, now, before)
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
-        """Take note of the values that inputs are drawn from."""
+        """Keep a hash of the values of each input that a block has loaded, for the file."""
         if self._path is not None:
             self._contents.update(zip(ids, map(content_id, x), strict=True))
 
     def take(self, made: Decided | Replayed) -> None:
-        """Take a result of a worker, and write the file from time to time."""
+        """Keep a decision, or a number of replayed rows, that a worker made; write the file from time to time."""
         if isinstance(made, Replayed):
             self._replayed = self._replayed[0] + made.compared, self._replayed[1] + made.differed
             return

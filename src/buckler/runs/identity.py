@@ -137,14 +137,14 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Expected:
-    """The identity that every worker of a run must have, unless another model is allowed."""
+    """Check of workers: each must have the run's ``identity`` (model, environment), unless another model is allowed."""
 
     probe: Probe
     identity: Identity
     allow_other_model: bool = False
 
     def check(self, classifier: Classifier, threads: int | None) -> dict[str, Any]:
-        """Return the record of a worker's model, or refuse it."""
+        """Return the record of a worker's model; raise StoreError if it is another model than the run's."""
         expected = self.identity.as_dict()
         here = self.probe.record(classifier, threads)
         if self.identity.answers == NOT_REPEATABLE:
@@ -221,7 +221,7 @@ class Redraw:
     segments: tuple[tuple[Stream, int, int], ...]
 
     def votes(self, classifier: Classifier, threads: int | None) -> list[IntArray]:
-        """Return the votes of each segment."""
+        """Return the votes of the input, ``[classes]``, in each segment drawn again."""
         engine = self.spec.engine(classifier, threads)
         with engine.session():
             return [self._votes(engine, *segment) for segment in self.segments]
@@ -242,7 +242,7 @@ class Redraw:
 
 
 def check_same_votes(where: Path, name: str, now: IntArray, before: IntArray, share: float = ROUNDING_SHARE) -> None:
-    """Refuse votes of an input drawn again that differ in more than a share of the draws."""
+    """Raise StoreError if votes of an input drawn again differ in more than ``share`` of the draws."""
     moved = int(np.abs(now - before).sum()) // 2
     if moved > share * before.sum():
         raise StoreError(

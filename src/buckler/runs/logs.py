@@ -289,7 +289,7 @@ class Imported:
     out: Path | None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the findings as plain values."""
+        """Return the findings as a dictionary of values that JSON can hold."""
         return {
             "lines": len(self.log.ids),
             "certified": int(self.log.certified.sum()),

@@ -45,7 +45,7 @@ class ExecutorOptions:
 
 
 class OpenRun(NamedTuple):
-    """What a run needs, ready to be drawn from."""
+    """A run that is ready to draw: its specification, an executor that runs its classifier, and its data."""
 
     spec: RunSpec
     executor: Executor

@@ -138,7 +138,7 @@ def plan(
 
 
 def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatArray]:
-    """Return the draws that inputs like those of a run take, and how many radii are certified."""
+    """Return arrays over inputs like those of the run ``like``: draws of each, and how many radii are certified."""
     if like is None:
         return simulate_deciding(typical_shares(), ladder)
     if not like.exists():
@@ -156,7 +156,7 @@ def deciding_like(like: Path | None, ladder: Ladder) -> tuple[FloatArray, FloatA
 
 
 def time_to_sample(spec: RunSpec, inputs: int, rate: float) -> str:
-    """Return how long drawing takes, as a sentence; empty where that is no time to speak of."""
+    """Return a sentence that says how long drawing takes; an empty text for at most ``SHORT`` seconds."""
     each = spec.n + spec.n0
     seconds = inputs * each / rate
     said = f"{inputs:,} inputs, {each:,} draws each, {rate:,.0f} a second: {duration(seconds)} in all"
@@ -164,7 +164,7 @@ def time_to_sample(spec: RunSpec, inputs: int, rate: float) -> str:
 
 
 def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
-    """Return how long deciding takes, as a sentence; empty where that is no time to speak of."""
+    """Return a sentence that says how long deciding takes; an empty text for at most ``SHORT`` seconds."""
     if inputs * ladder.max_n / rate <= SHORT:
         return ""
     draws, _ = simulate_deciding(typical_shares(SIMULATED_AT_FIRST), ladder, at_least=SIMULATED_AT_FIRST)
@@ -173,7 +173,7 @@ def time_to_decide(ladder: Ladder, inputs: int, rate: float) -> str:
 
 
 def time_to_refute(how: RefutationSettings, inputs: int, rate: float) -> str:
-    """Return about how long attacking takes, as a sentence; empty where that is no time to speak of."""
+    """Return a sentence that says about how long attacking takes; an empty text for at most ``SHORT`` seconds."""
     looks = 0 if how.attack is None else how.attack.looks
     seconds = inputs * (how.draws + (GRADIENT_LOOK - 1.0) * looks) / rate
     about = "at most" if how.first else "about"
@@ -182,7 +182,7 @@ def time_to_refute(how: RefutationSettings, inputs: int, rate: float) -> str:
 
 
 def simulate_deciding(shares: FloatArray, ladder: Ladder, at_least: int = SIMULATED) -> tuple[FloatArray, FloatArray]:
-    """Return the draws that inputs with these class probabilities take, and how many radii are certified.
+    """Return arrays over inputs simulated from class probabilities: draws of each, and how many radii are certified.
 
     The inputs are repeated until there are ``at_least`` so many.
     """

@@ -202,5 +202,5 @@ class _Brackets:
             self._saved, self._changed = time.monotonic(), False
 
     def in_order(self) -> list[Bracket]:
-        """Return the brackets in the order of the certificates."""
+        """Return the brackets made so far, in the order of the certificates that were to be refuted."""
         return [self.found[name] for name in self._wanted if name in self.found]

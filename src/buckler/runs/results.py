@@ -264,7 +264,7 @@ def _again(spec: RunSpec) -> str:
 
 
 def _asked(origin: Mapping[str, Any]) -> tuple[float, ...]:
-    """Return the radii that were decided, none unless they are rising numbers."""
+    """Return the radii that a file's origin says were decided; () if these are not rising numbers."""
     radii = origin.get("radii")
     fit = isinstance(radii, list) and all(type(radius) is float and radius > 0.0 for radius in radii)
     return tuple(radii) if fit and radii == sorted(set(radii)) else ()  # type: ignore[arg-type]
@@ -346,7 +346,7 @@ def with_refutations(result: Result, path: Path) -> Result:
 
 
 def inputs_of(dataset: Dataset, result: Result) -> Iterator[Float32Array]:
-    """Yield the inputs of a result in its order, compared with the hashes of what was certified if those are known."""
+    """Yield the inputs of a result in its order; raise InvalidInput if other values than theirs were certified."""
     seen = []
     for x in Lookup(dataset, result.path).inputs(result.ids, result.contents):
         seen.append(content_id(x) if result.contents_hash is not None else "")

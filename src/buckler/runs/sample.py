@@ -113,7 +113,7 @@ class Blocks:
                 first += size
 
     def took(self, inputs: int, seconds: float) -> None:
-        """Size the blocks to come by the time that one took."""
+        """Set the size of the next blocks, given the number of inputs of a block and the seconds that it took."""
         group = self._spec.drawn_together
         wanted = min(SECONDS * inputs / max(seconds, 1e-9), BLOCK_GROWTH * inputs, MOST_TOGETHER)
         self._size = max(group, int(wanted) // group * group)
@@ -165,7 +165,7 @@ class _Keeper:
         return sum(self._kept.values())
 
     def take(self, made: PartialInput | tuple[int, Shard]) -> None:
-        """Keep a block, or what there is of an input."""
+        """Write a block of inputs, or the votes so far of an input that is partly drawn, to the folder."""
         if isinstance(made, PartialInput):
             self._kept[made.first] = made.done - self._before.get(made.first, 0)
             self._writer.keep(made)
@@ -282,7 +282,7 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
 
 
 def _spans(spec: RunSpec) -> tuple[tuple[Stream, int, int], ...]:
-    """Return the draws of an input that share batches: of the selection, those whose scores are kept, and the rest."""
+    """Return (stream, start, stop) of draws that share batches: selection, those with scores kept, and the rest."""
     kept = spec.kept_draws
     spans: list[tuple[Stream, int, int]] = [
         ("selection", 0, spec.n0), ("estimation", 0, kept), ("estimation", kept, spec.n),

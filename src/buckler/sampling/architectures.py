@@ -59,7 +59,7 @@ class BasicBlock(nn.Module):
         self.stride, self.padding = stride, width - width_in
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output."""
+        """Return the block's output, ``[batch, channels, height, width]``."""
         y = functional.relu(self.norm1(self.conv1(x)))
         y = self.norm2(self.conv2(y))
         if self.stride > 1:
@@ -88,7 +88,7 @@ class Bottleneck(nn.Module):
             self.shortcut = nn.Sequential(projection, nn.BatchNorm2d(4 * width))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the block's output."""
+        """Return the block's output, ``[batch, channels, height, width]``."""
         y = functional.relu(self.norm1(self.conv1(x)))
         y = functional.relu(self.norm2(self.conv2(y)))
         y = self.norm3(self.conv3(y))
@@ -161,7 +161,7 @@ ARCHITECTURES: Mapping[str, Callable[[int], Network]] = MappingProxyType(
         "resnet50": resnet50,
     }
 )
-"""Name -> network with that many classes."""
+"""Name -> function from a number of classes to a fresh network."""
 
 
 def build(architecture: str, num_classes: int) -> Network:
@@ -170,7 +170,7 @@ def build(architecture: str, num_classes: int) -> Network:
 
 
 MEAN, DEVIATION = 0.5, 0.25
-"""What images in [0, 1] have, roughly; only the starting point depends on it."""
+"""Mean and standard deviation of images in [0, 1], roughly; only the start of the training depends on them."""
 
 FREQUENCIES = 16
 """Waves in which the logarithm of the deviation is told to the network."""
@@ -180,7 +180,7 @@ class UNetBlock(nn.Module):
     """Two 3x3 convolutions beside a shortcut; the deviation scales and shifts what lies between them."""
 
     def __init__(self, width_in: int, width: int, embedding: int) -> None:
-        """Build the block; it starts as its shortcut."""
+        """Build the block; its last convolution starts at zero, so that untrained it returns its shortcut."""
         super().__init__()
         self.norm1 = nn.GroupNorm(8, width_in)
         self.conv1 = nn.Conv2d(width_in, width, 3, padding=1)
@@ -192,7 +192,7 @@ class UNetBlock(nn.Module):
         self.shortcut = nn.Conv2d(width_in, width, 1) if width_in != width else nn.Identity()
 
     def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
-        """Return the block's output."""
+        """Return the block's output, ``[batch, channels, height, width]``."""
         scale, shift = self.told(embedding)[:, :, None, None].chunk(2, dim=1)
         y = self.conv1(functional.silu(self.norm1(x)))
         y = self.conv2(functional.silu(self.norm2(y) * (1.0 + scale) + shift))

@@ -66,7 +66,7 @@ class Dataset:
         return x
 
     def select(self, *, every: int = 1, limit: int | None = None, ids: Iterable[str] | None = None) -> "Dataset":
-        """Return every k-th input, or those with the given ids in the order of the data set; then at most ``limit``."""
+        """Return the data set of every k-th input, of these only ``ids`` if given, of these the first ``limit``."""
         chosen = list(range(0, len(self.ids), check_whole("every", every, 1)))
         if ids is not None:
             wanted = set(ids)

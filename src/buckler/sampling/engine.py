@@ -61,7 +61,7 @@ MOST_VALUES = 2**28
 """Values of one input at most. What drawing takes from alpha is computed for no more (T24)."""
 
 GROUP, LONGEST_GROUP = 16, 1.0
-"""Batches, and seconds, between two waits for the device."""
+"""Most batches, and about the most seconds, between two waits for the device."""
 
 ROUND = 4
 """Batches of a round of ``draw_until_decided``, unless one request is larger."""
@@ -373,7 +373,7 @@ class _Softmax:
         self._make, self._looked = make, False
 
     def __call__(self, logits: Any) -> Any:
-        """Return the scores."""
+        """Return the scores that logits ``[rows, m]`` have, in the same shape."""
         if not self._looked:
             self._looked = True
             if bool((logits >= 0).all()) and bool((abs(logits.sum(1) - 1.0) < SUM_TO_ONE).all()):
@@ -387,7 +387,7 @@ class _Softmax:
 
 
 class Decider(Protocol):
-    """Sequential decisions about several inputs, by their position."""
+    """Protocol of a sequential test of inputs, known by position: it asks for draws, takes votes and decides."""
 
     @property
     def n(self) -> IntArray:
@@ -395,13 +395,13 @@ class Decider(Protocol):
 
     @property
     def undecided(self) -> IntArray:
-        """The inputs that want more draws."""
+        """Positions of the inputs that want more draws, ``[k]``."""
 
     def batch_sizes(self, rows: IntArray) -> IntArray:
         """Return how many draws each of these undecided inputs wants next, at least one."""
 
     def update(self, rows: IntArray, counts: IntArray) -> None:
-        """Take the votes ``counts[row, class]`` of these next draws."""
+        """Take the votes ``counts[row, class]`` of the next draws of the inputs ``rows``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -249,7 +249,7 @@ Batch = tuple[Piece, ...]
 
 
 def pieces(requests: Iterable[Request]) -> Iterator[Piece]:
-    """Yield the requests cut at block boundaries, in order."""
+    """Yield each request as pieces, one for each block of noise that it touches, in order."""
     for request in requests:
         if request.stop > MOST_INPUT_DRAWS:
             raise InvalidInput(f"an input can have at most {MOST_INPUT_DRAWS} draws; got {request.stop}")

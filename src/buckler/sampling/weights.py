@@ -26,7 +26,7 @@ _LOCATION = b"\n\x08location\x12"
 """How an ONNX file (a protocol buffer) begins to name a file of weights beside it: the key, then the value's tag."""
 
 _IN_A_FOLDER = {".json", ".safetensors"}
-"""What is read from a folder of transformers."""
+"""Endings of the files in a folder of transformers that are hashed."""
 
 
 def weight_files(path: Path) -> dict[str, str]:

@@ -98,7 +98,7 @@ class WeightAverage:
         self.updates += 1
 
     def restore(self, values: Mapping[str, Tensor], updates: int) -> None:
-        """Go back to a saved state."""
+        """Set the average, and the number of its updates, to saved ones."""
         for name, value in self.values.items():
             value.copy_(values[name])
         self.updates = updates
@@ -271,7 +271,7 @@ class Descent:
             yield self.task.inputs(x, draws), x, self.labels[index].to(self.device, non_blocking=True)
 
     def state(self, choices: Mapping[str, Any]) -> Checkpoint:
-        """Return everything needed to go on from here."""
+        """Return the state of the run as a ``Checkpoint``, from which ``restore`` goes on."""
         return Checkpoint(
             choices=choices,
             epoch=self.epoch,
@@ -283,7 +283,7 @@ class Descent:
         )
 
     def restore(self, state: Checkpoint) -> None:
-        """Go on from a saved state."""
+        """Put the run back into the state of a checkpoint."""
         self.network.load_state_dict(state.weights)
         self.average.restore(state.average, state.updates)
         self.optimiser.load_state_dict(dict(state.optimiser))
@@ -310,9 +310,9 @@ def descend(
 ) -> Descent:
     """Return the finished descent, its network holding the averaged weights, rounded to float16.
 
-    A checkpoint is written to ``out`` after every epoch, and left there. With ``resume`` the run goes on from it;
-    without, one left by an unfinished run is an error rather than lost. Where another epoch as long as the last would
-    end after ``max_seconds``, a ``TimeoutError`` is raised in its place.
+    A checkpoint is written to ``out`` after every epoch, and stays there. With ``resume`` the run goes on from it;
+    without, a checkpoint of an unfinished run raises InvalidInput, so that it is not lost. Before an epoch that would
+    end after ``max_seconds`` if it took as long as the last, a ``TimeoutError`` is raised.
     """
     if max_seconds is not None:
         check_positive("max_seconds", max_seconds)

@@ -17,7 +17,7 @@ from torch.nn import functional
 Forward = Callable[..., Tensor]
 
 STATISTICS, EVALUATION = 2**32, 2**32 + 1
-"""Streams beside those of the epochs 0, 1, ..."""
+"""Numbers of random streams that are not of an epoch: for batch statistics and evaluation. Epochs have 0, 1, ..."""
 
 TEST_BATCH = 500
 """Test images that are run at once."""
@@ -26,7 +26,7 @@ ENTROPY = 0.5
 """Weight of the entropy in ``disagreement``, that of the paper's experiments on CIFAR-10."""
 
 LEAST_NORM = 1e-30
-"""A norm below it is taken for it: no division by zero where the gradient vanishes."""
+"""Lower clamp of a norm that is divided by, since a gradient may vanish."""
 
 
 def draws_for(device: torch.device, *numbers: int) -> torch.Generator:
@@ -86,7 +86,7 @@ class TrainingTask(Protocol):
     """A way to train; ``images`` are uint8 ``[batch, height, width, 3]``, cropped and mirrored."""
 
     def inputs(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
-        """Return what the network sees of these images."""
+        """Return the arguments of the network for these images: the noisy images first."""
 
     def loss(self, forward: Forward, inputs: tuple[Tensor, ...], images: Tensor, labels: Tensor) -> Tensor:
         """Return the mean loss of the network's answers."""

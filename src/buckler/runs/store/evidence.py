@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from buckler.certify.scores import Scores
 
 AHEAD = 4
-"""Shards that are read ahead."""
+"""Number of shards that are read ahead of the one in use."""
 
 
 class Counts(NamedTuple):
@@ -154,7 +154,7 @@ class Evidence:
         map: SimplexMap | None = None,  # noqa: A002
         temperature: float | None = None,
     ) -> Iterator["tuple[Scores, Scores | None, int | None]"]:
-        """Yield the same for the inputs of one shard that has been read."""
+        """Yield what ``scores`` yields, for the inputs of one shard that has been read."""
         from buckler.certify.scores import Scores  # compiled code, loaded only where it is used
 
         kind = self.spec.scores

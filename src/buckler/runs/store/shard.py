@@ -90,7 +90,7 @@ def decode_partial_input(values: Mapping[str, Any], spec: RunSpec) -> PartialInp
 
 
 def encode(content: Shard, spec: RunSpec) -> pa.Table:
-    """Return the table of a shard."""
+    """Return a shard as an Arrow table: for each input a row for the selection, if any, and one for each checkpoint."""
     inputs, m = len(content.ids), spec.num_classes
     points = ([spec.n0] if content.selection is not None else []) + list(spec.checkpoints)
     streams = (["selection"] if content.selection is not None else []) + ["estimation"] * len(spec.checkpoints)

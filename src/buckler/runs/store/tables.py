@@ -46,7 +46,7 @@ ROWS_AT_A_TIME = 1 << 16
 """Number of rows converted to Python objects at a time, to bound memory."""
 
 LABEL = "label"
-"""The column of true classes, in a table of certificates whose data had them."""
+"""Name of the column of true classes, in a table of certificates whose data had them."""
 
 TABLE_ROW_BYTES = 32_768
 """Bytes of a row at most, in the mean: a long name, and the votes of a thousand classes."""
@@ -285,7 +285,8 @@ def _noise(name: str, parameters: str) -> Noise:
 
 
 TESTED = "tested"
-"""The class that was tested; ``label`` is the true one, as in every table of certificates."""
+"""Name of the column of the class that was tested; the column ``label`` has the true one, as in every table of
+certificates."""
 
 BESIDE = schema(
     {
@@ -373,7 +374,7 @@ REFUTATION_BYTES = 1 << 22
 
 
 def write_refutations(path: Path, brackets: Sequence[Bracket], origin: Mapping[str, Any]) -> None:
-    """Write all to ``path``, whole or not at all; ``origin`` says what they were made from."""
+    """Write all refutations to ``path``, whole or not at all; ``origin`` says what they were made from."""
     rows = []
     for bracket in brackets:
         made = bracket.refutation
@@ -446,7 +447,7 @@ class SweepTable:
         self._cells[cell] = pa.Table.from_pylist(rows, schema=SWEEP_COLUMNS)
 
     def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
-        """Return the certificates of a cell, each validated again, and the labels where they are known."""
+        """Return the certificates of a cell, each validated again, and its true classes; None if one is unknown."""
         table = self._cells[cell]
         labels = table["label"]
         made = list(each_row(table.select(SCHEMA.names), self._path, claim_of))
