@@ -65,7 +65,10 @@ def decided(like: Path, *options: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["cifar10-sigma0.25", "cifar10-sigma0.50", "cifar10-sigma1.00"])
+SLOW = [pytest.param(f"cifar10-sigma{sigma}", marks=pytest.mark.slow) for sigma in ("0.25", "1.00")]
+
+
+@pytest.mark.parametrize("name", ["cifar10-sigma0.50", *SLOW])
 def test_recorded_votes_foretell_the_draws_within_a_factor(name: str, tmp_path: Path) -> None:
     """Votes of 1,000 draws, and of a file of decisions, foretell what decide takes on votes drawn anew."""
     truth = open_evidence(EVIDENCE / f"{name}-counts")

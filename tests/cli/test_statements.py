@@ -113,10 +113,10 @@ def test_accuracy_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[
 
 
 def test_sets_are_those_of_the_class(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known, new = (open_evidence(here / name).counts(100) for name in ("known", "new"))
+    known, new = (open_evidence(here / name).counts(20) for name in ("known", "new"))
     made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known[0].values, Y[:60], seed=1)
     sets = made.predict_sets(new[0].values)
-    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--seed", "1"]
+    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--n", "20", "--seed", "1"]
     lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]
     assert [one["classes"] for one in lines] == [np.flatnonzero(row).tolist() for row in sets]
     assert [one["id"] for one in lines] == list(new[0].ids)
@@ -126,9 +126,9 @@ def test_sets_are_those_of_the_class(here: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_every_label_may_have_its_threshold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    known, new = (open_evidence(here / name).counts(100)[0].values for name in ("known", "new"))
+    known, new = (open_evidence(here / name).counts(20)[0].values for name in ("known", "new"))
     made = RobustConformal(sigma=0.1, radius=0.02, alpha=0.2).calibrate(known, Y[:60], by_label=True)
-    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--by-label"]
+    line = ["conformal", here / "known", here / "new", "--radius", "0.02", "--alpha", "0.2", "--n", "20", "--by-label"]
     lines = [json.loads(text) for text in told(capsys, *line, "--json").splitlines()]
     assert [one["classes"] for one in lines] == [np.flatnonzero(row).tolist() for row in made.predict_sets(new)]
     text = told(capsys, *line)
