@@ -22,7 +22,7 @@ from buckler.report import html
 from buckler.report.html import SIDE, confidence, contact_sheet, explained, tiles
 from buckler.report.pages import build_page, described, kinds_of, promise
 from buckler.runs.logs import import_log
-from buckler.runs.results import CertifyOptions, read_result, true_votes, with_data
+from buckler.runs.results import read_result, true_votes, with_data
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.tables import read_certificates, read_origin, write_certificates
 from tests.report.example import ATTACK, CLASSES, INPUTS, example, page
@@ -274,7 +274,7 @@ def test_command_on_runs_and_certificates(
     assert "answers:" in both.text
     assert "data:" in both.text
 
-    result = read_result(Path("narrow"), CertifyOptions(methods=("exact",)))
+    result = read_result(Path("narrow"), ("exact",))
     first = result.groups[0].first
     tests = (PairTest(1.00001, 3, 100, 90, 5, True),)
     point = np.zeros((1, 8, 8), dtype=np.float32)
@@ -333,7 +333,7 @@ def test_command_on_runs_and_certificates(
 def test_the_band_is_that_of_the_delta_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     make_run(tmp_path, "run")
-    result = read_result(tmp_path / "run", CertifyOptions())
+    result = read_result(tmp_path / "run")
     pages = [Parsed(build_page([result], delta=delta)) for delta in (0.5, 1e-6)]
     wide, narrow = (float(parsed.payload["series"][0]["low"][0]) for parsed in pages)
     assert wide > narrow
@@ -342,7 +342,7 @@ def test_the_band_is_that_of_the_delta_asked_for(tmp_path: Path, monkeypatch: py
 def test_limits_for_the_population_are_beside_the_curve() -> None:
     """Those of ``population_accuracy`` from the draws asked for, at radii that the noise alone decides."""
     run_folder = Path(__file__).parents[2] / "evidence" / "cifar10-sigma0.50"
-    result = read_result(run_folder, CertifyOptions(methods=("top_class",), n=100))
+    result = read_result(run_folder, ("top_class",), n=100)
     parsed = Parsed(build_page([result], delta=0.01))
     votes, _, labels = open_evidence(run_folder).counts(100)
     assert labels is not None

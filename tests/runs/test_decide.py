@@ -19,7 +19,7 @@ from buckler.noise import Gaussian, Splitting
 from buckler.report.pages import build_page
 from buckler.runs import decide as module
 from buckler.runs.decide import FOR_EVIDENCE, Target, decide, settings_to_decide
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import read_result
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.tables import (
     Drawing,
@@ -399,7 +399,7 @@ def test_settings_that_do_not_apply_are_named() -> None:
 def test_a_report_names_the_command_behind_the_file(tmp_path: Path) -> None:
     out = tmp_path / "decided.parquet"
     call(out, target=Target((0.1,)))
-    result = read_result(out, CertifyOptions())
+    result = read_result(out)
     assert result.commands == (
         f"buckler decide --radii 0.1 --spec spec.toml --margin quantile --alpha 0.001 --class winner --out {out}",
     )
@@ -412,7 +412,7 @@ def test_a_report_draws_steps_at_the_radii_that_were_asked_and_knows_the_true_cl
     wrong = (LABELS + 1) % 4
     labels = np.where(np.arange(40) % 4 == 0, wrong, LABELS)
     found = decide(spec(), TARGET, as_classifier(linear, num_classes=4), from_arrays(X, labels), out)
-    result = read_result(out, CertifyOptions())
+    result = read_result(out)
     assert result.asked == TARGET.radii
     # The class that was tested is not the true one for a fourth of them.
     assert result.labels is not None

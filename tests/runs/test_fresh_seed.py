@@ -10,7 +10,7 @@ import pytest
 import buckler
 from buckler.runs.decide import Target, decide
 from buckler.runs.open_run import open_run
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import read_result
 from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
 
@@ -59,7 +59,7 @@ def test_what_a_report_says_makes_the_same_draws_again(settings: dict[str, Any],
     for folder in ("run", "again"):
         with open_run(settings, out=tmp_path / folder) as run:
             sample(run.spec, run.executor, run.dataset, tmp_path / folder)
-        found = read_result(tmp_path / folder, CertifyOptions())
+        found = read_result(tmp_path / folder)
         assert found.spec_toml is not None
         settings = tomllib.loads(found.spec_toml)
     first, second = (open_evidence(tmp_path / folder) for folder in ("run", "again"))

@@ -17,7 +17,7 @@ from buckler.certify.votes import certify_votes
 from buckler.cli.app import run as run_command
 from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_by_each, certify_evidence
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import read_result
 from buckler.runs.store import evidence as store
 from buckler.runs.store import folder, shard
 from buckler.runs.store.evidence import open_evidence
@@ -32,10 +32,10 @@ from pathlib import Path
 from buckler.report.pages import build_page
 from buckler.report.sweeps import draw_axes, sweep_table
 from buckler.runs.sweep import Grid
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import read_result
 from buckler.runs.sweep import sweep_runs
 run = sys.argv[1]
-page = build_page([read_result(Path(run), CertifyOptions(methods=("top_class", "bonferroni")))])
+page = build_page([read_result(Path(run), ("top_class", "bonferroni"))])
 assert "<html" in page and "bonferroni" in page
 cells = sweep_runs([run], Grid(method=("top_class", "bonferroni"), n=(50, 100)), Path("sweep.parquet"))
 print(sweep_table(cells, baseline="bonferroni").to_markdown())
@@ -80,7 +80,7 @@ def test_files_are_not_read_again_for_each_method(run: Path, monkeypatch: pytest
     monkeypatch.setattr(store, "decode", decoding)
     monkeypatch.setattr(store, "ScoreFile", reading)
     methods = ("top_class", "bonferroni", "pairwise/hoeffding", "pairwise/bernstein")
-    result = read_result(run, CertifyOptions(methods=methods))
+    result = read_result(run, methods)
     assert [group.first.method for group in result.groups] == list(methods)
     names = {path.name for path in (run / "shards").glob("*.parquet")}
     assert len(names) == 6
@@ -113,7 +113,7 @@ def test_labels_travel_with_certificates(run: Path, tmp_path: Path) -> None:
     assert known is not None
     assert labels is not None
     assert (known == labels).all()
-    found = read_result(tmp_path / "c.parquet", CertifyOptions()).labels
+    found = read_result(tmp_path / "c.parquet").labels
     assert found is not None
     assert (found == labels).all()
     write_certificates(tmp_path / "bare.parquet", made)
@@ -165,4 +165,4 @@ def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
         place = table.column_names.index(name)
         write_table(tmp_path / "bad.parquet", table.set_column(place, table.schema.field(place), [values]), {})
         with pytest.raises(InvalidInput, match=rf"row {at} of .*image {at}.*{name}|row {at} of .*image {at}.*radius"):
-            read_result(tmp_path / "bad.parquet", CertifyOptions())
+            read_result(tmp_path / "bad.parquet")

@@ -14,7 +14,7 @@ from buckler.noise import DerandomizedSplitting, Gaussian, GridGaussian
 from buckler.runs.certify import certify_evidence
 from buckler.runs.decide import Target, decide
 from buckler.runs.identity import provenance_from
-from buckler.runs.results import CertifyOptions, read_result
+from buckler.runs.results import read_result
 from buckler.runs.sample import sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
@@ -208,7 +208,7 @@ def test_runs_keep_what_was_found(model: Any, stable: bool, tmp_path: Path) -> N
     assert provenance_from(drawn.as_dict()) == drawn
     with nullcontext() if stable else pytest.warns(BucklerWarning, match=UNSTABLE):
         decide(spec, Target((0.05,)), as_classifier(model, num_classes=2), data, tmp_path / "d.parquet")
-    assert ("NOT deterministic" in read_result(tmp_path / "d.parquet", CertifyOptions()).caution) != stable
+    assert ("NOT deterministic" in read_result(tmp_path / "d.parquet").caution) != stable
 
 
 def test_torch_is_asked_to_repeat_itself_and_left_as_it_was() -> None:

@@ -27,7 +27,7 @@ from buckler.runs import refute as runs
 from buckler.runs.executor import Interrupted
 from buckler.runs.open_run import ExecutorOptions, open_run
 from buckler.runs.plan import measure_rate, time_to_refute
-from buckler.runs.results import CertifyOptions, Result, read_result
+from buckler.runs.results import Result, read_result
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
@@ -101,7 +101,7 @@ def refute_command(
         --data cifar10.npz --strict
     """
     options.check_outputs(out=out, figure=figure)
-    result = read_result(run, CertifyOptions(methods=(method or "exact",) if method or run.is_dir() else ()))
+    result = read_result(run, (method or "exact",) if method or run.is_dir() else ())
     given = {
         "model": model, "data": data, "denoiser": denoiser, "device": device, "num_classes": num_classes,
         "batch_size": batch_size,

@@ -13,7 +13,8 @@ from buckler.cli.terminal import say
 from buckler.errors import InvalidInput
 from buckler.files import atomic_write, read_text
 from buckler.report.pages import build_page
-from buckler.runs.results import CertifyOptions, read_result, with_data, with_refutations
+from buckler.runs.certify import CertifyKeywords
+from buckler.runs.results import read_result, with_data, with_refutations
 from buckler.types import MarginKind, SimplexMap
 
 SHOWN_GROUP = "What is shown"
@@ -65,9 +66,9 @@ def report_command(
       buckler report certificates.parquet --classes names.txt
     """
     options.check_outputs(out=out)
-    certifying = CertifyOptions(
+    methods = tuple(dict.fromkeys(method or ()))
+    asked = CertifyKeywords(
         alpha=alpha,
-        methods=tuple(dict.fromkeys(method or ())),
         margin=cast(MarginKind | None, margin),
         n=n,
         certified_class=certified_class,
@@ -79,10 +80,10 @@ def report_command(
         "delta": delta, "data": data, "refutations": refutations, "classes": classes, "title": title,
     }  # fmt: skip
     again = ["buckler", "report", *(str(run) for run in runs), "--out", str(out)]
-    again += [part for name in certifying.methods for part in ("--method", name)]
+    again += [part for name in methods for part in ("--method", name)]
     again += [part for key, value in given.items() if value is not None for part in (f"--{key}", str(value))]
     names = None if classes is None else _class_names(classes)
-    results = [read_result(run, certifying) for run in runs]
+    results = [read_result(run, methods, **asked) for run in runs]
     if refutations is not None:
         if len(results) > 1:
             raise InvalidInput(f"--refutations are of one run; got {len(results)} runs")

@@ -28,7 +28,7 @@ from buckler.report.charts import accuracy_chart, looks
 from buckler.report.html import render, script_json
 from buckler.report.pages import CELLS, build_page, population_of
 from buckler.runs.logs import import_log
-from buckler.runs.results import CertifyOptions, Result, read_result, with_refutations
+from buckler.runs.results import Result, read_result, with_refutations
 from buckler.runs.spec import read_toml
 from buckler.types import FloatArray, Noise
 
@@ -223,7 +223,7 @@ def read_entry(folder: Path, *, alpha: float = 1e-3, method: str = "exact") -> E
             import_log(folder / card.log, alpha=card.alpha, n=card.n, sigma=card.sigma, out=place)
         elif not place.is_dir():
             raise InvalidInput(f"evidence must be a folder of buckler sample; there is none at {card.evidence!r}")
-        result = read_result(place, CertifyOptions(alpha=alpha, methods=(method,)))
+        result = read_result(place, (method,), alpha=alpha)
     if card.refutations is not None:
         result = with_refutations(result, folder / card.refutations)
     group = result.groups[0]

@@ -65,7 +65,7 @@ def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
 class CertifyKeywords(TypedDict, total=False):
     """Keywords that say how evidence is certified; None is what the run suggests, and alpha is 0.001 unless told."""
 
-    alpha: float
+    alpha: float | None
     margin: MarginKind | None
     n: int | None
     certified_class: str | None
@@ -131,7 +131,11 @@ def limits_of_evidence(
             f"{str(evidence.root)!r} cannot be certified at alpha 0: {differed} of {compared} rows gave other logits "
             "when they were run again, so its model is not one function of its input"
         )
-    settled = {"noise": spec.noise, "alpha": asked.get("alpha", 1e-3), "margin": asked.get("margin")}
+    settled = {
+        "noise": spec.noise,
+        "alpha": 1e-3 if asked.get("alpha") is None else asked["alpha"],
+        "margin": asked.get("margin"),
+    }
     point = evidence.checkpoint(n if len(scored) < len(methods) else None)
     of_scores: dict[str, list[tuple[Settings, Limits]]] = {method.name: [] for method in scored}
     held: list[Shard] = []

@@ -2,9 +2,9 @@
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
-from buckler.runs.certify import certify_by_each
+from buckler.runs.certify import CertifyKeywords, certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
 from buckler.runs.plugins import method_named
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
@@ -23,7 +23,7 @@ from buckler.runs.store.folder import refuse_log
 from buckler.runs.store.tables import arrays_in, read_decisions, read_refutations, read_rows
 from buckler.sampling.datasets import Dataset, open_dataset
 from buckler.sampling.streams import content_id
-from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, SimplexMap
+from buckler.types import AnyArray, Float32Array, IntArray
 
 SHOWN_CLASSES = 4
 """Classes whose votes are shown beside a certificate."""
@@ -120,40 +120,28 @@ def _needed(parts: tuple[str, ...], others: Sequence[tuple[str, ...]]) -> int:
     return next(k for k in range(1, len(parts) + 1) if sum(other[-k:] == parts[-k:] for other in others) == 1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CertifyOptions:
-    """Settings for certifying evidence; None means the run's own, alpha 0.001, and every sound method."""
+def read_result(path: Path, methods: Sequence[str] = (), **asked: Unpack[CertifyKeywords]) -> Result:
+    """Return the result at a path: evidence is certified by each method, certificates are read.
 
-    alpha: float | None = None
-    methods: tuple[str, ...] = ()
-    margin: MarginKind | None = None
-    n: int | None = None
-    certified_class: str | None = None
-    map: SimplexMap | None = None
-    temperature: float | None = None
-
-
-def read_result(path: Path, options: CertifyOptions) -> Result:
-    """Return the result at a path: evidence is certified with these settings, certificates are read."""
+    Without ``methods`` every sound one is taken; other keywords are those of ``certify_evidence``, for evidence alone.
+    """
     if path.is_dir():
-        return _from_evidence(path, options)
+        return _from_evidence(path, methods, asked)
     if path.is_file():
         refuse_log(path)
     if not path.is_file() or path.suffix == ".csv":
         raise InvalidInput(
             f"RUN must be a folder of buckler sample or a Parquet file of certificates; got {str(path)!r}"
         )
-    return _from_certificates(path, options)
+    return _from_certificates(path, methods, asked)
 
 
-def _from_evidence(path: Path, options: CertifyOptions) -> Result:
+def _from_evidence(path: Path, methods: Sequence[str], asked: CertifyKeywords) -> Result:
     evidence = open_evidence(path)
     drawn = evidence.provenance()
     alone = evidence.spec.noise.total is not None or evidence.spec.model == IMPORTED
     usual = (evidence.spec.default_method,) if alone else tuple(method.name for method in sound_methods())
-    methods = options.methods or usual
-    given = {name: value for name, value in asdict(options).items() if name != "methods" and value is not None}
-    made = certify_by_each(evidence, methods, **given)
+    made = certify_by_each(evidence, methods or usual, **asked)
     return Result(
         path=path,
         groups=tuple(replace(group, labels=made.labels) for group in made.certificates),
@@ -167,7 +155,7 @@ def _from_evidence(path: Path, options: CertifyOptions) -> Result:
         caution=f"Note: {NO_RIVALS}." if evidence.spec.model == IMPORTED else drawn.sentence(),
         commands=(_command("sample", {str(path): None, "--spec": "spec.toml"}),),
         votes=top_votes(made.votes),
-        true_votes=true_votes(evidence, options.n),
+        true_votes=true_votes(evidence, asked.get("n")),
     )
 
 
@@ -219,14 +207,14 @@ def _lacking(evidence: Evidence, n: int | None) -> str:
     return "labels (sample takes them from --data, or for arrays without from --labels)"
 
 
-def _from_certificates(path: Path, options: CertifyOptions) -> Result:
-    for name, value in asdict(options).items():
-        if name != "methods" and value is not None:
+def _from_certificates(path: Path, methods: Sequence[str], asked: CertifyKeywords) -> Result:
+    for name, value in asked.items():
+        if value is not None:
             called = name.removeprefix("certified_")
             raise InvalidInput(f"{called} is for folders of evidence; {str(path)!r} holds certificates already made")
     table, origin = read_rows(path)
-    methods = [method_named(method).name for method in options.methods]  # certificates by one's own need it registered
-    groups, truth = _grouped(path, arrays_in(table, path), methods)
+    names = [method_named(method).name for method in methods]  # certificates by one's own need it registered
+    groups, truth = _grouped(path, arrays_in(table, path), names)
     spec, owner = origin.get("spec"), origin.get("owner", origin)
     owner = owner if isinstance(owner, dict) else {}
     contents, drawn, votes = None, provenance_from(origin.get("drawn")), None
