@@ -419,6 +419,7 @@ def test_images_in_other_units_are_told_once(low: float, high: float) -> None:
         ((2, 8, 8), -2.1, 2.6, True),
         ((2, 8, 8), 0.0, 1.0, False),
         ((50, 100, 4), -2.1, 2.6, False),  # a time series of few values
+        ((2, 12, 16), -2.1, 2.6, False),  # an embedding of twelve words
         ((2, 64), 0.0, 16.0, True),  # the digits of scikit-learn
         ((2, 784), 0.0, 255.0, True),
         ((2, 64), 0.5, 16.5, False),

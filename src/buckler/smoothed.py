@@ -387,8 +387,8 @@ class Smoothed:
 
 
 SMALLEST_SIDE = 8
-"""An input of two axes is taken for an image if each is at least this long, one of a single axis if it has as many
-values as such an image."""
+"""An input of two axes is taken for an image if both have one length, at least this; one of a single axis if it has as
+many values as such an image."""
 
 LARGEST_GREY = (15, 255)
 """Bounds of the largest value at which inputs of a single axis, all whole numbers, are taken for grey values."""
@@ -412,7 +412,7 @@ def _looks_like_images(x: Float32Array, low: float, high: float) -> bool:
     if x.ndim == 4:
         return x.shape[1] in IMAGE_CHANNELS or x.shape[3] in IMAGE_CHANNELS
     if x.ndim == 3:
-        return bool(min(x.shape[1:]) >= SMALLEST_SIDE)
+        return bool(x.shape[1] == x.shape[2] >= SMALLEST_SIDE)  # embeddings have three axes too, but are seldom square
     # Tables have whole numbers too, but rarely so many columns of which none is negative or large.
     grey = x.ndim == 2 and x.shape[1] >= SMALLEST_SIDE**2 and low >= 0.0 and LARGEST_GREY[0] <= high <= LARGEST_GREY[1]
     return grey and bool((x == np.rint(x)).all())
