@@ -87,6 +87,15 @@ def test_a_plan_says_what_a_limit_takes(here: Path, capsys: pytest.CaptureFixtur
     assert "must have labels" in mistake(capsys, *("plan", "--like", here / "unlabelled"), *line[3:], "0.3")
 
 
+def test_a_plan_takes_no_certificates_for_decisions(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / "made.parquet"
+    told(capsys, "certify", here / "known", "--out", made)
+    line = ["plan", "--inputs", "10", "--classes", "10", "--rate", "100", "--sigma", "0.1", "--like", made]
+    assert "must be a file of buckler decide; it holds certificates" in mistake(capsys, *line)
+
+
 def test_a_run_that_is_not_finished_is_used_and_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["accuracy", str(here / "begun"), "--radii", "0.01", "--json"]) == 0
     shown = capsys.readouterr()
@@ -108,6 +117,9 @@ def test_accuracy_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[
         assert said.count("must have") == 1
     assert "n must be one of the checkpoints" in mistake(
         capsys, "accuracy", here / "known", "--radii", "0.1", "--n", "3"
+    )
+    assert "n must be a whole number from 1 to 1000" in mistake(
+        capsys, "accuracy", here / "long", "--radii", "0.1", "--n", "2000"
     )
     assert "--radii" in mistake(capsys, "accuracy", here / "known")
 

@@ -12,7 +12,7 @@ from buckler.certificate import Refutation
 from buckler.certificates import Certificates
 from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
-from buckler.errors import InvalidInput, first_repeated
+from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
 from buckler.runs.certify import CertifyKeywords, certify_by_each
 from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
@@ -185,7 +185,7 @@ def true_votes(evidence: Evidence, n: int | None = None) -> IntArray | None:
 def votes_for_limit(evidence: Evidence, n: int | None = None) -> IntArray:
     """Return ``true_votes``; a run that has none raises InvalidInput, which says what it lacks."""
     if n is not None:
-        evidence.checkpoint(n)
+        evidence.checkpoint(check_whole("n", n, 1, LARGEST_POPULATION_N))
     votes = true_votes(evidence, n)
     if votes is None:
         raise InvalidInput(f"the run must have {_lacking(evidence, n)}; {str(evidence.root)!r} has none")

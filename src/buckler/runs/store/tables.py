@@ -332,6 +332,8 @@ def write_decisions(
 def read_decisions(path: Path) -> DecisionTable:
     """Return the decisions of a table, each validated again, what they were drawn from, and the table's origin."""
     table, origin = read_rows(path)
+    if "drawn_by" not in origin:
+        raise InvalidInput(f"{str(path)!r} must be a file of buckler decide; it holds certificates without decisions")
     certificates, _ = certificates_in(table, path)
     models = len(records_in(origin))
     try:
