@@ -168,8 +168,9 @@ class Claim:
         every = self.noise.total
         if (self.method == ENUMERATED_METHOD) != (every is not None) or every not in {None, self.n}:
             raise InvalidInput(
-                f"method must be {ENUMERATED_METHOD!r} if and only if all copies of the noise were counted; got "
-                f"{self.method!r} and {self.n} copies of {self.noise.describe()}"
+                f"method must be {ENUMERATED_METHOD!r}, with n the number of all copies, if and only if the noise "
+                f"enumerates them ({'it does not' if every is None else every}); got {self.method!r} and {self.n} "
+                f"copies of {self.noise.describe()}"
             )
         check_whole("n0", self.n0, 0)
         if not 0.0 <= check_real("winner_alpha", self.winner_alpha) <= self.alpha or (self.winner_alpha and self.n0):

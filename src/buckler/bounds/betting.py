@@ -230,7 +230,10 @@ def last_goal(goal: float, uniform: float) -> float:
 
 @compiled
 def deviation(count: float, total: float, squares: float, scale: float) -> float:
-    """Return y's standard deviation from the sums of ``a - c b`` and its square, ``PRIOR`` imagined draws added."""
+    """Return the standard deviation of ``y = scale (a - c b + c)``, from the sums of ``a - c b`` and of its square.
+
+    ``PRIOR`` imagined draws of variance 1/4 are added.
+    """
     spread = 0.0
     if count > 0.0:
         spread = max((squares - total * total / count) * scale * scale, 0.0)

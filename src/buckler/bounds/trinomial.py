@@ -94,7 +94,7 @@ def curve_point(kind: int, L: float, t: float) -> Trinomial:
 
 @compiled
 def curve_top(kind: int) -> float:
-    """Return the largest parameter, where ``q3 = 0``."""
+    """Return the upper end of the curve's parameter t, where ``q3 = 0``: 1 for first margins, 0 for second ones."""
     return 1.0 if kind == PROBABILITY else 0.0
 
 

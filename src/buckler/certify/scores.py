@@ -120,7 +120,8 @@ class Scores:
         if wrong.any():
             i, draw = (int(k) for k in np.argwhere(wrong)[0])
             raise InvalidInput(
-                f"scores must be nonnegative and sum to one within {ROW_SUM_TOLERANCE}; "
+                f"scores must be nonnegative and sum to one, or to at most one without all classes, within "
+                f"{ROW_SUM_TOLERANCE}; "
                 f"got {show(values[i, draw].tolist())} at input {i} ({self.ids[i]}), draw {draw}"
             )
         object.__setattr__(self, "values", np.minimum(values, 1.0))

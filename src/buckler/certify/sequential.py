@@ -203,8 +203,8 @@ class AnytimeTest:
         )  # fmt: skip
         if not same:
             raise InvalidInput(
-                f"before must be of the same radii, alpha, noise, margin and final_n, {ladder.final_n}; got "
-                f"final_n {before.final_n} of {show(before)}"
+                "before must be of the same radii, alpha, winner_alpha, noise, margin and final_n, "
+                f"{ladder.final_n}; got final_n {before.final_n} of {show(before)}"
             )
         votes = np.zeros(self._classes, dtype=np.int64)
         for k, count in before.votes:

@@ -88,7 +88,7 @@ class TorchBackend:
         self.rows = 1
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs and clear the tally."""
+        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
         self._host_x, self._addresses, self._keep = x, addresses, keep
         if self._words is not None:
             self._words.load(x)

@@ -344,7 +344,7 @@ def show_problem(problem: Exception) -> str:
 
 
 def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array:
-    """Return the inputs as float32 ``[inputs, ...]``, one different name each."""
+    """Return ``x`` alone, as float32 ``[inputs, ...]``; InvalidInput unless ``ids`` are as many different names."""
     inputs = to_float32("x", x, noise)
     if inputs.ndim < 2 or inputs.size == 0:
         raise InvalidInput(f"x must have shape [inputs, ...] with at least one value each; got {inputs.shape}")

@@ -249,7 +249,9 @@ def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[
         if moved is None:
             more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
             first = next(iter(damaged.values()))
-            raise DamagedEvidence(f"{first}{more}; repair sets what is damaged aside and draws it again")
+            raise DamagedEvidence(
+                f"{first}{more}; sampling with repair (--repair) sets what is damaged aside and draws it again"
+            )
         for name in damaged:
             moved += folder.set_aside(root, folder.shard_files(root, name))
     for span in inside:
