@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ def test_certificates_name_the_router_and_its_draws(routed: buckler.Routed) -> N
     assert made[0].router is not None
     assert made[0].router.alpha < 1e-3
     assert list(made.to_arrow()["router"].is_valid().to_pylist()) == [True] * 5
+
+
+def test_a_certificate_promises_no_more_than_its_router(routed: buckler.Routed) -> None:
+    one = next(one for one in routed.certify(np.array([[0.9, 0.8]]), n=1000) if not one.abstained)
+    assert one.router is not None
+    assert replace(one).router == one.router
+    for router in (replace(one.router, alpha=one.alpha + 1e-6), buckler.certify_votes([[501, 499]], sigma=0.5)[0]):
+        with pytest.raises(buckler.InvalidInput, match="radius must be at most, and alpha at least, the router's"):
+            replace(one, router=router)
 
 
 def test_until_decided_a_rung_needs_router_and_classifier(routed: buckler.Routed) -> None:
