@@ -20,7 +20,7 @@ ComputeBlock = Callable[[Any, Path, Sink], Draws]
 results, also where it is closed early."""
 
 Watch = Callable[[int, int], None]
-"""Is told, as they rise, how many inputs are done and how many draws were made."""
+"""Callback (inputs done, draws made), called whenever one of the two rises."""
 
 
 class Work(Protocol):

@@ -185,7 +185,7 @@ class Engine:
     def replayed(self) -> tuple[int, int]:
         """Return how many rows were run again at other places among other rows, and how many gave other bits.
 
-        Counted under noise that is true to the last bit, and (0, 0) otherwise. Call inside ``session()``.
+        Counted under noise that is exact in floating point, and (0, 0) otherwise. Call inside ``session()``.
         """
         return self._backend.replayed() if self.noise.idealised is None else (0, 0)
 
