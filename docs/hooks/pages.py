@@ -17,6 +17,12 @@ OPENING = "    options: {members: false, show_root_heading: false}\n"
 KATEX = Path(sys.prefix) / "node_modules" / "katex"
 """Where `make docs` has npm install it: in the environment that builds the site."""
 
+TYPESET = """\
+for (const element of document.querySelectorAll(".arithmatex"))
+  katex.render(element.textContent.trim().slice(2, -2), element, {displayMode: element.tagName === "DIV"});
+"""
+"""Typesets the formulas of a page with the KaTeX beside it."""
+
 SHIPPED = ("LICENSE", "dist/katex.min.css", "dist/katex.min.js", "dist/fonts/*.woff2")
 RENDER = """
 const katex = require(process.argv[1]);
@@ -50,7 +56,7 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.exceptions import PluginError  # noqa: PLC0415  (a test asks for the pages without mkdocs)
     from mkdocs.structure.files import File  # noqa: PLC0415
 
-    for path, text in pages().items():
+    for path, text in {**pages(), "formulas.js": TYPESET}.items():
         files.append(File.generated(config, path, content=text))
     found = [path for pattern in SHIPPED for path in KATEX.glob(pattern)]
     if not found:
