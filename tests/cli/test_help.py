@@ -66,7 +66,7 @@ def test_commands_are_listed_in_the_order_of_the_work(
 ) -> None:
     listed = re.findall(r"^  ([a-z]+) ", shown("", capsys, monkeypatch).split("Commands:")[1], re.MULTILINE)
     assert [name for name in listed if name in COMMANDS] == list(COMMANDS)
-    assert list(COMMANDS)[-2:] == ["compact", "reproduce"]
+    assert list(COMMANDS)[-1] == "reproduce"
     order = [list(COMMANDS).index(name) for name in ("sample", "certify", "decide", "report", "refute", "train")]
     assert order == sorted(order)
 
@@ -86,7 +86,7 @@ def test_options_stand_in_groups_with_their_defaults(
     assert "[0.001]" in shown("certify", capsys, monkeypatch)
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"models", "compact", "plan"}))
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"models", "plan"}))
 def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     text = shown(command, capsys, monkeypatch)
     assert f"    buckler {command} " in re.split("Examples?:", text)[1]

@@ -78,7 +78,6 @@ BASE = {
     "--max-n 300 --json",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
-    "compact": "compact one",
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
     "audit": "audit top_class --n 8 --m 3 --points 4",
     "import": "import log.tsv --sigma 0.5",
@@ -357,7 +356,6 @@ TABLE: dict[str, dict[str, Row]] = {
         "--title": Row("--title Mine", "files"),
         **OUTPUT,
     },
-    "compact": OUTPUT,
     "train": {
         "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
         "--lam": Row(

@@ -212,7 +212,7 @@ def test_a_file_where_a_run_is_expected_is_pointed_to_what_reads_it(
 ) -> None:
     decide = ["decide", "--radii", "0.01", "--model", "test_models_for_sample:linear", "--limit", "2"]
     assert run([*decide, *SAMPLE[:4], *SAMPLE[-2:], "--max-n", "64", "--out", "d.parquet", "--quiet"]) == 0
-    for command in (["certify"], ["sweep"], ["accuracy", "--radii", "0.1"], ["compact"]):
+    for command in (["certify"], ["sweep"], ["accuracy", "--radii", "0.1"]):
         assert run([*command, "d.parquet"]) == 2
         assert "a run is a folder of buckler sample; buckler report and buckler refute read" in capsys.readouterr().err
     (here / "c.csv").write_text("id,predicted\n")

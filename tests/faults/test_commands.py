@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from buckler.cli.app import run
-from buckler.runs.store.evidence import open_evidence
-from tests.faults.run import Ledger, sealed
+from tests.faults.run import Ledger
 from tests.runs.test_results import many
 
 
@@ -73,16 +72,3 @@ def test_a_report_without_docstrings(tmp_path: Path, ledger: Ledger) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: S603
     assert (done.returncode, done.stderr) == (0, "")
     ledger.add("Python without docstrings and assertions (-OO)")
-
-
-def test_merging_quietly_prints_nothing(
-    home: Path, undisturbed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ledger: Ledger
-) -> None:
-    monkeypatch.chdir(home)
-    shutil.copytree(undisturbed, "run")
-    assert run(["compact", "run", "--quiet"]) == 0
-    assert capsys.readouterr() == ("", "")
-    assert len(sealed(home / "run")) == 3
-    wrong = int(open_evidence(home / "run").digest() != open_evidence(undisturbed).digest())
-    ledger.add("compact --quiet: nothing printed, the same evidence", 1, 0, wrong)
-    assert wrong == 0

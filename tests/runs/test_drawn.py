@@ -16,7 +16,6 @@ from buckler.runs.sample import sample
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
 from buckler.runs.store.sealed import read_sealed
-from buckler.runs.store.writer import compact
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
 from buckler.types import AnyArray
@@ -258,13 +257,3 @@ def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.M
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "Drawn by 3 models or environments (5, 5, 2 inputs), as the user allowed: other logits" in page
     assert "numpy 1.0 (5 inputs), 2.0 (7 inputs)" in page
-
-
-def test_merged_shards_keep_who_drew_them(mixed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert compact(mixed / "run").after == 1
-    assert open_evidence(mixed / "run").provenance().sentence() == MIXED
-    (mixed / "run" / MANIFEST).unlink()
-    with elsewhere(monkeypatch, "1.0"):
-        assert go_on(linear, mixed).samples == 100
-    assert [entry["environment"]["numpy"] for entry in drawn_by(mixed)] == ["1.0", "2.0"]
-    assert open_evidence(mixed / "run").provenance().facts()["numpy"] == "1.0 (6 inputs), 2.0 (2 inputs)"

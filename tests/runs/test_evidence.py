@@ -375,3 +375,26 @@ def test_labels_beyond_the_classes_are_refused(tmp_path: Path) -> None:
     data = open_dataset("digits").select(limit=40)
     with pytest.raises(BucklerError, match="largest label"):
         sample(spec(num_classes=5), as_classifier(lambda b: linear(b)[:, :5], num_classes=5), data, tmp_path / "run")
+
+
+def test_the_digest_is_of_what_was_drawn(tmp_path: Path) -> None:
+    digests = set()
+    for name, changes in (("as it is", {}), ("seed", {"seed": 1}), ("n", {"n": 401}), ("limit", {"limit": 11})):
+        run(str(tmp_path / name), spec=spec(**{"limit": 12, **changes}))
+        digests.add(open_evidence(tmp_path / name).digest())
+    assert len(digests) == 4
+
+
+def test_shards_that_overlap_are_damage(copy: Path) -> None:
+    place = copy / "shards"
+    seal = read_sealed(place / "000004-000007.json")
+    for ending in (".parquet", ".scores.parquet"):
+        shutil.copy(place / f"000004-000007{ending}", place / f"000002-000005{ending}")
+    write_sealed(place / "000002-000005.json", {**seal, "first": 2})
+    with pytest.raises(DamagedEvidence, match="overlaps another shard"):
+        open_evidence(copy)
+    with pytest.raises(DamagedEvidence, match="overlaps another shard"):
+        run(str(copy))
+    with pytest.warns(BucklerWarning, match="set aside"):
+        assert run(str(copy), repair=True).complete
+    assert open_evidence(copy).complete

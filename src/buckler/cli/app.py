@@ -37,7 +37,6 @@ COMMANDS = {
     "plan": "Forecast the draws, hours and disk space of a run.",
     "import": "Read a log of radii of another tool, and recover its votes.",
     "board": "Certify the entries of a board again, and write them as a site.",
-    "compact": "Merge the files of a run into few.",
     "reproduce": "Make the paper's tables and figures again.",
 }
 """Name -> what it does, in the order of the work. Each is the function NAME_command of the module of that name."""

@@ -198,7 +198,7 @@ def open_evidence(root: str | Path) -> Evidence:
     root = Path(root)
     folder.check_run(root)
     manifest, spec = folder.read_manifest(root)
-    count, _, overlapping = folder.sort_out(folder.shard_ranges(root, manifest["inputs"])[0])
+    count, overlapping = folder.sort_out(folder.shard_ranges(root, manifest["inputs"])[0])
     if overlapping:
         raise DamagedEvidence(f"{str(overlapping[0].path(root, 'seal'))!r} is damaged: it overlaps another shard")
     parts = [part for span in count for part in folder.read_seal(root, span, manifest["owner"])["parts"]]

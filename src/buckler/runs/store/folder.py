@@ -8,8 +8,7 @@
     damaged/                          files that ``repair`` found damaged
 
 A file is written under another name, flushed to the disk and renamed, so it is there whole or not at all. A shard
-counts once it has a seal; files without one are leftovers of a killed run. A shard whose inputs all lie in another,
-larger one was merged into it (``compact``), and does not count.
+counts once it has a seal; files without one are leftovers of a killed run.
 
 Damage is a file that is missing, is a link, or can be read and has another checksum. A file that cannot be read (an
 I/O error, missing permission) is an error, never damage: it may be whole.
@@ -97,13 +96,12 @@ def shard_ranges(root: Path, inputs: int) -> tuple[list[ShardRange], list[str]]:
     return found, strange
 
 
-def sort_out(found: Iterable[ShardRange]) -> tuple[list[ShardRange], list[ShardRange], list[ShardRange]]:
-    """Return the shards to use in input order, those inside of an earlier one, and those that partly overlap one."""
-    whole, inside, overlapping = list[ShardRange](), list[ShardRange](), list[ShardRange]()
+def sort_out(found: Iterable[ShardRange]) -> tuple[list[ShardRange], list[ShardRange]]:
+    """Return the shards to use in input order, and those that overlap an earlier one."""
+    whole, overlapping = list[ShardRange](), list[ShardRange]()
     for span in sorted(found, key=lambda span: (span.first, -span.stop)):
-        before = whole[-1].stop if whole else 0
-        (whole if span.first >= before else inside if span.stop <= before else overlapping).append(span)
-    return whole, inside, overlapping
+        (whole if span.first >= (whole[-1].stop if whole else 0) else overlapping).append(span)
+    return whole, overlapping
 
 
 def measure(path: Path) -> dict[str, Any]:
@@ -222,14 +220,6 @@ def set_aside(root: Path, paths: Iterable[Path]) -> list[str]:
 def shard_files(root: Path, name: str) -> list[Path]:
     """Return the paths of a shard's files, the seal first: a shard without its seal does not count."""
     return [root / SHARDS / (name + ending) for ending in (".json", *SHARD_ENDINGS.values())]
-
-
-def remove_shard(root: Path, name: str) -> None:
-    """Remove a shard that was merged into another."""
-    with writing(f"remove shard {name} of {str(root)!r}"):
-        for path in shard_files(root, name):
-            path.unlink(missing_ok=True)
-        sync_folder(root / SHARDS)
 
 
 def clear_leftovers(root: Path) -> None:

@@ -1,39 +1,29 @@
-"""Writes the shards of a run to its folder, one writer at a time, each shard whole or not at all; and merges them.
-
-A merged shard counts from the moment its seal is renamed into place; the shards it was merged from then lie inside of
-it, do not count any more (``folder.sort_out``), and are removed one after another. Killed at any moment, every input
-is there once, and the next writer or ``compact`` removes what is left.
-"""
+"""Writes the shards of a run to its folder, one writer at a time, each shard whole or not at all."""
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from buckler.errors import BucklerWarning, DamagedEvidence, StoreError
 from buckler.runs.identity import Identity, admit, is_same
 from buckler.runs.spec import NAMES, RunSpec, difference
 from buckler.runs.store import folder
-from buckler.runs.store.evidence import read_shard
 from buckler.runs.store.folder import LOCK, ShardRange, locked
 from buckler.runs.store.sealed import TEMPORARY, publish, read_sealed, temporary, write_sealed, writing
 from buckler.runs.store.shard import (
     DAMAGE,
     PartialInput,
-    ScoreFile,
-    ScoreWriter,
     Shard,
     decode,
     decode_partial_input,
     encode,
     encode_partial_input,
 )
-from buckler.types import IntArray
 
 
 class Writer:
@@ -92,21 +82,17 @@ class Writer:
         replayed, differed = content.replayed
         part = {"first": first, "count": len(content.ids), "rows": content.rows, "drawn_by": entry,
                 "replayed": replayed, "differed": differed}  # fmt: skip
-        return self.append_parts(content, [part])
-
-    def append_parts(self, content: Shard, parts: Sequence[Mapping[str, Any]]) -> ShardRange:
-        """Write a shard that holds what was drawn in parts, publish its files and seal them."""
-        span = ShardRange(parts[0]["first"], parts[0]["first"] + len(content.ids))
+        span = ShardRange(first, first + len(content.ids))
         path = span.path(self.root, "counts")
         with writing(f"write {str(path)!r}"):
             table = encode(content, self.spec)
             pq.write_table(table, temporary(path), compression="zstd", use_dictionary=["id", "stream"])
         files = {}
-        for part in ["counts", "scores"] if content.columns is not None else ["counts"]:
-            publish(span.path(self.root, part))
-            files[part] = folder.measure(span.path(self.root, part))
+        for name in ["counts", "scores"] if content.columns is not None else ["counts"]:
+            publish(span.path(self.root, name))
+            files[name] = folder.measure(span.path(self.root, name))
         seal = {"first": span.first, "count": span.count, "owner": self._manifest["owner"], "files": files,
-                "parts": list(parts)}  # fmt: skip
+                "parts": [part]}  # fmt: skip
         write_sealed(span.path(self.root, "seal"), seal)
         for begun in [begun for begun in self.begun if span.first <= begun < span.stop]:
             (self.root / folder.begun_name(begun)).unlink(missing_ok=True)
@@ -231,12 +217,11 @@ def _drawn_by(root: Path, owner: Mapping[str, str]) -> list[dict[str, Any]]:
 def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[str] | None = None) -> list[ShardRange]:
     """Return the shards that are whole, in order, or name the first damaged one.
 
-    With a list ``moved``, damaged shards are set aside and their files' new names added to it. Parts that a larger
-    shard was merged from are removed once that one is known to be whole.
+    With a list ``moved``, damaged shards are set aside and their files' new names added to it.
     """
     while True:
         found, strange = folder.shard_ranges(root, inputs)
-        count, inside, overlapping = folder.sort_out(found)
+        count, overlapping = folder.sort_out(found)
         damaged = {name: _damaged(root, name, "this run has no such shard") for name in strange}
         damaged |= {span.name: _damaged(root, span.name, "it overlaps another shard") for span in overlapping}
         for span in count:
@@ -245,7 +230,7 @@ def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[
             except DamagedEvidence as problem:
                 damaged[span.name] = problem
         if not damaged:
-            break
+            return count
         if moved is None:
             more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
             first = next(iter(damaged.values()))
@@ -254,10 +239,6 @@ def check_shards(root: Path, inputs: int, owner: Mapping[str, str], moved: list[
             )
         for name in damaged:
             moved += folder.set_aside(root, folder.shard_files(root, name))
-    for span in inside:
-        _damaged(root, span.name, "it was merged into another shard")
-        folder.remove_shard(root, span.name)
-    return count
 
 
 def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
@@ -266,99 +247,3 @@ def _damaged(root: Path, name: str, why: str) -> DamagedEvidence:
     with suppress(DamagedEvidence):
         read_sealed(path)
     return DamagedEvidence(f"{str(path)!r} is damaged: {why}")
-
-
-MERGED_SHARD_BYTES = 1 << 30
-"""Bytes of a merged shard, at most: of its votes in memory and its scores on disk."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compacted:
-    """Numbers of shards before and after merging."""
-
-    before: int
-    after: int
-
-
-def compact(root: str | Path, *, largest: int = MERGED_SHARD_BYTES) -> Compacted:
-    """Check every file of a run, merge neighbouring shards, and return the numbers of shards before and after."""
-    root = Path(root)
-    folder.check_run(root)
-    with locked(root):
-        manifest, spec = folder.read_manifest(root)
-        owner = manifest["owner"]
-        before = len(folder.sealed_names(root))
-        found = check_shards(root, manifest["inputs"], owner)
-        folder.clear_leftovers(root)
-        writer = Writer(root, spec, manifest, found)
-        for group in _groups(root, spec, found, largest):
-            merged = _merge(writer, group, owner)
-            folder.check_shard(root, merged, owner)
-            for part in group:
-                folder.remove_shard(root, part.name)
-        return Compacted(before, len(folder.sealed_names(root)))
-
-
-def _groups(root: Path, spec: RunSpec, found: Sequence[ShardRange], largest: int) -> Iterator[list[ShardRange]]:
-    """Yield groups of two or more neighbours that together have at most ``largest`` bytes."""
-    group, held = list[ShardRange](), 0
-    votes = 8 * spec.num_classes * (len(spec.checkpoints) + (spec.n0 > 0))
-    for span in found:
-        scores = span.path(root, "scores")
-        size = votes * span.count + (scores.stat().st_size if spec.kept_draws else 0)
-        if group and (group[-1].stop != span.first or held + size > largest):
-            if len(group) > 1:
-                yield group
-            group, held = [], 0
-        group.append(span)
-        held += size
-    if len(group) > 1:
-        yield group
-
-
-def _merge(writer: Writer, group: Sequence[ShardRange], owner: Mapping[str, Any]) -> ShardRange:
-    """Write the shard that holds what the shards of a group hold, and return its place."""
-    root, spec = writer.root, writer.spec
-    content = _joined([read_shard(root, span, spec, owner) for span in group])
-    if content.columns is not None:
-        span = ShardRange(group[0].first, group[-1].stop)
-        _merge_scores(root, spec, group, ScoreWriter(temporary(span.path(root, "scores")), content.ids, spec))
-    return writer.append_parts(content, _coalesced([part for span in group for part in writer.parts(span)]))
-
-
-def _joined(shards: Sequence[Shard]) -> Shard:
-    def join(field: str) -> IntArray | None:
-        values = [getattr(shard, field) for shard in shards]
-        return None if any(value is None for value in values) else np.concatenate(values)
-
-    return Shard(
-        ids=tuple(name for shard in shards for name in shard.ids),
-        labels=join("labels"),
-        input_hashes=tuple(name for shard in shards for name in shard.input_hashes),
-        selection=join("selection"),
-        counts=np.concatenate([shard.counts for shard in shards]),
-        columns=join("columns"),
-        rows=min(shard.rows for shard in shards),
-    )
-
-
-def _merge_scores(root: Path, spec: RunSpec, group: Sequence[ShardRange], writer: ScoreWriter) -> None:
-    """Write the selection draws of all parts, then their estimation draws, a row group in memory at a time."""
-    for stream in ("selection", "estimation"):
-        writer.begin(stream)
-        for span in group:
-            for rows in ScoreFile(span.path(root, "scores"), spec, span.count).rows(stream, 0, span.count):
-                writer.add(rows)
-    writer.close()
-
-
-def _coalesced(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the parts with neighbours of one model and batch size joined."""
-    made: list[dict[str, Any]] = []
-    for part in parts:
-        if made and (made[-1]["rows"], made[-1]["drawn_by"]) == (part["rows"], part["drawn_by"]):
-            for name in ("count", "replayed", "differed"):
-                made[-1][name] += part[name]
-        else:
-            made.append(dict(part))
-    return made
