@@ -17,7 +17,7 @@ from buckler.errors import DamagedEvidence, InvalidInput, UnsoundMethod
 from buckler.runs.store import folder
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.parquet import RECORD
-from buckler.runs.store.tables import SweepTable, read_certificates, read_origin, write_certificates
+from buckler.runs.store.tables import read_certificates, read_origin, write_certificates
 from buckler.sampling.datasets import open_dataset
 from tests.hostile.readers import _sealed_again, home
 from tests.runs.forging import rewrite
@@ -134,21 +134,6 @@ def test_a_row_that_contradicts_itself_is_named(tmp_path: Path) -> None:
         rewrite(path, sound.set_column(place, sound.field(column), pa.array(values)))
         with pytest.raises(kind, match=r"row 1 of .*c\.parquet \('b'\)"):
             read_certificates(path)
-
-
-def test_a_row_of_a_sweep_that_contradicts_itself_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "s.parquet"
-    made = certify_votes([[990, 10], [1000, 0]], sigma=0.5, labels=[0, 0], ids=["a", "b"])
-    table = SweepTable(path)
-    table.put("cell", made, None, run="r", folder="f", certified_class="label")
-    table.save({})
-    kept = pq.read_table(path)
-    broken = kept.set_column(
-        kept.column_names.index("margin"), kept.field("margin"), pa.array([made[0].margin, float("nan")])
-    )
-    rewrite(path, broken)
-    with pytest.raises(InvalidInput, match=r"row 1 of .*s\.parquet \('b'\)"):
-        SweepTable(path).read("cell")
 
 
 def test_keys_given_twice(tmp_path: Path) -> None:

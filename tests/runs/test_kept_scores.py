@@ -10,7 +10,7 @@ from buckler.certify.scores import certify_scores
 from buckler.errors import InvalidInput
 from buckler.runs.certify import certify_evidence
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.sweep import Grid
+from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import AnyArray
 from tests.runs.victim import run, spec
 
@@ -66,13 +66,14 @@ def test_the_largest_logit_stays_finite(tmp_path: Path, monkeypatch: pytest.Monk
     assert np.isfinite(rows(evidence, 400)).all()
 
 
-def test_a_sweep_stops_where_the_scores_do() -> None:
-    short = spec(**BASE, score_draws=150)
-    cells = Grid(method=("exact", "pairwise/star"), n=None).cells(short)
-    assert [c.n for c in cells if c.method == "exact"] == [10, 20, 50, 100, 200, 400]
-    assert [c.n for c in cells if c.method != "exact"] == [10, 20, 50, 100, 150]
+def test_a_sweep_stops_where_the_scores_do(tmp_path: Path) -> None:
+    made(tmp_path / "run", score_draws=150, limit=2)
+    cells = sweep_runs([tmp_path / "run"], Grid(method=("exact", "pairwise/star"), n=None), tmp_path / "s.parquet")
+    found = [(cell.certificates.first.method, cell.certificates.first.n) for cell in cells]
+    assert [n for method, n in found if method == "exact"] == [10, 20, 50, 100, 200, 400]
+    assert [n for method, n in found if method != "exact"] == [10, 20, 50, 100, 150]
     with pytest.raises(InvalidInput, match="from 1 to 150"):
-        Grid(method=("pairwise/star",), n=(200,)).cells(short)
+        sweep_runs([tmp_path / "run"], Grid(method=("pairwise/star",), n=(200,)), tmp_path / "s.parquet")
 
 
 def test_the_specification_is_as_before_unless_asked() -> None:

@@ -101,7 +101,7 @@ def test_several_methods_at_once_give_what_each_gives_alone(run: Path) -> None:
             assert made.labels is not None
             assert (labels == made.labels).all()
     assert len(made.contents) == 6
-    with pytest.raises(TypeError, match="got 'alhpa'"):
+    with pytest.raises(TypeError, match="'alhpa'"):
         certify_evidence(evidence, alhpa=0.1)  # type: ignore[call-arg]
 
 

@@ -1,23 +1,16 @@
-"""Grids: what a run can answer, cells that are kept, and a table that is whole or not there."""
+"""Grids: what a run can answer, and a table that holds what certify says."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from buckler.errors import InvalidInput, UnsoundMethod
-from buckler.runs import sweep as sweeping
+from buckler.certificates import Certificates
+from buckler.errors import InvalidInput, StoreError, UnsoundMethod
 from buckler.runs.certify import certify_evidence
-from buckler.runs.sample import sample
-from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.runs.store.tables import SweepTable
-from buckler.runs.sweep import Grid, sweep, sweep_runs, tasks_of
-from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.datasets import from_arrays
+from buckler.runs.sweep import Grid, sweep_runs
 from tests.runs.victim import run, spec
 
 
@@ -35,27 +28,27 @@ def logits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_cells_of_votes(votes: Path) -> None:
-    chosen = open_evidence(votes).spec
+def cells(grid: Grid, folder: Path) -> list[tuple[Any, ...]]:
+    return [
+        (how["n"], method.name, how.get("map"), how.get("temperature"))
+        for method, how in grid.cells(open_evidence(folder).spec)
+    ]
+
+
+def test_cells_of_votes_and_of_logits(votes: Path, logits: Path) -> None:
     grid = Grid(n=(10, 100), alpha=(0.01, 0.001), method=("exact", "top_class"), margin=("quantile", "probability"))
-    assert len(grid.cells(chosen)) == 16
-    assert len({cell.id("a") for cell in grid.cells(chosen)} | {cell.id("b") for cell in grid.cells(chosen)}) == 32
-    assert [cell.n for cell in Grid(n=None).cells(chosen)] == [10, 20, 50, 100]
-    assert [cell.n for cell in Grid().cells(chosen)] == [100]
-
-
-def test_cells_of_logits(logits: Path) -> None:
-    chosen = open_evidence(logits).spec
+    assert len(cells(grid, votes)) == 16
+    assert [cell[0] for cell in cells(Grid(n=None), votes)] == [10, 20, 50, 100]
+    assert cells(Grid(), votes) == [(100, "exact", None, None)]
     grid = Grid(method=("exact", "pairwise/star"), map=("softmax", "sparsemax"), temperature=(0.5, 1.0), n=(100, 20))
-    found = [(c.n, c.method, c.map, c.temperature) for c in grid.cells(chosen)]
-    assert found[:4] == [
-        (100, "exact", "hardmax", None),
+    assert cells(grid, logits)[:4] == [
+        (100, "exact", None, None),
         (100, "pairwise/star", "softmax", 0.5),
         (100, "pairwise/star", "softmax", 1.0),
         (100, "pairwise/star", "sparsemax", None),
     ]
-    assert len(found) == 8
-    assert [c.n for c in Grid(method=("pairwise/star",), n=(37,)).cells(chosen)] == [37]
+    assert len(cells(grid, logits)) == 8
+    assert [cell[0] for cell in cells(Grid(method=("pairwise/star",), n=(37,)), logits)] == [37]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +61,7 @@ def test_cells_of_logits(logits: Path) -> None:
         ({"margin": ("third",)}, InvalidInput, "margin"),
         ({"n": (0,)}, InvalidInput, "n must be"),
         ({"temperature": (1.0,)}, InvalidInput, "for scores"),
-        ({"temperature": (-1.0,), "method": ("pairwise/star",)}, InvalidInput, "temperature"),
-        ({"map": ("hardmax",), "method": ("pairwise/star",)}, InvalidInput, "map must be"),
-        ({"certified_class": "best"}, InvalidInput, "class must be"),
+        ({"map": ("sparsemax",), "temperature": (1.0,), "method": ("pairwise/star",)}, InvalidInput, "no 'softmax'"),
     ],
 )
 def test_a_grid_is_checked_first(axes: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -78,121 +69,47 @@ def test_a_grid_is_checked_first(axes: dict[str, Any], error: type[Exception], t
         Grid(**axes)
 
 
-def test_a_run_that_cannot_answer_is_named(votes: Path, logits: Path) -> None:
-    runs = [open_evidence(logits), open_evidence(votes)]
+def test_a_run_that_cannot_answer_is_named_before_any_cell_is_certified(
+    votes: Path, logits: Path, tmp_path: Path
+) -> None:
+    def too_soon(done: int, total: int) -> None:
+        pytest.fail(f"{done} of {total} are certified")
+
+    scored = ("pairwise/star",)
     for grid, text in (
         (Grid(n=(33,)), "checkpoints"),
-        (Grid(method=("pairwise/star",)), "votes alone"),
-        (Grid(method=("pairwise/star",), n=(101,)), "n must be"),
+        (Grid(method=scored), "votes alone"),
+        (Grid(method=scored, n=(101,)), "n must be"),
+        (Grid(method=scored, temperature=(-1.0,)), "temperature"),
+        (Grid(method=scored, map=("hardmax",)), "map must be"),
+        (Grid(certified_class="best"), "class must be"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(InvalidInput, match=text):
-            tasks_of(runs, grid)
+        with pytest.raises((InvalidInput, StoreError), match=text):
+            sweep_runs([logits, votes], grid, tmp_path / "s.parquet", progress=too_soon)
+    assert not (tmp_path / "s.parquet").exists()
 
 
-def test_the_table_holds_what_certify_says_and_keeps_it(
-    votes: Path, logits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "sweep.parquet"
-    runs = [open_evidence(votes), open_evidence(logits)]
-    first = Grid(method=("top_class",), n=(50, 100))
-    assert sweep(tasks_of(runs, first), first, SweepTable(path)) == 4
-    tasks = tasks_of(runs, first)
-    again = SweepTable(path)
-    for task in tasks:
-        certificates, labels = again.read(task.id)
-        expected, truth = certify_evidence(task.evidence, method="top_class", n=task.cell.n)
-        assert certificates == expected
-        assert truth is not None
-        assert labels is not None
-        assert (labels == truth).all()
-    tidy = pq.read_table(path)
-    assert tidy.num_rows == 2 * (12 + 6)
-    assert {"cell", "run", "folder", "label", "id", "radius", "alpha", "n", "sigma"} <= set(tidy.column_names)
-    # More cells are added, and those that are there are not certified again.
-    called = []
-
-    def counted(*arguments: Any, **options: Any) -> Any:
-        called.append(options["alpha"])
-        return certify_evidence(*arguments, **options)
-
-    monkeypatch.setattr(sweeping, "certify_evidence", counted)
-    more = Grid(method=("top_class",), n=(50, 100), alpha=(0.001, 0.01))
-    assert sweep(tasks_of(runs, more), more, SweepTable(path)) == 4
-    assert set(called) == {0.01}
-    before = path.read_bytes()
-    assert sweep(tasks_of(runs, more), more, SweepTable(path)) == 0
-    assert path.read_bytes() == before
-
-
-def rows_in(path: Path, cell: str) -> int:
-    return int(pq.read_table(path)["cell"].to_pylist().count(cell))
-
-
-def test_a_run_that_has_grown_is_certified_again(tmp_path: Path) -> None:
-    small = spec(scores="none", runner_ups=None, limit=12, n=100)
-    assert not run(str(tmp_path / "run"), spec=small, max_samples=1000).complete
-    grid, path = Grid(method=("top_class",)), tmp_path / "sweep.parquet"
-    tasks = tasks_of([open_evidence(tmp_path / "run")], grid)
-    assert sweep(tasks, grid, SweepTable(path)) == 1
-    few = rows_in(path, tasks[0].id)
-    assert 0 < few < 12
-    assert run(str(tmp_path / "run"), spec=small).complete
-    assert sweep(tasks_of([open_evidence(tmp_path / "run")], grid), grid, SweepTable(path)) == 1
-    assert rows_in(path, tasks[0].id) == 12
-
-
-def test_an_interrupt_keeps_what_is_done(votes: Path, tmp_path: Path) -> None:
-    grid, path = Grid(method=("top_class",), n=(10, 50, 100)), tmp_path / "sweep.parquet"
-    tasks = tasks_of([open_evidence(votes)], grid)
-
-    def stop(done: int) -> None:
-        if done == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(tasks, grid, SweepTable(path), progress=stop)
-    assert [rows_in(path, task.id) for task in tasks] == [12, 12, 0]
-    assert sweep(tasks, grid, SweepTable(path)) == 1
-
-
-def test_an_interrupt_before_the_first_cell_leaves_nothing(votes: Path, tmp_path: Path) -> None:
-    grid, path = Grid(method=("top_class",)), tmp_path / "sweep.parquet"
-
-    def stop(done: int) -> None:
-        raise KeyboardInterrupt(done)
-
-    with pytest.raises(KeyboardInterrupt):
-        sweep(tasks_of([open_evidence(votes)], grid), grid, SweepTable(path), progress=stop)
-    assert not path.exists()
-
-
-def test_another_file_in_its_place_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.parquet").write_bytes(b"not a table")
-    pq.write_table(pq.read_table(_other(tmp_path)), tmp_path / "b.parquet")
-    for name in ("a.parquet", "b.parquet"):
-        with pytest.raises(InvalidInput, match="not a table of buckler sweep"):
-            SweepTable(tmp_path / name)
-
-
-def _other(folder: Path) -> Path:
-    import pyarrow as pa
-
-    pq.write_table(pa.table({"x": np.arange(3)}), folder / "other.parquet")
-    return folder / "other.parquet"
-
-
-def test_a_run_drawn_anew_from_other_inputs_is_certified_anew(tmp_path: Path) -> None:
-    """The same names, labels and settings, and a model that answers alike where it is asked: other votes."""
-    x = np.linspace(0.0, 1.0, 20, dtype=np.float32)[:, None]
-    how = RunSpec(model="m", data="d", sigma=0.25, num_classes=2, n=100)
-    classifier = as_classifier(lambda batch: np.stack([batch[:, 0] - 0.5, 0.5 - batch[:, 0]], axis=1), num_classes=2)
-    grid, found = Grid(method=("top_class",)), []
-    for value in (0.0, 1.0):  # of an input that is not among those asked about
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-        x[1] = value
-        sample(how, classifier, from_arrays(x.copy()), tmp_path / "run")
-        (cell,) = sweep_runs([tmp_path / "run"], grid, tmp_path / "sweep.parquet")
-        assert list(cell.certificates) == certify_evidence(open_evidence(tmp_path / "run"), method="top_class")[0]
-        found.append(cell.certificates[1].predicted)
-    assert found == [1, 0]
-    assert pq.read_table(tmp_path / "sweep.parquet").num_rows == 20  # those of the first are gone
+def test_the_table_holds_what_certify_says(votes: Path, logits: Path, tmp_path: Path) -> None:
+    path, told = tmp_path / "sweep.parquet", list[tuple[int, int]]()
+    grid = Grid(method=("top_class", "exact"), n=(50, 100))
+    made = sweep_runs([votes, logits], grid, path, progress=lambda *state: told.append(state))
+    assert told == [(done, 8) for done in range(8)]
+    rows = pq.read_table(path).to_pylist()
+    assert len(rows) == 4 * (12 + 6)
+    expected: list[Certificates] = []
+    for folder in (votes, logits):
+        for method, n in (("top_class", 50), ("exact", 50), ("top_class", 100), ("exact", 100)):
+            certificates, truth = certify_evidence(open_evidence(folder), method=method, n=n)
+            cell = made[len(expected)]
+            assert cell.certificates == certificates
+            assert truth is not None
+            assert cell.certificates.labels is not None
+            assert (cell.certificates.labels == truth).all()
+            expected.append(certificates)
+    flat = [certificate for certificates in expected for certificate in certificates]
+    assert [(row["id"], row["radius"], row["n"], row["method"]) for row in rows] == [
+        (c.id, c.radius, c.n, c.method) for c in flat
+    ]
+    assert {row["folder"] for row in rows} == {str(votes), str(logits)}
+    assert {row["class"] for row in rows} == {"selection"}
+    assert len(sweep_runs([logits], Grid(method=("pairwise/star",), n=None), path)) == 4

@@ -1,7 +1,6 @@
 """Parquet tables of the store by themselves: what is too large, what lacks a value, and scores in several groups."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +11,7 @@ import buckler
 from buckler.certificate import Bracket, PairTest, Refutation
 from buckler.errors import DamagedEvidence, InvalidInput
 from buckler.noise import Gaussian
-from buckler.runs.store import parquet, shard, tables
+from buckler.runs.store import parquet, shard
 from buckler.runs.store.parquet import number_of_values
 from buckler.runs.store.shard import ScoreFile, ScoreWriter
 from buckler.runs.store.tables import (
@@ -244,41 +243,17 @@ def test_a_decision_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
             read_decisions(path)
 
 
-def test_a_certificate_or_a_cell_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_that_lacks_a_value_is_refused(tmp_path: Path) -> None:
     made = buckler.certify_votes([[90, 5, 5], [80, 15, 5]], sigma=0.5, labels=[0, 0])
-    path, sweep = tmp_path / "c.parquet", tmp_path / "s.parquet"
-
-    def write() -> None:
+    path = tmp_path / "c.parquet"
+    for name in ("id", "radius", "alpha", "method", "sound", "n", LABEL):
         write_certificates(path, made, {}, np.array([0, 1]))
-        table = tables.SweepTable(tmp_path / "new.parquet")
-        table.put("cell", made, np.array([0, 1]), run="r", folder="f", certified_class="label")
-        table.save({})
-        (tmp_path / "new.parquet").rename(sweep)
-
-    write()
-    assert read_labelled(path)[0] == list(made)
-    assert tables.SweepTable(sweep).drawn("cell") == "r"
-    assert pq.read_table(sweep).num_rows == 2
-    schema: Any = pq.read_schema(path)
-    for name in ("id", "radius", "alpha", "method", "sound", "n"):
-        assert not schema.field(name).nullable
-        write()
+        assert read_labelled(path)[0] == list(made)
+        schema = pq.read_schema(path)
+        assert name == LABEL or not schema.field(name).nullable
         without(path, name, 1)
-        with pytest.raises(InvalidInput, match=r"must have a value in every row|Parquet table"):
+        with pytest.raises(InvalidInput, match=r"must have a value in every row|Parquet table|label must hold"):
             read_labelled(path)
-        without(sweep, name, 1)
-        with pytest.raises(InvalidInput, match=r"it lacks values|is not a table of buckler sweep"):
-            tables.SweepTable(sweep)
-    for name in ("cell", "run", "folder", "class"):
-        write()
-        assert not pq.read_schema(sweep).field(name).nullable
-        without(sweep, name, 0)
-        with pytest.raises(InvalidInput, match=r"it lacks values|is not a table of buckler sweep"):
-            tables.SweepTable(sweep)
-    write()
-    without(path, LABEL, 1)
-    with pytest.raises(InvalidInput):
-        read_labelled(path)
 
 
 def test_what_killed_writers_leave_is_not_foreign(tmp_path: Path) -> None:
@@ -320,12 +295,3 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     with pytest.raises(InvalidInput, match="no record"):
         read_refutations(path)
-
-
-def test_a_cell_of_one_input_knows_its_run(tmp_path: Path) -> None:
-    certificate = buckler.certify_votes([[90, 10]], sigma=0.5, labels=[0])[0]
-    table = tables.SweepTable(tmp_path / "s.parquet")
-    table.put("one", [certificate], None, run="a hash", folder="run", certified_class="label")
-    table.save({})
-    for found in (table, tables.SweepTable(tmp_path / "s.parquet")):
-        assert (found.drawn("one"), found.drawn("two")) == ("a hash", None)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 from math import comb
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import numpy as np
 import typer
@@ -17,9 +17,11 @@ from buckler.errors import InvalidInput, check_alpha, check_choice, check_whole
 from buckler.evaluate.audit import Audit, CountsBound, PairBound, audit_collapsed, audit_discrete, outcomes
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.power import Power, compare_power, default_truths
+from buckler.noise import NOISES, named, parse
 from buckler.progress import bar
 from buckler.report.tables import TextTable
-from buckler.runs.plugins import method_named, noise_named
+from buckler.runs.certify import method_named
+from buckler.sampling.models import errors_in_one_line, find_function
 from buckler.types import FloatArray, IntArray, MarginKind
 
 LARGEST_ENUMERATION = 200_000
@@ -82,7 +84,7 @@ def audit_command(
     """
     if noise is not None:
         options.refuse_others(ctx, {"noise", "fail", "as_json", "quiet"}, "--noise is audited without draws")
-        asked = audit_noise(noise_named(noise))
+        asked = audit_noise(_noise_named(noise))
         if not quiet or as_json:
             say(json.dumps({"passed": asked.passed, **asdict(asked)}) if as_json else asked)
         if fail and not asked.passed:
@@ -131,6 +133,22 @@ def _finish(name: str, found: Audit, studied: list[Power], as_json: bool, quiet:
         _show(name, found, studied)
     if fail and not found.passed:
         raise typer.Exit(FAILED)
+
+
+def _noise_named(text: str) -> Any:
+    """Return a noise that lists its copies (``every``, ``points``): ours, ``NAME:key=value,...``, or a user's own.
+
+    ``package.module:NOISE`` is a class or a function that makes the noise without arguments.
+    """
+    if text.partition(":")[0] in NOISES:
+        noise: Any = named(*parse(text))
+    else:
+        make = find_function(text, "noise")
+        with errors_in_one_line(f"noise {text} cannot be made"):
+            noise = make()
+    if not hasattr(noise, "every") or not hasattr(noise, "points"):
+        raise InvalidInput(f"noise {text} must list its copies to be audited: every(x) and points(); it does not")
+    return noise
 
 
 def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:

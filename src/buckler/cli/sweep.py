@@ -66,9 +66,9 @@ def sweep_command(
     baseline: Annotated[
         str | None, option("Method from which gains are measured.", "no gains", group=options.OUTPUT_GROUP)
     ] = None,
-    out: Annotated[
-        Path, option("The table (Parquet); cells already in it are kept.", group=options.OUTPUT_GROUP)
-    ] = Path("sweep.parquet"),
+    out: Annotated[Path, option("Write all certificates to this table (Parquet).", group=options.OUTPUT_GROUP)] = Path(
+        "sweep.parquet"
+    ),
     table: Annotated[
         Path | None, option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT_GROUP)
     ] = None,
@@ -82,7 +82,6 @@ def sweep_command(
     """Certify runs under many settings, into one table.
 
     Every combination of the values, separated by commas, is a cell; the table has a row for each run, cell and input.
-    The same command again certifies only the cells that are missing.
 
     A bound of your own is package.module:function, as for buckler audit; its rows are marked sound = false.
 
@@ -110,7 +109,7 @@ def sweep_command(
             with bar("certifying cells", quiet=quiet or as_json) as advance:
                 cells = sweep_runs(distinct_values("runs", settings.get("runs"), str), grid, out, progress=advance)
         except KeyboardInterrupt:
-            stop(f"interrupted; finished cells are kept in {out}")
+            stop(f"interrupted; {out} was not written")
     text = sweep_table(cells, shown, baseline=against)
     if table is not None:
         with atomic_write(table) as temporary:

@@ -3,7 +3,7 @@
 - ``spec.RunSpec``: all settings that the evidence of a run depends on; TOML in and out, content hash.
 - ``open_run.open_run(settings, where)``: settings -> the specification, an executor that runs its classifier, its data.
 - ``sample.sample(spec, classifier, dataset, folder)``: draws what is missing; the same call again finishes the rest.
-- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``plugins.method_named(name)``:
+- ``certify.certify_evidence(evidence, alpha=, method=)``: the certificates of a run; ``certify.method_named(name)``:
   a method by name, the user's own included.
 - ``sweep.sweep_runs(folders, grid, out)``: a ``Grid`` of settings from the evidence of several runs.
 - ``logs``: the usual log of radii, read and written; ``import_log(path, out=)``: the settings that a log fits, and the

@@ -1,22 +1,23 @@
 """Evidence on disk -> limits and certificates, from its votes or from its scores. No model is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Literal, NamedTuple, TypedDict, Unpack, cast, get_args
+from functools import wraps
+from typing import Any, Literal, NamedTuple, TypedDict, Unpack, cast, get_args
 
 import numpy as np
 
-from buckler.certificate import Claim
+from buckler.certificate import OWN, Certificate, Claim
 from buckler.certificates import Certificates
-from buckler.certify.methods import Method
+from buckler.certify.methods import Method, Reads, find, own_method, register
 from buckler.certify.scores import limits_of_scores
 from buckler.certify.settings import ChosenClass, Settings, make_certificates, make_settings, scoring
 from buckler.certify.votes import limits_of_votes
-from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice
-from buckler.runs.plugins import method_named
+from buckler.errors import InvalidInput, StoreError, UnsoundMethod, check_choice, check_whole
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import Evidence
 from buckler.runs.store.shard import Shard
+from buckler.sampling.models import find_function, modules_here
 from buckler.types import FloatArray, IntArray, MarginKind, SimplexMap
 
 CertifiedClass = Literal["winner", "selection", "label"]
@@ -54,14 +55,6 @@ class CertifiedRun(NamedTuple):
     votes: list[IntArray]
 
 
-def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
-    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else the winner."""
-    chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
-    if chosen == "selection" and spec.n0 == 0:
-        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
-    return cast(CertifiedClass, chosen)
-
-
 class CertifyKeywords(TypedDict, total=False):
     """Keywords that say how evidence is certified; None is what the run suggests, and alpha is 0.001 unless told."""
 
@@ -71,6 +64,38 @@ class CertifyKeywords(TypedDict, total=False):
     certified_class: str | None
     map: SimplexMap | None
     temperature: float | None
+
+
+def method_named(name: str, reads: Reads | None = None, *, pairs: bool = False) -> Method:
+    """Return the method of a name, if it reads what is asked for.
+
+    ``package.module:function`` is a user's own bound, imported with the working directory on sys.path: a function
+    ``(counts, alpha) -> lows`` without a guarantee (with ``pairs`` one of ``(top, runner_up, n, alpha)``), or a
+    ``Method`` made in that module, which is registered under the name that it gives itself, sound if it says so.
+    """
+    if ":" not in name or name.startswith(OWN):
+        return find(name, reads)
+    found = find_function(name, "method")
+    if isinstance(found, Method):
+        return find(register(found).name, reads)
+    return own_method(name, _run_here(found), pairs=pairs)
+
+
+def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def run(*given: Any) -> Any:
+        with modules_here():
+            return function(*given)
+
+    return run
+
+
+def certified_class_of(spec: RunSpec, wanted: str | None) -> CertifiedClass:
+    """Return how the class is fixed: as wanted, else by the selection draws where there are any, else the winner."""
+    chosen = check_choice("class", wanted or ("selection" if spec.n0 else "winner"), get_args(CertifiedClass))
+    if chosen == "selection" and spec.n0 == 0:
+        raise InvalidInput("class 'selection' needs selection draws, and this run has none (n0 = 0)")
+    return cast(CertifiedClass, chosen)
 
 
 def certify_evidence(
@@ -96,83 +121,97 @@ def certify_by_each(
 
     **Guarantee.** That of ``certify_evidence``, for each method alone: the best of them, picked afterwards, has none.
     """
-    found = limits_of_evidence(evidence, [_sound(method) for method in methods], **asked)
-    made = [make_certificates(settings, one.chosen, one.low, one.n, one.ids) for settings, one in found.answers]
+    rules = [method_named(method) if isinstance(method, str) else method for method in methods]
+    for rule in rules:
+        if not rule.sound:
+            raise UnsoundMethod(f"method {rule.name!r} has no guarantee and cannot issue a certificate")
+    return claim_by_each(evidence, rules, **asked)
+
+
+def claim_by_each(evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]) -> CertifiedRun:
+    """Return what each of several methods claims: certificates by a sound one, records without a promise by others."""
+    found = limits_of_evidence(evidence, methods, **asked)
+    made = [
+        make_certificates(
+            settings, one.chosen, one.low, one.n, one.ids, Certificate if settings.method.sound else Claim
+        )
+        for settings, one in found.answers
+    ]
     return CertifiedRun(made, *found[1:])
 
 
-def claim_evidence(
-    evidence: Evidence, *, method: str | Method, **asked: Unpack[CertifyKeywords]
-) -> tuple[Certificates, IntArray | None]:
-    """Return what any method claims, sound or not, and the labels; arguments are those of ``certify_evidence``."""
-    rule = method_named(method) if isinstance(method, str) else method
-    found = limits_of_evidence(evidence, [rule], **asked)
-    settings, one = found.answers[0]
-    return make_certificates(settings, one.chosen, one.low, one.n, one.ids, Claim), found.labels
-
-
-def limits_of_evidence(
-    evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]
-) -> EvidenceLimits:
-    """Return the limits of every input by each method, in one pass over the shards."""
-    if unknown := sorted(asked.keys() - CertifyKeywords.__annotations__.keys()):
-        raise TypeError(f"keywords must be among {', '.join(CertifyKeywords.__annotations__)}; got {unknown[0]!r}")
-    spec, rule = evidence.spec, certified_class_of(evidence.spec, asked.get("certified_class"))
-    n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))
-    scored = [method for method in methods if method.reads == "scores"]
-    names = ", ".join(method.name for method in methods)
-    if scores_of != (None, None) and not scored:
-        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
-    if scored and spec.scores == "none":
-        raise StoreError(f"method {names} is for scores, and {str(evidence.root)!r} was sampled without scores")
+def settings_for(
+    evidence: Evidence,
+    method: Method,
+    *,
+    alpha: float | None = None,
+    margin: MarginKind | None = None,
+    n: int | None = None,
+    certified_class: str | None = None,
+    map: SimplexMap | None = None,  # noqa: A002
+    temperature: float | None = None,
+) -> Settings:
+    """Return checked settings under which a method reads a run; raise before any file of draws is read."""
+    spec, how = evidence.spec, None
+    certified_class_of(spec, certified_class)
+    if method.reads == "scores":
+        how = scoring(*evidence.score_map(map, temperature))
+        if n is not None:
+            check_whole("n", n, 1, spec.kept_draws)
+    else:
+        evidence.checkpoint(n)
     compared, differed = evidence.replayed
     if spec.noise.total is not None and differed:
         raise StoreError(
             f"{str(evidence.root)!r} cannot be certified at alpha 0: {differed} of {compared} rows gave other logits "
             "when they were run again, so its model is not one function of its input"
         )
-    settled = {
-        "noise": spec.noise,
-        "alpha": 1e-3 if asked.get("alpha") is None else asked["alpha"],
-        "margin": asked.get("margin"),
-    }
+    made = make_settings(
+        noise=spec.noise,
+        alpha=1e-3 if alpha is None else alpha,
+        method=method if spec.noise.total is None else method.name,
+        margin=margin,
+        scores=how,
+        seed=spec.seed if method.randomised else None,
+    )
+    return made if how is None else replace(made, score_dtype=spec.score_dtype or "float32")
+
+
+def limits_of_evidence(
+    evidence: Evidence, methods: Sequence[Method], **asked: Unpack[CertifyKeywords]
+) -> EvidenceLimits:
+    """Return the limits of every input by each method, in one pass over the shards."""
+    settled = [settings_for(evidence, method, **asked) for method in methods]
+    n, scores_of = asked.get("n"), (asked.get("map"), asked.get("temperature"))
+    scored = [settings for settings in settled if settings.scores is not None]
+    if scores_of != (None, None) and not scored:
+        names = ", ".join(method.name for method in methods)
+        raise InvalidInput(f"map and temperature are for scores, with a method such as pairwise/star; got {names}")
+    rule = certified_class_of(evidence.spec, asked.get("certified_class"))
     point = evidence.checkpoint(n if len(scored) < len(methods) else None)
-    of_scores: dict[str, list[tuple[Settings, Limits]]] = {method.name: [] for method in scored}
+    parts: list[list[Limits]] = [[] for _ in scored]
     held: list[Shard] = []
     for place, content in zip(evidence.shards, evidence.read_shards(), strict=True):
         if rule == "label":
             needed(content.labels)
         # Of the votes only those of one checkpoint are held; the others of a million inputs would be too many.
         held.append(replace(content, counts=content.counts[:, point : point + 1].copy()))
-        if not scored:
-            continue
-        for scores, selection, label in evidence.scores_of(place, content, n, *scores_of):
-            how = scoring(scores.map, scores.temperature)
+        for scores, selection, label in evidence.scores_of(place, content, n, *scores_of) if scored else ():
             labels = [cast(int, label)] if rule == "label" else None
-            for method in scored:
-                seed = spec.seed if method.randomised else None
-                made = make_settings(**settled, method=method, scores=how, seed=seed)  # type: ignore[arg-type]
-                settings = replace(made, score_dtype=spec.score_dtype or "float32")
-                chosen = None if rule == "winner" else selection
-                answer = Limits(scores.ids, *limits_of_scores(scores, settings, labels=labels, selection=chosen))
-                of_scores[method.name].append((settings, answer))
+            chosen = None if rule == "winner" else selection
+            for settings, part in zip(scored, parts, strict=True):
+                found = limits_of_scores(scores, settings, labels=labels, selection=chosen)
+                part.append(Limits(scores.ids, *found))
     if not held:
         raise StoreError(f"{str(evidence.root)!r} holds no finished shard yet")
     truth = None if held[0].labels is None else np.concatenate([needed(one.labels) for one in held])
-    answers = []
-    for method in methods:
-        if method in scored:
-            parts = of_scores[method.name]
-            answers.append((parts[0][0], _joined([part for _, part in parts])))
-        else:
-            settings = make_settings(**settled, method=_unless_enumerated(spec, method))  # type: ignore[arg-type]
-            answers.append((settings, _from_votes(held, settings, rule, truth)))
+    of_scores = iter(parts)
+    answers = [
+        (settings, _from_votes(held, settings, rule, truth) if settings.scores is None else _joined(next(of_scores)))
+        for settings in settled
+    ]
     contents = tuple(name for one in held for name in one.input_hashes)
     return EvidenceLimits(answers, truth, contents, [one.counts[:, 0] for one in held])
-
-
-def _unless_enumerated(spec: RunSpec, method: Method) -> Method | str:
-    return method.name if spec.noise.total is not None else method
 
 
 def _from_votes(held: Sequence[Shard], settings: Settings, rule: CertifiedClass, labels: IntArray | None) -> Limits:
@@ -196,13 +235,6 @@ def _joined(parts: Sequence[Limits]) -> Limits:
     )
     ids = tuple(name for one in parts for name in one.ids)
     return Limits(ids, chosen, np.concatenate([one.low for one in parts]), np.concatenate([one.n for one in parts]))
-
-
-def _sound(method: str | Method) -> Method:
-    rule = method_named(method) if isinstance(method, str) else method
-    if not rule.sound:
-        raise UnsoundMethod(f"method {rule.name!r} has no guarantee and cannot issue a certificate")
-    return rule
 
 
 def needed(labels: IntArray | None) -> IntArray:

@@ -14,9 +14,8 @@ from buckler.certify.methods import sound_methods
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, check_whole, first_repeated
 from buckler.evaluate.population import LARGEST_POPULATION_N
-from buckler.runs.certify import CertifyKeywords, certify_by_each
+from buckler.runs.certify import CertifyKeywords, certify_by_each, method_named
 from buckler.runs.identity import Lookup, contents_hash, provenance_from, provenance_of, records_in, replayed_in
-from buckler.runs.plugins import method_named
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, from_dict
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.folder import refuse_log

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_whole
+from buckler.errors import DamagedEvidence, InvalidInput, StoreError, check_choice, check_whole
 from buckler.runs.identity import Provenance, provenance_of
 from buckler.runs.spec import RunSpec
 from buckler.runs.store import folder
@@ -146,6 +146,26 @@ class Evidence:
         for span, content in zip(self.shards, self.read_shards(), strict=True):
             yield from self.scores_of(span, content, n, map, temperature)
 
+    def score_map(
+        self,
+        map: SimplexMap | None,  # noqa: A002
+        temperature: float | None,
+    ) -> tuple[SimplexMap, float | None]:
+        """Return the map and the temperature of the scores: as asked for where logits were stored, else the run's."""
+        kind = self.spec.scores
+        if kind == "none":
+            raise StoreError(
+                f"{str(self.root)!r} holds votes alone; a method for scores needs a run sampled with scores"
+            )
+        if kind != "logits":
+            if map not in {None, kind} or temperature not in {None, self.spec.temperature}:
+                raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
+            return kind, self.spec.temperature
+        if map == "sparsemax" and temperature is not None:
+            raise InvalidInput("temperature is for softmax scores; got map 'sparsemax'")
+        check_choice("map", map or "softmax", ("softmax", "sparsemax"))
+        return map or "softmax", temperature
+
     def scores_of(
         self,
         span: ShardRange,
@@ -157,19 +177,10 @@ class Evidence:
         """Yield what ``scores`` yields, for the inputs of one shard that has been read."""
         from buckler.certify.scores import Scores  # compiled code, loaded only where it is used
 
-        kind = self.spec.scores
-        if kind == "none":
-            raise StoreError(f"{str(self.root)!r} holds votes alone: it was sampled without scores")
-        if kind != "logits" and (map not in {None, kind} or temperature not in {None, self.spec.temperature}):
-            raise InvalidInput(f"map and temperature are those of the run, {kind} at {self.spec.temperature}")
-        if map == "sparsemax" and temperature is not None:
-            raise InvalidInput("temperature is for softmax scores; got map 'sparsemax'")
+        chosen, temperature = self.score_map(map, temperature)
         kept = self.spec.kept_draws
         draws = kept if n is None else check_whole("n", n, 1, kept)
-        chosen: SimplexMap = (map or "softmax") if kind == "logits" else kind
-        if kind != "logits":
-            temperature = self.spec.temperature
-        rows = self._scores(span)
+        stored_logits, rows = self.spec.scores == "logits", self._scores(span)
         for i, name in enumerate(content.ids):
             label = None if content.labels is None else int(content.labels[i])
             made = [
@@ -177,7 +188,7 @@ class Evidence:
                 for stream, size in (("estimation", draws), ("selection", self.spec.n0))
                 if size and content.columns is not None
                 for part in [_as_double(rows.of(stream, i, size))]
-                for values in [to_simplex(part, chosen, temperature) if kind == "logits" else part]
+                for values in [to_simplex(part, chosen, temperature) if stored_logits else part]
             ]
             yield made[0], made[1] if self.spec.n0 else None, label
 

@@ -4,13 +4,12 @@ Every row is validated again when it is read, whoever wrote it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import pairwise
 from math import expm1, inf, log
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -27,8 +26,6 @@ from buckler.noise import named
 from buckler.runs.identity import records_in
 from buckler.runs.store.parquet import read_table, read_table_origin, schema, write_table
 from buckler.types import IntArray, Noise
-
-Row = TypeVar("Row", bound=Claim)
 
 SCHEMA = schema(
     {
@@ -140,7 +137,7 @@ def read_rows(path: Path) -> tuple[pa.Table, dict[str, Any]]:
 def certificates_in(table: pa.Table, path: Path) -> tuple[list[Certificate], IntArray | None]:
     """Return the certificates of a table that was read from ``path``, and the true classes where it has them."""
     try:
-        return list(each_row(table.select(SCHEMA.names).cast(SCHEMA), path, certificate_of)), _labels(table)
+        return list(_each_row(table.select(SCHEMA.names).cast(SCHEMA), path)), _labels(table)
     except InvalidInput:
         raise
     except (ValueError, pa.ArrowException) as broken:
@@ -214,14 +211,14 @@ def _not_ours(path: Path, problem: Exception) -> InvalidInput:
     return InvalidInput(f"certificates must be a Parquet table written by buckler; {str(path)!r}: {problem}")
 
 
-def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row]) -> Iterator[Row]:
-    """Yield what ``read`` makes of each row; an error names the row."""
+def _each_row(table: pa.Table, path: Path) -> Iterator[Certificate]:
+    """Yield the certificate of each row; an error names the row."""
     number = 0
     for batch in table.to_batches(max_chunksize=ROWS_AT_A_TIME):
         for row in batch.to_pylist():
             name = row["id"]
             try:
-                yield read(row)
+                yield certificate_of(row)
             except InvalidInput as problem:
                 raise type(problem)(f"row {number} of {path} ({show(name)}): {problem}") from None
             number += 1
@@ -229,7 +226,10 @@ def each_row(table: pa.Table, path: Path, read: Callable[[dict[str, Any]], Row])
 
 def certificate_of(row: dict[str, Any]) -> Certificate:
     """Return the certificate of a row; fields that contradict one another or a margin that cannot be are refused."""
-    made = Certificate(**_with_noise(row))
+    noise, sigma = _noise(row.pop("noise"), row.pop("noise_parameters")), row.pop("sigma")
+    if noise.parameters.get("sigma") != sigma:
+        raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
+    made = Certificate(noise=noise, **row)
     most = largest_margin(made.margin_kind, made.alpha, made.n, made.method in RANDOMISED)
     if made.margin > most:
         raise InvalidInput(
@@ -258,19 +258,6 @@ def largest_margin(kind: str, level: float, n: int, randomised: bool = False) ->
     rest = -expm1(log(level) / n)  # 1 - level^(1/n)
     most = 1.0 - 2.0 * rest if kind == "probability" else -2.0 * NormalDist().inv_cdf(rest)
     return most + MARGIN_EXCESS * abs(most)
-
-
-def claim_of(row: dict[str, Any]) -> Claim:
-    """Return the certificate of a row, or the claim of one that says that its method is not sound."""
-    return certificate_of(row) if row["sound"] else Claim(**_with_noise(row))
-
-
-def _with_noise(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a row with the noise in place of its columns."""
-    noise, sigma = _noise(row.pop("noise"), row.pop("noise_parameters")), row.pop("sigma")
-    if noise.parameters.get("sigma") != sigma:
-        raise InvalidInput(f"sigma must be that of the noise, {noise.describe()}; got {sigma}")
-    return {"noise": noise, **row}
 
 
 @lru_cache(maxsize=64)
@@ -415,62 +402,20 @@ def _bracket(row: Mapping[str, Any]) -> Bracket:
     return Bracket(made, row["certified"], row["certified_alpha"], row["label"])
 
 
-SWEEP_COLUMNS = pa.schema(
-    [*schema({"cell": "string", "run": "string", "folder": "string", "class": "string", "label": "int64?"}), *SCHEMA]
-)
+SWEEP_COLUMNS = pa.schema([*schema({"folder": "string", "class": "string", "label": "int64?"}), *SCHEMA])
 
 
-class SweepTable:
-    """The cells of a sweep by name, with those of an earlier call in the same file."""
+def write_sweep(
+    path: Path, cells: Sequence[Certificates], origins: Sequence[tuple[str, str]], settings: Mapping[str, Any]
+) -> None:
+    """Write the certificates of all cells to ``path``, whole or not at all, with the settings of the sweep.
 
-    def __init__(self, path: Path) -> None:
-        """Read the file if it exists; ``save`` writes it."""
-        self._path = path
-        self._cells: dict[str, pa.Table] = _read_cells(path) if path.exists() else {}
-
-    def drawn(self, cell: str) -> str | None:
-        """Return the hash of the evidence of a cell, None if there is no such cell."""
-        return str(self._cells[cell]["run"][0]) if cell in self._cells else None
-
-    def put(
-        self,
-        cell: str,
-        certificates: Sequence[Claim],
-        labels: IntArray | None,
-        *,
-        run: str,
-        folder: str,
-        certified_class: str,
-    ) -> None:
-        """Put the certificates of a cell, replacing earlier ones."""
-        known = [None] * len(certificates) if labels is None else labels.tolist()
-        origin = {"cell": cell, "run": run, "folder": folder, "class": certified_class}
-        rows = [{**origin, "label": label, **c.as_dict()} for c, label in zip(certificates, known, strict=True)]
-        self._cells[cell] = pa.Table.from_pylist(rows, schema=SWEEP_COLUMNS)
-
-    def read(self, cell: str) -> tuple[list[Claim], IntArray | None]:
-        """Return the certificates of a cell, each validated again, and its true classes; None if one is unknown."""
-        table = self._cells[cell]
-        labels = table["label"]
-        made = list(each_row(table.select(SCHEMA.names), self._path, claim_of))
-        return made, None if labels.null_count else np.asarray(labels.to_numpy(), dtype=np.int64)
-
-    def save(self, settings: Mapping[str, Any]) -> None:
-        """Write all cells, whole or not at all, with the settings of the sweep; no file if there are no cells."""
-        if not self._cells:
-            return
-        write_table(self._path, pa.concat_tables(self._cells.values()), settings)
-
-
-def _read_cells(path: Path) -> dict[str, pa.Table]:
-    try:
-        table, _ = read_table(path, row_bytes=8192, per_byte=8)
-        if set(table.schema.names) != set(SWEEP_COLUMNS.names):
-            raise ValueError("it has other columns")
-        table = table.select(SWEEP_COLUMNS.names).cast(SWEEP_COLUMNS)
-        names = table["cell"].to_numpy(zero_copy_only=False)
-    except (ValueError, pa.ArrowException) as broken:
-        raise InvalidInput(f"{str(path)!r} exists and is not a table of buckler sweep: {broken}") from None
-    # The rows of a cell are contiguous.
-    starts = [0, *(np.flatnonzero(names[1:] != names[:-1]) + 1).tolist(), len(names)]
-    return {str(names[a]): table.slice(a, b - a) for a, b in pairwise(starts)}
+    ``origins`` are the folder of the evidence and the class that was certified, for each cell.
+    """
+    parts = []
+    for made, (folder, certified_class) in zip(cells, origins, strict=True):
+        labels = [None] * len(made) if made.labels is None else made.labels.tolist()
+        beside = {"folder": folder, "class": certified_class}
+        rows = [{**beside, "label": label, **c.as_dict()} for c, label in zip(made, labels, strict=True)]
+        parts.append(pa.Table.from_pylist(rows, schema=SWEEP_COLUMNS))
+    write_table(path, pa.concat_tables(parts), settings)
