@@ -32,7 +32,7 @@ from pathlib import Path
 import numpy as np
 from scipy.special import betainc, betaincc, betaln, ndtr, xlogy
 
-from buckler.bounds.evalues import kl_to_null, tangent_mixture
+from buckler.bounds.evalues import distance_to_null, tangent_mixture
 from buckler.certify.ladder import Ladder, fine_radii
 from buckler.certify.sequential import AnytimeTest, Decided
 from buckler.certify.votes import certify_votes
@@ -43,6 +43,11 @@ from buckler.types import FloatArray, IntArray
 FIXED_N = 100_000
 ABSTAINED = 0.45
 """The probability given to an image whose log abstained: its count is not recorded, only that it is about a half."""
+
+
+def kl_to_null(p: FloatArray, L: float) -> FloatArray:
+    """Return the least ``KL(p || q)`` over q of margin at most L: the best growth of a log e-value in a draw."""
+    return np.asarray(0.5 * np.maximum(distance_to_null(p, L), 0.0) ** 2)
 
 
 @dataclass(frozen=True)

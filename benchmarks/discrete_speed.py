@@ -17,7 +17,7 @@ from scipy.optimize import Bounds, differential_evolution
 from scipy.special import ndtr, ndtri
 
 from buckler.bounds.buehler import buehler_lower, outcome_region
-from buckler.bounds.trinomial import region_probability_reference
+from buckler.bounds.trinomial import Trinomial, make_region, region_probability
 from buckler.types import FloatArray, MarginKind
 
 MARGINS: list[MarginKind] = ["probability", "quantile"]
@@ -42,13 +42,13 @@ def timed(pairs: list[tuple[int, int]], n: int, alpha: float, margin: MarginKind
 
 def by_global_optimiser(x1: int, x2: int, n: int, alpha: float) -> float:
     """Return the limit of the quantile margin as a general-purpose solver finds it."""
-    c, _ = outcome_region(x1, x2, n, alpha, "quantile")
+    region = make_region(n, outcome_region(x1, x2, n, alpha, "quantile")[0])
 
     def supremum(L: float) -> float:
         def loss(v: FloatArray) -> float:
             q2 = float(v[0])
             q1 = min(float(v[1]) * float(ndtr(ndtri(q2) + L)), 1.0 - q2)
-            return -region_probability_reference(n, q1, q2, c)
+            return -float(region_probability(region, Trinomial(q1, q2, max(1.0 - q1 - q2, 0.0)), 1e-30))
 
         bounds = Bounds([1e-9, 1e-9], [1.0 - 1e-9, 1.0])
         return -float(differential_evolution(loss, bounds, seed=0, tol=1e-8, popsize=15, maxiter=300).fun)

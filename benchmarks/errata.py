@@ -14,11 +14,11 @@ from math import sqrt
 import numpy as np
 from scipy.special import gammaln, ndtr, ndtri, xlogy
 
-from buckler.certify.methods import find
 from buckler.certify.scores import draws_of
 from buckler.certify.votes import margin, vote_margin_lower
 from buckler.evaluate.audit import CountsBound, audit_discrete
 from buckler.paper.estimators import (
+    METHODS,
     published_bernstein_lower,
     published_bisection,
     published_fast_bisection,
@@ -47,7 +47,7 @@ LEAK = 1.65e-6
 
 def score_limits(name: str, scores: FloatArray, labels: ArrayLike, alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limit of each input by a method for scores, whether it has a guarantee or not."""
-    method = find(name, "scores")
+    method = METHODS[name]
     return np.array([method.limit(given, alpha, margin) for given in draws_of(scores, labels, None)])
 
 

@@ -132,8 +132,6 @@ def test_votes_and_scores_have_their_own_methods() -> None:
         smoothed().certify([[0.6]], n=10, method="pairwise/star")
     with pytest.raises(buckler.InvalidInput, match="method must be one of 'pairwise/star'"):
         smoothed(scores=Softmax()).certify([[0.6]], n=10, method="exact")
-    with pytest.raises(buckler.UnsoundMethod):
-        smoothed(scores=Softmax()).certify([[0.6]], n=10, method="published/sequence")
     with pytest.raises(buckler.InvalidInput, match="predict counts votes"):
         smoothed(scores=Softmax()).predict([[0.6]])
     with pytest.raises(buckler.InvalidInput, match="temperature must be above 0"):

@@ -12,10 +12,10 @@ import numpy as np
 from buckler.certificate import ABSTAINED, Certificate, Refutation
 from buckler.certificates import Certificates, as_labels
 from buckler.certify.budget import after_drawing
-from buckler.certify.forecast import warn_of_few_draws, warn_of_short_ladder
 from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_for
-from buckler.certify.sequential import SEQUENCE, Decided
+from buckler.certify.sequential import SEQUENCE, Decided, warn_of_short_ladder
 from buckler.certify.settings import Scoring, Softmax, make_settings
+from buckler.certify.votes import warn_of_few_draws
 from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_positive, check_risk, check_whole
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from flint import arb, ctx
+from scipy.special import betainc, gammaln, xlogy
 
 from buckler.bounds.buehler import outcome_region
 from buckler.bounds.trinomial import (
@@ -18,7 +19,6 @@ from buckler.bounds.trinomial import (
     make_region,
     region_probabilities,
     region_probability,
-    region_probability_reference,
     unscaled,
     without_rival,
 )
@@ -36,6 +36,15 @@ def sloped_boundary(n: int, q1: float, q2: float, z: float, slope: float) -> Int
 def whole(q1: float, q2: float) -> Trinomial:
     """Return the trinomial whose third cell is what the other two leave."""
     return Trinomial(q1, q2, max(1.0 - q1 - q2, 0.0))
+
+
+def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
+    """Return the probability of the region column by column with SciPy's special functions."""
+    j = np.arange(c.size)
+    low = np.maximum(c, 0)
+    log_column = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, q2) + (n - j) * np.log1p(-q2)
+    tails = np.where(low == 0, 1.0, betainc(np.maximum(low, 1), n - j - low + 1, min(q1 / (1.0 - q2), 1.0)))
+    return float(np.sum(np.exp(log_column) * tails))
 
 
 def ball_probability(n: int, p1: arb, p2: arb, p3: arb, c: IntArray) -> arb:

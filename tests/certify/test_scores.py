@@ -14,7 +14,7 @@ from buckler.certify.budget import rest, winner_share
 from buckler.certify.scores import Scores, certify_scores, largest_mean_class, score_margin_lower, uniform_of
 from buckler.certify.settings import Sparsemax
 from buckler.certify.tangents import SLOPES, best_slopes, estimate, margin_from_height
-from buckler.errors import InvalidInput, UnsoundMethod
+from buckler.errors import InvalidInput
 from buckler.types import OTHERS, FloatArray, IntArray, Limit, MarginKind
 
 LIMITS = get_args(Limit)
@@ -280,11 +280,6 @@ def test_a_record_brings_its_names_and_map() -> None:
 def test_bad_input_is_refused(change: dict[str, Any], word: str) -> None:
     with pytest.raises(InvalidInput, match=word):
         score_margin_lower(**(PLAIN | change))
-
-
-def test_unsound_is_refused() -> None:
-    with pytest.raises(UnsoundMethod):
-        certify_scores([ROWS], sigma=0.5, labels=[0], method="published/sequence")
 
 
 COPIES: list[Callable[[FloatArray], Any]] = [

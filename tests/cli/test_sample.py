@@ -246,6 +246,5 @@ def test_scores_are_certified_too(here: Path, capsys: pytest.CaptureFixture[str]
         assert {c.n0 for c in certificates} == {0 if "label" in options else 20}
         radii[tuple(options)] = [c.radius for c in certificates]
     assert radii["--temperature", "1"] != radii["--temperature", "0.1"]
-    assert run(["certify", "run", "--method", "published/sequence"]) == 2
     assert run(["certify", "run", "--temperature", "1"]) == 2
     assert "for scores" in capsys.readouterr().err

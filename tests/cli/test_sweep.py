@@ -85,7 +85,6 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
         (["s0.1", "--alpha", "0.1,0.1"], "twice"),
         (["s0.1", "--alpha", "2"], "alpha must be at least"),
         (["s0.1", "--method", "best"], "method must be"),
-        (["s0.1", "--method", "published/sequence"], "no guarantee"),
         (["s0.1", "--temperature", "1"], "for scores"),
         (["s0.1", "--baseline", "top_class"], "--baseline must have another --method"),
         (["s0.1", "--method", "exact,top_class", "--baseline", "bonferroni"], "baseline must be one of"),

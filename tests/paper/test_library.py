@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from buckler.certify.methods import find
 from buckler.errors import InvalidInput
-from buckler.paper.estimators import ESTIMATES, is_limit
+from buckler.paper.estimators import ESTIMATES, is_limit, method_of
 from buckler.paper.library import Recorded, open_library
 from buckler.runs.certify import CertifiedClass, certify_evidence
 from buckler.runs.store.evidence import open_evidence
@@ -34,7 +33,7 @@ def test_sound_limits_are_those_of_certificates(
 ) -> None:
     evidence = open_evidence(home / "digits-sigma0.25")
     temperature = 0.5 if "/" in method else None
-    limits = Recorded(evidence).limits(find(method), 0.01, margin, 100, chosen, temperature)
+    limits = Recorded(evidence).limits(method_of(method), 0.01, margin, 100, chosen, temperature)
     certificates, labels = certify_evidence(
         evidence, alpha=0.01, method=method, margin=margin, n=100, certified_class=chosen, temperature=temperature
     )
@@ -47,12 +46,12 @@ def test_sound_limits_are_those_of_certificates(
 
 
 def test_which_of_the_papers_are_limits() -> None:
-    assert not is_limit(find("published"), "probability")
-    assert is_limit(find("baseline/sequence"), "quantile")
+    assert not is_limit(method_of("published"), "probability")
+    assert is_limit(method_of("baseline/sequence"), "quantile")
     for method in ("cited/sequence", "cited/bernstein", "published/sequence"):
-        assert is_limit(find(method), "probability")
-        assert not is_limit(find(method), "quantile")
-    assert not is_limit(find("published/bernstein"), "probability")
+        assert is_limit(method_of(method), "probability")
+        assert not is_limit(method_of(method), "quantile")
+    assert not is_limit(method_of("published/bernstein"), "probability")
     for estimate in ESTIMATES.values():
         assert not is_limit(estimate, "probability")
 
@@ -62,7 +61,7 @@ def test_kept_columns_and_all_classes_give_the_same(home: Path, name: str) -> No
     """The maximum of the rest is the runner-up of the classes left out, and alpha is shared by all ten of them."""
     whole, kept = (
         Recorded(open_evidence(home / f"digits-sigma0.25{end}")).limits(
-            find(name), 0.01, "probability", 200, "label", 1.0
+            method_of(name), 0.01, "probability", 200, "label", 1.0
         )
         for end in ("", "-kept")
     )
@@ -98,7 +97,7 @@ def test_a_library_finds_the_smallest_run_that_answers(home: Path, tmp_path: Pat
     assert library.nearest_truth("digits", 0.25, 201) is None
     with pytest.raises(InvalidInput, match="does not hold"):
         Recorded(open_evidence(home / "digits-sigma0.25-kept")).limits(
-            find("pairwise/star"), 0.01, "quantile", 100, "label", 0.1
+            method_of("pairwise/star"), 0.01, "quantile", 100, "label", 0.1
         )
     run(str(tmp_path / "digits-sigma0.25"), spec=spec(**BASE), max_samples=1000)
     with pytest.raises(InvalidInput, match="not being finished"):

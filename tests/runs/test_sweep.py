@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from buckler.certificates import Certificates
-from buckler.errors import InvalidInput, StoreError, UnsoundMethod
+from buckler.errors import InvalidInput, StoreError
 from buckler.runs.certify import certify_evidence
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.sweep import Grid, sweep_runs
@@ -57,7 +57,6 @@ def test_cells_of_votes_and_of_logits(votes: Path, logits: Path) -> None:
         ({"alpha": (0.0,)}, InvalidInput, "alpha"),
         ({"alpha": ()}, InvalidInput, "at least one"),
         ({"method": ("best",)}, InvalidInput, "method must be"),
-        ({"method": ("published/sequence",)}, UnsoundMethod, "no guarantee"),
         ({"margin": ("third",)}, InvalidInput, "margin"),
         ({"n": (0,)}, InvalidInput, "n must be"),
         ({"temperature": (1.0,)}, InvalidInput, "for scores"),

@@ -3,11 +3,11 @@
 Call shapes, all vectorised and all returning float64:
 
 - ``binomial``: ``clopper_pearson_lower(k, n, alpha)`` and ``..._upper``; sign tests, ``log_wealth_of_votes(wins,
-  losses)``, any-time, and ``tail_of_votes(wins, losses)``, at a fixed n; ``distinct`` finds rows of counts that repeat.
+  losses)``, any-time, and ``tail_of_votes(wins, losses)``, at a fixed n; ``distinct_rows`` finds those that repeat.
 - ``betting``: ``hoeffding_lower``, ``bernstein_lower``, ``sequence_lower``, ``betting_lower``, and ``star``:
   ``star_lower``, all ``(x, alpha, low=0, high=1)`` with x ``[n]`` or ``[n, columns]``; ``constant_stake_lower(x, alpha,
   stake)`` for draws of different means.
-- ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``kl_to_null(p, L)``, for planning;
+- ``evalues``: ``tangent_mixture(L).log_wealth(x1, x2, n)``, any-time; ``distance_to_null(p, L)``, for planning;
   ``half_space_mixture(L)`` and ``distance_to_half_space(p, L)`` for a difference of probabilities.
 - ``buehler``: ``exact_margin_lower(top, runner_up, n, alpha, margin)``, for one outcome ``buehler_lower``: which
   outcomes count as more extreme, and the limit. It uses ``supremum`` (a guess, and its proof) and ``trinomial`` (curve

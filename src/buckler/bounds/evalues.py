@@ -215,19 +215,6 @@ def distance_to_null(p: ArrayLike, L: float) -> FloatArray:
     return np.asarray(np.where(ends[1] > ends[0], 1.0, -1.0) * np.sqrt(2.0 * least), dtype=np.float64)
 
 
-def kl_to_null(p: ArrayLike, L: float) -> FloatArray:
-    """Return ``min of KL(p || q) over q in H0(L)`` for ``p[..., 3]``, zero inside: the best growth of a log e-value.
-
-    Heuristic. No test of level alpha decides on fewer than about ``ln(1/alpha) / kl_to_null(p, L)`` draws on average. A
-    plan, not a bound: accurate to about 1e-9, not rounded to a side.
-
-    >>> import math
-    >>> print(round(math.log(1000) / float(kl_to_null([0.99, 0.01, 0.0], 2 * 1.2815515655446004)), 2))
-    96.84
-    """
-    return np.asarray(0.5 * np.maximum(distance_to_null(p, L), 0.0) ** 2)
-
-
 def _check_difference(L: object) -> float:
     number = check_real("L", L)
     if not 0.0 <= number <= 1.0:

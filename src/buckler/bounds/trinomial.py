@@ -17,7 +17,6 @@ from math import erfc, exp, floor, inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, gammaln, xlogy
 
 from buckler.bounds.compiled import compiled, inner
 from buckler.types import FloatArray, IntArray
@@ -357,12 +356,3 @@ def region_probabilities(region: Region, q: FloatArray, drop: float, out: FloatA
         out[i] = at_most_one(unscaled(total[i], scale[i], shifts[i], n) + outside)
         if not total[i] < inf:
             out[i] = region_probability(region, Trinomial(q[i, 0], q[i, 1], q[i, 2]), drop)
-
-
-def region_probability_reference(n: int, q1: float, q2: float, c: IntArray) -> float:
-    """Return the same probability column by column with SciPy's special functions; slow, for tests and benchmarks."""
-    j = np.arange(c.size)
-    low = np.maximum(c, 0)
-    log_column = gammaln(n + 1) - gammaln(j + 1) - gammaln(n - j + 1) + xlogy(j, q2) + (n - j) * np.log1p(-q2)
-    tails = np.where(low == 0, 1.0, betainc(np.maximum(low, 1), n - j - low + 1, min(q1 / (1.0 - q2), 1.0)))
-    return float(np.sum(np.exp(log_column) * tails))

@@ -12,7 +12,6 @@ A method turns votes or scores into a lower limit of a margin; the noise turns t
 - ``ladder``, ``sequential``: draw until rising radii are decided, by votes or by scores.
 - ``predictions``: which class the smoothed classifier predicts: ``predict``, and the winner's test of a certificate.
 - ``tangents``: from a mean of ``X_A - c X_j`` to the quantile margin.
-- ``forecast``: a warning where draws are too few to certify anything.
 - ``budget``: the only place where alpha is divided.
 
 May import: the root records, ``noise`` and ``bounds``.

@@ -6,9 +6,8 @@ alpha from here. The minimum over classes of limits at level alpha needs no shar
 
 from fractions import Fraction
 
-import numpy as np
-
 from buckler.errors import InvalidInput, check_alpha, check_whole
+from buckler.noise.words import float_below
 from buckler.types import Noise
 
 
@@ -23,9 +22,7 @@ def split_alpha(alpha: float, parts: int) -> float:
     >>> 3 * Fraction(split_alpha(0.001, 3)) <= Fraction(0.001)
     True
     """
-    level, count = check_alpha(alpha), check_whole("parts", parts, 1)
-    share = level / count
-    return share if Fraction(share) * count <= Fraction(level) else float(np.nextafter(share, 0.0))
+    return float_below(Fraction(check_alpha(alpha)) / check_whole("parts", parts, 1))
 
 
 DRAWING_DISTANCE = Fraction(1, 2**40)
@@ -55,9 +52,7 @@ def after_drawing(alpha: float, noise: Noise) -> float:
         return level
     if level < SMALLEST_DRAWN:
         raise InvalidInput(f"alpha must be at least {SMALLEST_DRAWN:g} for {noise.describe()}; got {alpha!r}")
-    exact = Fraction(level) - DRAWING_DISTANCE
-    left = float(exact)
-    return left if Fraction(left) <= exact else float(np.nextafter(left, 0.0))
+    return float_below(Fraction(level) - DRAWING_DISTANCE)
 
 
 WINNER_PARTS = 10
@@ -101,8 +96,7 @@ def rest(alpha: float, share: float) -> float:
     exact = Fraction(check_alpha(alpha)) - Fraction(share)
     if exact <= 0:
         raise InvalidInput(f"share must be below alpha {alpha}; got {share}")
-    level = float(exact)
-    return level if Fraction(level) <= exact else float(np.nextafter(level, 0.0))
+    return float_below(exact)
 
 
 def routed_level(alpha: float) -> float:
@@ -114,8 +108,4 @@ def routed_level(alpha: float) -> float:
     >>> round(routed_level(0.001), 7)
     0.0009091
     """
-    level = split_alpha(alpha, WINNER_PARTS + 1) * WINNER_PARTS
-    exact = Fraction(check_alpha(alpha))
-    while Fraction(level) + Fraction(winner_share(level)) > exact:
-        level = float(np.nextafter(level, 0.0))
-    return level
+    return float_below(Fraction(check_alpha(alpha)) * WINNER_PARTS / (WINNER_PARTS + 1))

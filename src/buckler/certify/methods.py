@@ -1,17 +1,15 @@
 """Methods: from a name to a function that turns votes or scores into a lower limit of a margin.
 
-Buckler's methods are registered here; ``register`` adds a user's own and the paper's estimators. Only sound methods can
-issue a certificate.
+Buckler's methods are known here; ``register`` adds a user's own. Only sound ones can issue a certificate.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from buckler.certificate import RANDOMISED, SCORE_METHOD_NAMES, VOTE_METHOD_NAMES, declare_sound
+from buckler.certificate import ENUMERATED_METHOD, RANDOMISED, SCORE_METHOD_NAMES, declare_sound
 from buckler.errors import InvalidInput, UnsoundMethod, check_choice, show
 from buckler.types import FloatArray, IntArray, MarginKind
 
@@ -124,12 +122,17 @@ def own_method(
     return Method(name, "votes", limit, "a bound of the user's own", sound, margins)
 
 
-EXTENSIONS = ("buckler.paper.estimators",)
-"""Modules whose ``METHODS`` are registered beside the built-in ones; imported by name, since they are in rooms above
-this one."""
+def _of_votes(name: str, summary: str) -> Method:
+    def limit(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+        from buckler.certify import votes as limits
+
+        found: FloatArray = getattr(limits, name)(votes, alpha, margin)
+        return found
+
+    return Method(name, "votes", limit, summary, sound=True)
 
 
-def _scores_method(name: str) -> Method:
+def _of_scores(name: str) -> Method:
     kind = name.removeprefix("pairwise/").removeprefix("randomised_")
 
     def limit(draws: ScoreDraws, alpha: float, margin: MarginKind) -> float:
@@ -141,16 +144,27 @@ def _scores_method(name: str) -> Method:
     return Method(name, "scores", limit, summary + (", randomised" if name in RANDOMISED else ""), sound=True)
 
 
-_METHODS: dict[str, Method] = {}
+_OURS = (
+    _of_votes("exact", "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest here"),
+    _of_votes("bonferroni", "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up"),
+    _of_votes(
+        "top_class", "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)"
+    ),
+    *map(_of_scores, SCORE_METHOD_NAMES),
+)
+_METHODS: dict[str, Method] = {method.name: method for method in _OURS}
 
 
-def _load() -> None:
-    """Register the built-in methods and those of the extensions, once."""
-    if "exact" not in _METHODS:
-        from buckler.certify.votes import VOTE_METHODS
+def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
+    """Return the probability margin itself, from the votes of all copies that the noise has (T29); alpha is 0."""
+    del alpha, margin
+    return np.asarray((votes.top - votes.runner_up) / votes.n)
 
-        for method in (*VOTE_METHODS, *(_scores_method(name) for name in SCORE_METHOD_NAMES)):
-            _METHODS.setdefault(method.name, method)
+
+ENUMERATED = Method(
+    ENUMERATED_METHOD, "votes", enumerated, "the margin itself, from all copies", sound=True, margins=("probability",)
+)
+"""The one method for noise whose copies are enumerated; no user names it."""
 
 
 def register(method: Method) -> Method:
@@ -159,21 +173,18 @@ def register(method: Method) -> Method:
     Without ``sound=True`` a method can be audited, compared and swept, but issues no certificate. Whoever registers a
     sound one vouches for its proof: its name begins with ``own:``, and certificates carry that name.
     """
-    _load()
     known = _METHODS.get(method.name)
-    if known is not None and known != method:
+    if known is None:
+        if method.sound:
+            declare_sound(method.name)
+        _METHODS[method.name] = method
+    elif known != method:
         raise InvalidInput(f"there is already a method {method.name!r}")
-    if method.sound and method.name not in {*VOTE_METHOD_NAMES, *SCORE_METHOD_NAMES}:
-        declare_sound(method.name)
-    _METHODS[method.name] = method
     return method
 
 
 def methods(reads: Reads | None = None) -> tuple[Method, ...]:
-    """Return every method, or those that read votes or scores, in the order of registration."""
-    for module in EXTENSIONS:
-        for method in import_module(module).METHODS:
-            register(method)
+    """Return every registered method, or those that read votes or scores, in the order of registration."""
     return tuple(method for method in _METHODS.values() if reads in {None, method.reads})
 
 
@@ -185,33 +196,23 @@ def find(name: str, reads: Reads | None = None) -> Method:
     """
     if not isinstance(name, str):
         raise InvalidInput(f"method must be a name; got {show(name)}")
-    _load()
-    if name not in _METHODS:
-        methods()
     method = _METHODS.get(name)
     if method is not None and reads in {None, method.reads}:
         return method
-    by = {
-        kind: ", ".join(repr(known.name) for known in _METHODS.values() if known.reads == kind and known.sound)
-        for kind in get_args(Reads)
+    votes, scores = (", ".join(repr(m.name) for m in methods(kind) if m.sound) for kind in get_args(Reads))
+    allowed = {
+        "votes": f"one of {votes}",
+        "scores": f"one of {scores}",
+        None: f"one of {votes}, or for scores {scores}",
     }
-    votes, scores = f"one of {by['votes']}", by["scores"]
-    allowed = {"votes": votes, "scores": f"one of {scores}", None: f"{votes}, or for scores {scores}"}
     raise InvalidInput(f"method must be {allowed[reads]}; got {show(name)}")
 
 
 def sound_method(name: str, reads: Reads | None = None) -> Method:
     """Return the sound method of a name; raise UnsoundMethod for one without a guarantee."""
-    refused = UnsoundMethod(f"method {show(name)} has no guarantee and cannot issue a certificate")
-    try:
-        method = find(name, reads)
-    except InvalidInput:
-        family = str(name).partition("/")[0]
-        if any(not known.sound and known.name.partition("/")[0] == family for known in _METHODS.values()):
-            raise refused from None
-        raise
+    method = find(name, reads)
     if not method.sound:
-        raise refused
+        raise UnsoundMethod(f"method {show(name)} has no guarantee and cannot issue a certificate")
     return method
 
 

@@ -55,6 +55,7 @@ from buckler.certify.tangents import (
     path_limit,
     predictable_slopes,
 )
+from buckler.certify.votes import warn_of_few_draws
 from buckler.errors import (
     InvalidInput,
     check_alpha,
@@ -165,8 +166,6 @@ def certify_scores(
     >>> certify_scores([rows], sigma=0.5, labels=[0]).radii.round(4)
     array([0.5769])
     """
-    from buckler.certify.forecast import warn_of_few_draws
-
     if isinstance(scores, Scores) and scoring is not None:
         raise InvalidInput(f"scoring must be left out for a Scores record, which names its map; got {scoring}")
     how = _scoring_of(scores) if isinstance(scores, Scores) else Softmax() if scoring is None else scoring

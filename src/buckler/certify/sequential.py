@@ -7,8 +7,10 @@ draws (T13, T18c): the betting limits aim their stakes at one, the other closed 
 by name.
 """
 
+import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from threading import Lock
 from typing import get_args
@@ -23,7 +25,7 @@ from buckler.certify.ladder import HORIZONS, WORTH, Ladder, gain
 from buckler.certify.predictions import PredictionTest, ScoreWinner
 from buckler.certify.settings import ChosenClass, Settings, make_certificates
 from buckler.certify.tangents import SLOPES, best_slopes, heights, margin_from_height
-from buckler.errors import InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
+from buckler.errors import BucklerWarning, InvalidInput, check_choice, check_label, check_whole, check_whole_array, show
 from buckler.types import ArrayLike, BoolArray, Decision, FloatArray, IntArray, Label
 
 FIRST_BATCH_DRAWS = 16
@@ -321,6 +323,35 @@ class AnytimeTest:
             self._winner.state(row) if ladder.winner else b"",
             ladder.final_n,
         )
+
+
+MOST_CHECKED = 10_000
+"""Largest number of draws for which ``warn_of_short_ladder`` searches the smallest sufficient one."""
+
+
+def warn_of_short_ladder(ladder: Ladder, num_classes: int) -> None:
+    """Warn if ``max_n`` draws cannot certify the first radius of a ladder, and name the fewest that can."""
+    if ladder.max_n >= MOST_CHECKED or _reaches(ladder.max_n, ladder, num_classes):
+        return
+    draws = range(MOST_CHECKED + 1)
+    enough = bisect_left(draws, True, ladder.max_n, key=lambda k: _reaches(k, ladder, num_classes))
+    fewest = f"max_n must be at least {enough}" if enough in draws else f"nor can {MOST_CHECKED:,}"
+    warnings.warn(
+        f"max_n = {ladder.max_n} draws cannot certify radius {ladder.radii[0]:g} at alpha = {ladder.alpha:g}, even if "
+        f"all are of one class: {fewest}",
+        BucklerWarning,
+        stacklevel=3,
+    )
+
+
+def _reaches(max_n: int, ladder: Ladder, num_classes: int) -> bool:
+    """Return whether at most ``max_n`` draws that are all of one class certify the first radius."""
+    test = AnytimeTest(
+        replace(ladder, radii=ladder.radii[:1], max_n=max_n, final_n=0), 1 if ladder.winner else [0], num_classes
+    )
+    while (rows := test.undecided).size:
+        test.update(rows, test.batch_sizes(rows)[:, None] * np.eye(1, num_classes, dtype=np.int64))
+    return not test.decided(0, "trial").certificate.abstained
 
 
 class ScoreTest:

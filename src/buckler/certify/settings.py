@@ -14,7 +14,7 @@ import numpy as np
 from buckler.certificate import ABSTAINED, Certificate, Claim
 from buckler.certificates import Certificates
 from buckler.certify import budget
-from buckler.certify.methods import Method, Reads, find, sound_method
+from buckler.certify.methods import ENUMERATED, Method, Reads, find, sound_method
 from buckler.errors import InvalidInput, check_alpha, check_choice, check_label, check_positive, check_risk
 from buckler.noise import as_noise, check_margin, default_margin
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise, ScoreDtype, SimplexMap
@@ -108,8 +108,6 @@ def make_settings(
     is 0 and the votes are exact, so no method can be named. A randomised method needs the seed of the noise, or another
     one that was chosen before the draws were seen.
     """
-    from buckler.certify.votes import ENUMERATED
-
     given = as_noise(sigma, noise)
     reads: Reads = "votes" if scores is None else "scores"
     level = check_alpha(alpha) if given.total is not None else check_risk(alpha)

@@ -15,6 +15,8 @@ The two margins between the certified class A and another class j, of which that
 - second or *quantile* margin: ``Phi^-1(p_A) - Phi^-1(p_j)``.
 """
 
+import warnings
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import get_args
@@ -23,7 +25,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
-from buckler.certificate import ENUMERATED_METHOD
+from buckler.certificate import ABSTAINED, LEAST_UNIFORM
 from buckler.certificates import Certificates
 from buckler.certify import budget
 from buckler.certify.methods import Method, Votes, find
@@ -36,7 +38,7 @@ from buckler.certify.settings import (
     make_settings,
     names_or_numbers,
 )
-from buckler.errors import InvalidInput, check_alpha, check_choice, check_counts, check_whole_array
+from buckler.errors import BucklerWarning, InvalidInput, check_alpha, check_choice, check_counts, check_whole_array
 from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind, Noise
 
 QUANTILE_ERROR = 4e-15
@@ -101,8 +103,6 @@ def certify_votes(
     >>> certify_votes([[100, 0, 0]], sigma=0.25, labels=[0], method="top_class").radii.round(4)
     array([0.3751])
     """
-    from buckler.certify.forecast import warn_of_few_draws
-
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin)
     made = votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids)
     classes = np.shape(counts)[1]
@@ -178,6 +178,45 @@ def votes_of(counts: IntArray, chosen: IntArray) -> Votes:
     return Votes(ordered[:, 0], ordered[:, 1:].max(axis=1), counts.sum(axis=1), counts.shape[1], ordered)
 
 
+CHECKED_DRAWS = 2000
+"""Largest n for which ``warn_of_few_draws`` looks: more draws can certify something at every usual alpha."""
+
+
+def warn_of_few_draws(n: int, settings: Settings, num_classes: int, *, winner: bool) -> None:
+    """Warn if nothing can be certified from ``n`` draws, and name the fewest that can.
+
+    ``winner`` says that the class is the winner of the same draws.
+    """
+    draws = range(CHECKED_DRAWS)
+    if n not in draws or settings.noise.total is not None or _can_certify(n, settings, num_classes, winner):
+        return
+    enough = bisect_left(draws, True, n, key=lambda k: _can_certify(k, settings, num_classes, winner))
+    if enough in draws:
+        warnings.warn(
+            f"n = {n} draws cannot certify anything at alpha = {settings.alpha:g} by method "
+            f"{settings.method.name!r}, even if all are of one class: n must be at least {enough}",
+            BucklerWarning,
+            stacklevel=3,
+        )
+
+
+def _can_certify(n: int, settings: Settings, num_classes: int, winner: bool) -> bool:
+    """Return whether ``n`` draws that are all of one class certify a radius."""
+    labels = None if winner else [0]
+    if settings.scores is None:
+        votes = n * np.eye(1, num_classes, dtype=np.int64)
+        chosen, low, _ = limits_of_votes(votes, settings, labels=labels)
+    else:
+        from buckler.certify.scores import limits_of_scores  # compiled code, loaded only where it is used
+
+        # Each input has a random number of its own under a randomised method, and may be lucky.
+        level, method = settings.alpha, find(settings.method.name.replace("randomised_", ""))
+        luck = min(0.49, level / LEAST_UNIFORM) if settings.method.randomised else level
+        scores = np.eye(1, num_classes)[None].repeat(n, axis=1)
+        chosen, low, _ = limits_of_scores(scores, replace(settings, method=method, alpha=luck), labels=labels)
+    return chosen.classes[0] != ABSTAINED and settings.noise.radius(float(low[0]), settings.margin) > 0.0
+
+
 def vote_margin_lower(
     top: ArrayLike,
     runner_up: ArrayLike,
@@ -185,13 +224,13 @@ def vote_margin_lower(
     *,
     alpha: float = 1e-3,
     margin: MarginKind = "quantile",
-    method: str = "exact",
+    method: str | Method = "exact",
     num_classes: int | None = None,
 ) -> FloatArray:
     """Return lower limits of the margin of a class fixed beforehand; arrays broadcast, a limit may be negative or -inf.
 
     **Guarantee.** For X multinomial with fixed n: ``P(vote_margin_lower(X_A, max_j X_j, n) > margin) <= alpha``,
-    one-sided, rounded down. ``"published"`` alone, the paper's Algorithms 4 and 6 as printed, has **no guarantee**.
+    one-sided, rounded down; for a ``Method`` that is not sound there is **no guarantee**.
 
     >>> vote_margin_lower([100, 90], [0, 5], 100).round(4)
     array([3.0009, 1.8669])
@@ -199,7 +238,7 @@ def vote_margin_lower(
     array([2.9048, 1.7061])
     """
     x1, x2, draws = check_votes(top, runner_up, n)
-    rule = find(method, "votes")
+    rule = method if isinstance(method, Method) else find(method, "votes")
     kind = check_choice("margin", margin, get_args(MarginKind))
     rule.check_margin(kind)
     return np.asarray(rule.limit(Votes(x1, x2, draws, num_classes), check_alpha(alpha), kind), dtype=np.float64)
@@ -244,22 +283,3 @@ def top_class(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
     """Return the limit from Clopper-Pearson at alpha for the class, and ``p_j <= 1 - p_A`` (Cohen et al. 2019)."""
     low = clopper_pearson_lower(votes.top, votes.n, alpha)
     return margin_from_limits(margin, low, np.nextafter(1.0 - low, 1.0))
-
-
-def enumerated(votes: Votes, alpha: float, margin: MarginKind) -> FloatArray:
-    """Return the probability margin itself, from the votes of all copies that the noise has (T29); alpha is 0."""
-    del alpha, margin
-    return np.asarray((votes.top - votes.runner_up) / votes.n)
-
-
-_SUMMARIES = {
-    exact: "Buehler's limit under the likelihood-ratio ordering of outcomes: the tightest here",
-    bonferroni: "Clopper-Pearson at alpha/2 for the class and alpha/2 for the runner-up",
-    top_class: "Clopper-Pearson at alpha for the class, all else being the runner-up's (Cohen et al. 2019)",
-}
-VOTE_METHODS = tuple(Method(limit.__name__, "votes", limit, text, sound=True) for limit, text in _SUMMARIES.items())
-
-ENUMERATED = Method(
-    ENUMERATED_METHOD, "votes", enumerated, "the margin itself, from all copies", sound=True, margins=("probability",)
-)
-"""The one method for noise whose copies are enumerated; no user names it."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast, get_args
 import numpy as np
 import typer
 
-from buckler.certify.methods import Votes, methods, sound_methods
+from buckler.certify.methods import Method, Votes, sound_methods
 from buckler.certify.votes import votes_of
 from buckler.cli import options
 from buckler.cli.options import option
@@ -18,6 +18,7 @@ from buckler.evaluate.audit import Audit, CountsBound, PairBound, audit_collapse
 from buckler.evaluate.noise_audit import audit_noise
 from buckler.evaluate.power import Power, compare_power, default_truths
 from buckler.noise import NOISES, named, parse
+from buckler.paper.estimators import METHODS
 from buckler.progress import bar
 from buckler.report.tables import TextTable
 from buckler.runs.certify import method_named
@@ -151,9 +152,17 @@ def _noise_named(text: str) -> Any:
     return noise
 
 
+def _method(name: str, *, pairs: bool = False) -> Method:
+    """Return the method of a name that reads votes, the paper's included."""
+    printed = METHODS.get(name)
+    if printed is not None and printed.reads == "votes":
+        return printed
+    return method_named(name, "votes", pairs=pairs)
+
+
 def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:
     """Return the named method as a bound for one pair of classes: (top, runner_up, n) -> lower limits of the margin."""
-    method = method_named(name, "votes", pairs=True)
+    method = _method(name, pairs=True)
     method.check_margin(margin)
 
     def bound(top: IntArray, runner_up: IntArray, n: IntArray) -> FloatArray:
@@ -164,7 +173,7 @@ def pair_bound_of(name: str, margin: MarginKind, alpha: float) -> PairBound:
 
 def bound_of(name: str, margin: MarginKind, alpha: float) -> CountsBound:
     """Return the named method as a bound: counts ``[k, m]`` -> lower limits ``[k]`` of the margin."""
-    method = method_named(name, "votes")
+    method = _method(name)
     method.check_margin(margin)
 
     def bound(counts: IntArray) -> FloatArray:
@@ -189,7 +198,7 @@ def _power(name: str, bound: CountsBound, found: Audit, truths: list[list[float]
 
 
 def _show(name: str, found: Audit, studied: list[Power]) -> None:
-    if name in {method.name for method in methods("votes") if not method.sound}:
+    if name in METHODS:
         say(f"{name} is known to be unsound: it cannot issue a certificate.")
     say(f"{name} {found}")
     if not studied:

@@ -8,11 +8,11 @@ certificate comes of them.
 - ``printed``: the numbers of its tables and the settings of its figures.
 - ``signomial``: ``Phi_M^-1`` and the programme that Algorithms 4, 5 and 6 solve (its appendix), with three solvers.
 - ``estimators``: ``published_margin_lower(top, runner_up, n)`` from votes, ``published_scores_margin_lower(draws)``
-  from scores, its radius R1, and all of them by name for ``certify.methods``, which finds them there.
+  from scores, its radius R1, and all of them by name: ``method_of(name)``.
 - ``library``: a folder of runs -> the run that can answer a question -> limits by any method.
 - ``reproduced``: its tables and figures again, sound methods beside its own.
 - ``peers``: logs of other tools -> what each method would certify, on average, on the networks behind them.
 - ``page``: ``reproduce_paper(part, library, out)`` writes everything, and the page in words.
 
-May import: every room but ``cli``. Only ``cli`` imports this one; ``certify.methods`` knows it by name.
+May import: every room but ``cli``. Only ``cli`` imports this one.
 """

@@ -25,7 +25,7 @@ from scipy.special import ndtri
 from buckler.bounds.betting import check_draws, check_range
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.budget import split_alpha
-from buckler.certify.methods import Method, Reads, ScoreDraws, Votes
+from buckler.certify.methods import Method, Reads, ScoreDraws, Votes, find
 from buckler.certify.votes import check_votes, margin_from_limits
 from buckler.certify.votes import margin as margin_of
 from buckler.errors import check_alpha, check_choice, check_positive, check_whole
@@ -285,13 +285,20 @@ WAYS = {
     "baseline": (published_bonferroni_lower, True, "the paper's Algorithm 3, with the width of the theorem it cites"),
 }
 
-METHODS = (
+_METHODS = (
     Method("published", "votes", published, "the paper's Algorithms 4 and 6 as printed, for reproduction alone"),
     *(
         Method(f"{way}/{limit}", "scores", partial(rule, limit=limit, corrected=cited), summary)
         for (way, (rule, cited, summary)), limit in product(WAYS.items(), get_args(PublishedLimit))
     ),
 )
+METHODS = {method.name: method for method in _METHODS}
+
+
+def method_of(name: str) -> Method:
+    """Return the method of a name: one of the paper's, or a registered one."""
+    return METHODS[name] if name in METHODS else find(name)
+
 
 PROVED_MARGINS: dict[str, tuple[MarginKind, ...]] = {
     "published/sequence": ("probability",),

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 from scipy.special import betainc
 
-from buckler.certify.methods import methods
+from buckler.certify.methods import sound_methods
 from buckler.certify.votes import margin as true_margin
 from buckler.certify.votes import vote_margin_lower
 from buckler.errors import InvalidInput, check_float_array
+from buckler.paper.estimators import METHODS, method_of
 from buckler.paper.printed import ALPHA, TABLES
 from buckler.paper.reproduced import DATA, ESTIMATE, INVALID, Line, Reproduced, summary_table
 from buckler.report.tables import TextTable
@@ -47,9 +48,11 @@ def votes_needed(
     array([ 76, 100, 101])
     """
 
+    rule = method_of(method)
+
     @cache  # neighbouring margins share most of the way
     def limit(x: int) -> float:
-        return float(vote_margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=method, num_classes=num_classes))
+        return float(vote_margin_lower(x, n - x, n, alpha=alpha, margin=margin, method=rule, num_classes=num_classes))
 
     goals = np.atleast_1d(check_float_array("margins", margins)).tolist()
     return np.array([bisect_left(range(n + 1), goal, key=limit) for goal in goals], dtype=np.int64)
@@ -113,8 +116,8 @@ def peer_table(path: Path) -> Reproduced:
     classes = int(max(log.labels.max(), log.predicted.max())) + 1
     lines = []
     for n in FORECAST_DRAWS:
-        for method in methods("votes"):
-            if not method.own and (method.sound or n in PRINTED_AT):
+        for method in (*sound_methods(), METHODS["published"]):
+            if method.sound or n in PRINTED_AT:
                 share = expected_accuracy(p, PEER_MARGINS, n, alpha=ALPHA, method=method.name, num_classes=classes)
                 standing = EXPECTED if method.sound else f"{EXPECTED}; {INVALID}"
                 lines.append(Line(n, method.name, method.name, standing, tuple(share.tolist())))

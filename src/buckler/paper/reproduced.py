@@ -10,9 +10,9 @@ from typing import get_args
 import numpy as np
 
 from buckler.certificate import rounded_down
-from buckler.certify.methods import Method, find
+from buckler.certify.methods import Method
 from buckler.evaluate.curves import Curve
-from buckler.paper.estimators import ESTIMATES
+from buckler.paper.estimators import ESTIMATES, method_of
 from buckler.paper.library import Library, Recorded
 from buckler.paper.printed import ALPHA, Case, Figure, PrintedTable
 from buckler.report.plots import Column
@@ -115,7 +115,7 @@ def reproduce_table(table: PrintedTable, library: Library, certified_class: Cert
             for (method, name), row in zip(table.names.items(), rows, strict=True):
                 lines.append(Line(n, method, f"paper: {name}", PRINTED, row))
         for method in methods:
-            add(run, find(method), n, METHOD_NAMES[method])
+            add(run, method_of(method), n, METHOD_NAMES[method])
     if not found:
         return None
     many = library.nearest_truth("cifar10", table.sigma, 100 * max(table.rows))
@@ -124,7 +124,7 @@ def reproduce_table(table: PrintedTable, library: Library, certified_class: Cert
         add(found[-1], ESTIMATES["scores"], kept, "margin of the mean scores", ESTIMATE)
     elif many is not None:
         n = many.evidence.spec.n
-        add(many, find("bonferroni"), n, "CP + Bonferroni, near-truth")
+        add(many, method_of("bonferroni"), n, "CP + Bonferroni, near-truth")
         add(many, ESTIMATES["votes"], n, "margin of the frequencies", ESTIMATE)
     temperature = "" if table.temperature is None else f", temperature {table.temperature:g}"
     which = "first" if table.margin == "probability" else "second"
@@ -199,7 +199,7 @@ def figure_caption(figure: Figure, title: str) -> str:
 
 def _curves(run: Recorded, at: Figure, margin: MarginKind, certified_class: CertifiedClass) -> Sequence[Curve]:
     made = {
-        method: run.limits(find(method), ALPHA, margin, at.n, certified_class, at.temperature)
+        method: run.limits(method_of(method), ALPHA, margin, at.n, certified_class, at.temperature)
         for method in DRAWN[at.case]
     }
     lows = np.concatenate([limits.low for limits in made.values()])
