@@ -309,7 +309,8 @@ def test_a_selection_that_is_copied_from_the_evidence_is_refused(
 def test_separate_draws_may_have_equal_scores() -> None:
     """Saturated scores repeat, and so do those of few outcomes; one new row of one input is enough."""
     saturated = np.tile([[1.0, 0.0]], (1, 100, 1))
-    assert certify_scores(saturated, sigma=0.5, selection=saturated[:, :10].copy())[0].predicted == 0
+    for n0 in (10, 100):
+        assert certify_scores(saturated, sigma=0.5, selection=saturated[:, :n0].copy())[0].predicted == 0, n0
     few = np.array([[0.9, 0.1], [0.7, 0.3], [0.8, 0.2], [0.6, 0.4]])
     evidence, before = (few[np.random.default_rng(seed).integers(0, 4, (3, n))] for seed, n in ((0, 300), (1, 20)))
     assert certify_scores(evidence, sigma=0.5, selection=before).predicted.tolist() == [0, 0, 0]

@@ -264,7 +264,7 @@ def _check_separate(values: FloatArray, selection: ArrayLike | Scores | None) ->
     other = selection.values if isinstance(selection, Scores) else check_scores("selection", selection)
     if other.ndim != 3 or len(other) != len(values):
         raise InvalidInput(f"selection must have shape [{len(values)}, n0, m]; got shape {other.shape}")
-    if np.shares_memory(other, values) or np.array_equal(other, values) or _is_copy(other, values):
+    if np.shares_memory(other, values) or _is_copy(other, values):
         raise InvalidInput("selection must be scores of separate draws; got the same scores as the evidence")
 
 
