@@ -113,7 +113,7 @@ def test_law_holds() -> None:
         ("sampling/engine.py", "import buckler.certify.methods"),
         ("certify/methods.py", "from buckler.runs.store import evidence"),
         ("certify/methods.py", "from buckler.paper import methods"),
-        ("runs/sweep.py", "from buckler.paper.library import Recorded"),
+        ("runs/sweep.py", "from buckler.paper.library import Library"),
         ("report/plots.py", "import buckler.paper.printed"),
         ("paper/page.py", "from buckler.cli.app import run"),
         ("paper/reproduced.py", "import matplotlib"),

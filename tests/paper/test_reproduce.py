@@ -1,7 +1,6 @@
-"""``buckler reproduce`` as a user types it, on small evidence of its own."""
+"""``buckler reproduce`` as a user types it, on small evidence of its own; and docs/reproduction.md, made by it."""
 
 import csv
-import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -9,23 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import ndtr
 
-from buckler import certificate
-from buckler.certify import methods
-from buckler.certify.methods import own_method
 from buckler.cli.app import run
 from buckler.paper.library import open_library
 from buckler.paper.page import page_facts, reproduction_page
-from buckler.paper.peers import expected_accuracy, peer_summary, peer_table
 from buckler.paper.printed import FIGURES, TABLES
-from buckler.paper.reproduced import INVALID, PRINTED, VALID, Line, Reproduced, reproduce_figure, reproduce_table
-from buckler.runs.logs import read_log
+from buckler.paper.reproduced import INVALID, PRINTED, VALID, Reproduced, reproduce_figure, reproduce_table, text_table
 from buckler.runs.sample import sample
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.datasets import open_dataset
 from buckler.types import AnyArray
 from tests.runs.victim import spec
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
 
 LOGITS: dict[str, Any] = {"scores": "logits", "runner_ups": None, "limit": 8, "n": 500, "n0": 30, "shard_inputs": 8}
 
@@ -86,60 +82,21 @@ def test_everything(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "\n\n\n" not in text
 
 
-def test_the_page_shows_the_selected_class_only_where_it_differs(evidence: Path) -> None:
+def test_the_page_says_how_many_cells_the_class_of_a_certificate_changes(evidence: Path) -> None:
     library = open_library(evidence)
-    own = reproduce_table(TABLES["table1"], library, "label")
-    assert own is not None
-    rest = tuple(line for line in own.lines if line.standing != PRINTED)
-    same = replace(own, name="table1_selected", lines=rest, selected=True)
-    first = same.lines[0]
-    other = replace(first, accuracy=(first.accuracy[0] + 0.002, *first.accuracy[1:]))
-    for again, differs in ((same, False), (replace(same, lines=(other, *same.lines[1:])), True)):
-        facts = page_facts(library, [own, again], [])
-        text = reproduction_page([own, again], {}, facts, folder="tables", command="buckler")
-        assert ("### Selected class\n" in text) == differs
-        assert ("every cell is the same (`table1_selected.csv`)" in text) != differs
-        assert ("| 1, selected class | 100 |" in text) == differs
-
-
-def test_figures_of_the_selected_class_are_named(evidence: Path) -> None:
-    facts = page_facts(open_library(evidence), [], [])
-    both = {"a.png": "Caption.", "a_selected.png": "Other."}
-    text = reproduction_page([], both, facts, folder="out", command="buckler")
-    assert "![Caption.](out/a.png)" in text
-    assert "The same with the selected class: `a_selected.png`" in text
-    assert "![Other.]" not in text
-    alone = reproduction_page([], {"a_selected.png": "Other."}, facts, folder="out", command="buckler")
-    assert "![Other.](out/a_selected.png)" in alone
-
-
-def test_the_page_shows_logs_of_the_sigma_that_was_trained_with() -> None:
-    shares = {"exact": (0.5, 0.25), "top_class": (0.5, 0.25), "bonferroni": (0.5, 0.2)}
-    rows = tuple(Line(100, name, name, "expected", share) for name, share in shares.items())
-    names = [f"cohen2019_cifar10_resnet110_noise_{end}" for end in (
-        "0.25_test_sigma_0.25", "0.25_test_sigma_0.50", "0.25_all10000_sigma_0.25", "0.25_train_sigma_0.25"
-    )]  # fmt: skip
-    made = [Reproduced(name, "", (0.5, 1.0), rows, "bonferroni", "exact") for name in [*names, "mine"]]
-    table, others = peer_summary(made)
-    assert others == names[1:]
-    assert table is not None
-    assert [row[:2] for row in table.rows] == [
-        ("CIFAR-10, ResNet-110, sigma 0.25", "exact, top_class"),
-        ("CIFAR-10, ResNet-110, sigma 0.25", "bonferroni"),
-        ("mine", "exact, top_class"),
-        ("mine", "bonferroni"),
-    ]
-    assert table.rows[0][3:] == ("0.500", "0.250")
-    assert peer_summary(made[1:2]) == (None, names[1:2])
+    same = reproduce_table(TABLES["table1"], library)
+    assert same is not None
+    for table, said in ((same, "every cell is the same"), (replace(same, differing=3), "3 cells of our rows differ")):
+        facts = page_facts(library, [table])
+        text = reproduction_page({"table1": text_table(table)}, {}, facts, folder="tables", command="buckler")
+        assert f"in place of the true label, {said}" in text
 
 
 def test_table_1_beside_the_paper(evidence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["reproduce", "table1", "--evidence", str(evidence), "--out", str(tmp_path)]
     assert run(command) == 0
     assert "| 100 | paper: Ours | printed in the paper | 0.780 |" in capsys.readouterr().out
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"table1{of}.{kind}" for of in ("", "_selected") for kind in ("csv", "md", "tex")
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["table1.csv", "table1.md", "table1.tex"]
     table = {(row["n"], row["row"]): row for row in rows(tmp_path / "table1.csv")}
     printed = TABLES["table1"].rows[100]
     for name, numbers in zip(("CP + Bonferroni", "Ours"), printed, strict=True):
@@ -154,13 +111,13 @@ def test_table_1_beside_the_paper(evidence: Path, tmp_path: Path, capsys: pytest
     assert float(table["10000", "margin of the frequencies"]["0.5"]) >= float(exact["0.5"])
 
 
-def test_a_figure_for_the_selected_class(evidence: Path) -> None:
+def test_a_figure_marks_what_is_no_certificate(evidence: Path) -> None:
     figure = next(figure for figure in FIGURES if figure.label == "fig:cont_num")
-    found = reproduce_figure(figure, open_library(evidence), "selection")
+    found = reproduce_figure(figure, open_library(evidence))
     assert found is not None
     columns, title = found
     assert [name for name, _, _ in columns] == ["n 100", "n 300", "n 500"]
-    assert title.endswith("A selected on separate draws")
+    assert title.endswith("A the true label")
     first, second = columns[0][1:]
     assert not any("not a certificate" in curve.name for curve in first)
     assert [curve.name for curve in second if "not a certificate" in curve.name] == [
@@ -180,7 +137,6 @@ def test_table_3_says_what_is_no_certificate(
     standing = {row["row"]: row["standing"] for row in found}
     assert standing["paper's method, CS"] == INVALID
     assert standing["pairwise/star (ours)"] == standing["CS + Bonferroni"] == VALID
-    assert not any(row["standing"] == PRINTED for row in rows(tmp_path / "table3_selected.csv"))
 
 
 @pytest.mark.parametrize(
@@ -212,34 +168,66 @@ def test_a_mistake_is_one_line(
     assert len(error.strip().splitlines()) == 1
 
 
-def test_a_log_of_our_own(evidence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # A method that a user has registered, here one for the other margin, is none of the paper's.
-    monkeypatch.setattr(methods, "_METHODS", dict(methods._METHODS))
-    monkeypatch.setattr(certificate, "_TIES", dict(certificate._TIES))
-    nothing = own_method("own:nothing", lambda _, alpha: alpha, margins=("probability",), sound=True)
-    methods.register(nothing)
-    log = Path(__file__).parents[1] / "golden" / "usual_log.tsv"
+def test_a_log_of_our_own(evidence: Path, tmp_path: Path) -> None:
+    log = ROOT / "tests" / "golden" / "usual_log.tsv"
     assert run(["reproduce", "table1", "--evidence", str(evidence), "--out", str(tmp_path), "--log", str(log)]) == 0
-    table = rows(tmp_path / "usual_log.csv")
-    assert {row["row"] for row in table} >= {"exact", "bonferroni", "top_class", "published"}
-    assert {row["standing"] for row in table if row["row"] == "published"} == {f"expected; {INVALID}"}
+    table = rows(tmp_path / "networks.csv")
+    assert {row["network"] for row in table} == {"usual_log"}
+    standing = {name: row["standing"] for row in table for name in row["row"].split(", ")}
+    assert standing.pop("published") == f"expected; {INVALID}"
+    assert standing == dict.fromkeys(("exact", "bonferroni", "top_class"), "expected")
 
 
-@pytest.mark.skipif("BUCKLER_RECORDED_LOGS" not in os.environ, reason="needs the folder of recorded logs")
-def test_the_logs_of_others() -> None:
-    path = Path(os.environ["BUCKLER_RECORDED_LOGS"]) / "cohen2019_cifar10_resnet110_noise_0.12_test_sigma_0.12.tsv"
-    log, margins = read_log(path), [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
-    # An independent computation took Phi(radius / sigma), a lower limit, for p_A; its figures come out to the digit.
-    right = log.certified & (log.predicted == log.labels)
-    p = np.where(right, ndtr((log.low + log.high) / 2.0 / 0.12), 0.0)
-    known: dict[str, list[float]] = {
-        "bonferroni": [0.742, 0.714, 0.679, 0.633, 0.573, 0.0],
-        "top_class": [0.744, 0.718, 0.687, 0.643, 0.573, 0.515],
-    }
-    lines = {line.method: line.accuracy for line in peer_table(path).lines if line.n == 100}
-    for method, figures in known.items():
-        lower = expected_accuracy(p, margins, 100, method=method, num_classes=10)
-        assert np.abs(lower - figures).max() < 6e-4
-        # The table takes the share of votes itself, which is a little more.
-        assert all(a >= b for a, b in zip(lines[method], lower, strict=False))
-    assert all(a >= b for a, b in zip(lines["exact"], lines["bonferroni"], strict=True))
+def test_what_the_paper_prints_hangs_together() -> None:
+    for table in TABLES.values():
+        for baseline, own in table.rows.values():
+            assert len(baseline) == len(own) == len(table.margins) == 9
+            assert all(a <= b for a, b in zip(baseline, own, strict=True))
+            for row in (baseline, own):
+                assert list(row) == sorted(row, reverse=True)
+    assert len({figure.label for figure in FIGURES}) == len(FIGURES) == 9
+    assert [figure.number for figure in FIGURES] == list(range(3, 12))
+    assert FIGURES[1].at(500).n == 500
+
+
+def shown(table: Reproduced) -> list[str]:
+    """Return the lines of a table as they stand on the page, without its header."""
+    return [line for line in text_table(table).to_markdown().splitlines()[2:] if line.startswith("|")]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_tables_on_the_page_are_those_of_the_evidence(name: str) -> None:
+    # n = 100 and the last rows, to be quick.
+    printed = replace(TABLES[name], rows={100: TABLES[name].rows[100]})
+    made = reproduce_table(printed, open_library(ROOT / "evidence"))
+    assert made is not None
+    assert made.differing == 0
+    assert PAGE.count("in place of the true label, every cell is the same") == len(TABLES)
+    found = shown(made)
+    assert len(found) > 6
+    for row in found:
+        assert row in PAGE
+    # One image more, in one cell, would be noticed.
+    line = made.lines[-2]
+    other = replace(line, accuracy=(line.accuracy[0] + 1 / 500, *line.accuracy[1:]))
+    stale = replace(made, lines=(*made.lines[:-2], other, made.lines[-1]))
+    assert not all(row in PAGE for row in shown(stale))
+
+
+def test_saturated_scores_of_the_evidence_are_answered() -> None:
+    """Of an image whose scores never vary, as many selection draws have the same ones."""
+    (figure,) = (figure for figure in FIGURES if figure.label == "fig:cont_temp_imagenet")
+    found = reproduce_figure(replace(figure, columns=(0.1,)), open_library(ROOT / "evidence"))
+    assert found is not None
+    assert [name for name, _, _ in found[0]] == ["temperature 0.1"]
+
+
+def test_the_folder_beside_the_page_holds_the_figures_that_it_shows() -> None:
+    names = set(re.findall(r"!\[[^]]*\]\(reproduction/([^)]+)\)", PAGE))
+    assert len(names) == len(FIGURES)
+    rules = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    assert names == {path.name for path in (ROOT / "docs" / "reproduction").glob("*.png")}
+    assert [rule for rule in rules if "docs/reproduction" in rule] == [
+        "/docs/reproduction/*",
+        "!/docs/reproduction/*.png",
+    ]

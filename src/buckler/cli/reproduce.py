@@ -11,7 +11,6 @@ from buckler.cli.terminal import command_typed, say
 from buckler.paper.library import open_library
 from buckler.paper.page import PAPER_PARTS, reproduce_paper
 from buckler.paper.peers import log_files
-from buckler.paper.reproduced import text_table
 from buckler.progress import bar
 
 
@@ -42,7 +41,7 @@ def reproduce_command(
     if not quiet:
         for name in library.unfinished:
             say(f"buckler: {name} is not finished and was left out", error=True)
-        for table in made.tables if part.startswith("table") else ():
-            say(text_table(table).to_markdown())
+        for table in made.tables.values() if part.startswith("table") else ():
+            say(table.to_markdown())
         for path in made.written:
             say(f"Written: {path}")

@@ -3,124 +3,74 @@
 Folders are called ``DATA-sigma...``, and what comes before ``-sigma`` says which data a run is about. Everything else
 is read from the runs themselves: sigma, draws, temperature. A run that is not finished is left out and named.
 
-What ``runs.certify`` does ends in certificates, which an unsound method must not reach. Comparing methods needs their
-bare numbers: here they are, with the class each is about and whether it is a limit at all.
+Certificates must not come of an unsound method. Comparing methods needs their bare numbers: here they are, with whether
+each is a limit at all.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
-import numpy as np
-
 from buckler.certify.methods import Method
-from buckler.certify.scores import Scores, largest_mean_class, limits_of_scores
-from buckler.certify.settings import Softmax, make_settings
 from buckler.errors import InvalidInput
 from buckler.evaluate.curves import Curve, margin_accuracy
 from buckler.paper.estimators import is_limit
-from buckler.runs.certify import CertifiedClass, certified_class_of, limits_of_evidence, needed
+from buckler.paper.printed import ALPHA
+from buckler.runs.certify import limits_of_evidence, needed
 from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.folder import MANIFEST
-from buckler.types import ArrayLike, FloatArray, IntArray, MarginKind
+from buckler.types import ArrayLike, BoolArray, FloatArray, MarginKind
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedLimits:
-    """A lower limit ``low`` of the margin of class ``chosen`` for each input; without a guarantee unless ``sound``."""
+    """A lower limit ``low`` of the margin for each input, and whether its class is right; no guarantee unless sound."""
 
     low: FloatArray
-    chosen: IntArray
-    labels: IntArray
-    alpha: float
+    right: BoolArray
     sound: bool
 
     def curve(self, margins: ArrayLike, name: str = "") -> Curve:
         """Return the share of inputs that are right and whose limit reaches each margin."""
-        right = self.chosen == self.labels
-        return margin_accuracy(self.low, right, margins, alpha=self.alpha, sound=self.sound, name=name)
+        return margin_accuracy(self.low, self.right, margins, alpha=ALPHA, sound=self.sound, name=name)
 
 
-class Recorded:
-    """A run of a ``Library``: reads its scores once and computes limits from them for many settings."""
+def answers(run: Evidence, n: int, temperature: float | None) -> bool:
+    """Return whether a run holds, of n draws, votes (temperature None) or softmax scores at this temperature."""
+    spec = run.spec
+    if temperature is None:
+        return n in spec.checkpoints
+    return n <= spec.kept_draws and (
+        spec.scores == "logits" or (spec.scores == "softmax" and (spec.temperature or 1.0) == temperature)
+    )
 
-    def __init__(self, evidence: Evidence) -> None:
-        """Take the evidence; files are read, and checked, at the first question that needs them."""
-        self.evidence = evidence
-        self._drawn: dict[tuple[int, float], list[tuple[Scores, Scores | None]]] = {}
-        self._known: dict[tuple[object, ...], float] = {}
 
-    @cached_property
-    def labels(self) -> IntArray:
-        """The true classes; a run without them cannot be compared with the paper."""
-        return needed(self.evidence.counts()[2])
+def recorded_limits(
+    run: Evidence,
+    methods: Sequence[Method],
+    margin: MarginKind,
+    n: int,
+    temperature: float | None,
+    certified_class: str | None = "label",
+) -> list[RecordedLimits]:
+    """Return the limits by each method from the first n draws: of votes, or of softmax scores at a temperature.
 
-    def answers(self, n: int, temperature: float | None) -> bool:
-        """Return whether the run holds, of n draws, votes (temperature None) or softmax scores at this temperature."""
-        spec = self.evidence.spec
-        if temperature is None:
-            return n in spec.checkpoints
-        return n <= spec.kept_draws and (
-            spec.scores == "logits" or (spec.scores == "softmax" and (spec.temperature or 1.0) == temperature)
-        )
+    ``certified_class`` is the true label unless told; None is the class that a certificate would be of.
 
-    def limits(
-        self,
-        method: Method,
-        alpha: float,
-        margin: MarginKind,
-        n: int | None,
-        certified_class: CertifiedClass,
-        temperature: float | None,
-    ) -> RecordedLimits:
-        """Return the limits by one method, from the first n draws: of votes, or of softmax scores at a temperature.
-
-        **Guarantee.** Where ``sound``: each is above the margin of its class with probability at most alpha.
-        """
-        if method.reads == "votes":
-            found = limits_of_evidence(
-                self.evidence, [method], alpha=alpha, margin=margin, n=n, certified_class=certified_class
-            ).answers[0][1]
-            low, chosen = found.low, found.chosen.classes
-        else:
-            low, chosen = self._from_scores(method, alpha, margin, n, certified_class, temperature)
-        return RecordedLimits(low, chosen, self.labels, alpha, is_limit(method, margin))
-
-    def _from_scores(
-        self,
-        method: Method,
-        alpha: float,
-        margin: MarginKind,
-        n: int | None,
-        certified_class: CertifiedClass,
-        temperature: float | None,
-    ) -> tuple[FloatArray, IntArray]:
-        if n is None or temperature is None or not self.answers(n, temperature):
-            raise InvalidInput(f"{str(self.evidence.root)!r} does not hold {n} draws of softmax at {temperature}")
-        by_label = certified_class_of(self.evidence.spec, certified_class) == "label"
-        lows, classes = [], []
-        spec = self.evidence.spec
-        settings = make_settings(
-            noise=spec.noise, alpha=alpha, method=method, margin=margin, scores=Softmax(temperature), seed=spec.seed
-        )
-        for i, (scores, selection) in enumerate(self._scores(n, temperature)):
-            chosen = int(self.labels[i]) if by_label or selection is None else int(largest_mean_class(selection)[0])
-            # The selected class is the label for most inputs, and tables and figures ask the same questions.
-            key = (method, alpha, margin, n, temperature, i, chosen)
-            if key not in self._known:
-                _, low, _ = limits_of_scores(scores, settings, labels=[chosen], selection=selection)
-                self._known[key] = float(low[0])
-            lows.append(self._known[key])
-            classes.append(chosen)
-        return np.array(lows), np.array(classes, dtype=np.int64)
-
-    def _scores(self, n: int, temperature: float) -> list[tuple[Scores, Scores | None]]:
-        if (n, temperature) not in self._drawn:
-            chosen = temperature if self.evidence.spec.scores == "logits" else None
-            self._drawn[n, temperature] = [
-                (scores, selection) for scores, selection, _ in self.evidence.scores(n, temperature=chosen)
-            ]
-        return self._drawn[n, temperature]
+    **Guarantee.** Where ``sound``: each is above the margin of its class with probability at most ``ALPHA``.
+    """
+    if not answers(run, n, temperature):
+        what = "votes" if temperature is None else f"softmax scores at temperature {temperature:g}"
+        raise InvalidInput(f"{str(run.root)!r} does not hold {n} draws of {what}")
+    found = limits_of_evidence(
+        run, methods, alpha=ALPHA, margin=margin, n=n, certified_class=certified_class,
+        temperature=temperature if run.spec.scores == "logits" else None,
+    )  # fmt: skip
+    labels = needed(found.labels)
+    made = zip(methods, found.answers, strict=True)
+    return [
+        RecordedLimits(one.low, one.chosen.classes == labels, is_limit(method, margin)) for method, (_, one) in made
+    ]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,37 +78,34 @@ class Library:
     """The finished runs of a folder by name, and the names of those that are not finished."""
 
     root: Path
-    runs: dict[str, Recorded]
+    runs: dict[str, Evidence]
     unfinished: tuple[str, ...]
 
-    def of(self, data: str) -> list[Recorded]:
+    def of(self, data: str) -> list[Evidence]:
         """Return the runs about these data under Gaussian noise, the fewest draws first."""
-        runs = {name: run for name, run in self.runs.items() if "noise" not in run.evidence.spec.as_dict()}
-        mine = [run for name, run in runs.items() if name.partition("-sigma")[0] == data]
-        return sorted(mine, key=lambda run: (run.evidence.spec.n, run.evidence.root.name))
+        named = [run for name, run in self.runs.items() if name.partition("-sigma")[0] == data]
+        mine = [run for run in named if "noise" not in run.spec.as_dict()]
+        return sorted(mine, key=lambda run: (run.spec.n, run.root.name))
 
-    def find(self, data: str, sigma: float, n: int, temperature: float | None) -> Recorded | None:
+    def find(self, data: str, sigma: float, n: int, temperature: float | None) -> Evidence | None:
         """Return the smallest run that holds n votes, or n draws of softmax scores, at this sigma."""
-        for run in self.of(data):
-            if run.evidence.spec.sigma == sigma and run.answers(n, temperature):
-                return run
-        return None
+        return next((run for run in self.of(data) if run.spec.sigma == sigma and answers(run, n, temperature)), None)
 
-    def nearest_truth(self, data: str, sigma: float, least: int) -> Recorded | None:
+    def nearest_truth(self, data: str, sigma: float, least: int) -> Evidence | None:
         """Return the run with the most draws at this sigma, if each input has at least ``least``; else None."""
-        mine = [run for run in self.of(data) if run.evidence.spec.sigma == sigma and run.evidence.spec.n >= least]
+        mine = [run for run in self.of(data) if run.spec.sigma == sigma and run.spec.n >= least]
         return mine[-1] if mine else None
 
     def sigmas(self, data: str) -> tuple[float, ...]:
         """Return the sigmas that were drawn, in rising order."""
-        return tuple(sorted({run.evidence.spec.sigma or 0.0 for run in self.of(data)}))
+        return tuple(sorted({run.spec.sigma or 0.0 for run in self.of(data)}))
 
 
 def open_library(root: Path) -> Library:
     """Return the runs in a folder; a folder without a finished run raises InvalidInput."""
     folders = sorted(path.parent for path in root.glob(f"*/{MANIFEST}")) if root.is_dir() else []
     found = {folder.name: open_evidence(folder) for folder in folders}
-    runs = {name: Recorded(evidence) for name, evidence in found.items() if evidence.complete}
+    runs = {name: run for name, run in found.items() if run.complete}
     unfinished = tuple(name for name in found if name not in runs)
     if not runs:
         also = f", {', '.join(unfinished)} not being finished" if unfinished else ""

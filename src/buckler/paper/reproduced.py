@@ -3,7 +3,7 @@
 A figure shows accuracy against both margins, with a column for each value of some setting.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -13,11 +13,11 @@ from buckler.certificate import rounded_down
 from buckler.certify.methods import Method
 from buckler.evaluate.curves import Curve
 from buckler.paper.estimators import ESTIMATES, method_of
-from buckler.paper.library import Library, Recorded
+from buckler.paper.library import Library, recorded_limits
 from buckler.paper.printed import ALPHA, Case, Figure, PrintedTable
 from buckler.report.plots import Column
 from buckler.report.tables import TextTable, relative_gain
-from buckler.runs.certify import CertifiedClass
+from buckler.runs.store.evidence import Evidence
 from buckler.types import MarginKind
 
 PRINTED = "printed in the paper"
@@ -43,7 +43,6 @@ COMPARED_METHODS: dict[Case, tuple[str, ...]] = {
     "discrete": ("bonferroni", "published", "exact"),
     "continuous": ("baseline/sequence", "published/sequence", "cited/sequence", "pairwise/star"),
 }
-CLASS = {"label": "A the true label", "selection": "A selected on separate draws"}
 
 DRAWN: dict[Case, tuple[str, ...]] = {
     "discrete": COMPARED_METHODS["discrete"],
@@ -73,74 +72,69 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Reproduced:
-    """A table as it is shown; gains are those of the method ``ours`` over the method ``baseline``.
+    """A table of the paper as it is shown; ``differing`` cells change where the class is that of a certificate."""
 
-    ``printed`` is the table of the paper, if it is one, and ``selected`` says that the class was not the true label.
-    """
-
-    name: str
+    printed: PrintedTable
     caption: str
-    margins: tuple[float, ...]
     lines: tuple[Line, ...]
-    baseline: str
-    ours: str
-    printed: PrintedTable | None = None
-    selected: bool = False
+    differing: int
 
     def line(self, n: int, method: str) -> Line:
         """Return our run of a method at n draws."""
         return next(line for line in self.lines if (line.n, line.method) == (n, method) and line.standing != PRINTED)
 
     def gains(self) -> list[tuple[Line, Line]]:
-        """Return pairs of our runs: a line of the method ``ours``, and the baseline's line at as many draws."""
-        return [(line, self.line(line.n, self.baseline)) for line in self.lines if line.method == self.ours]
+        """Return pairs of our runs at as many draws: our own method, and the paper's valid baseline."""
+        baseline, *_, ours = COMPARED_METHODS[self.printed.case]
+        return [(line, self.line(line.n, baseline)) for line in self.lines if line.method == ours]
 
 
-def reproduce_table(table: PrintedTable, library: Library, certified_class: CertifiedClass) -> Reproduced | None:
+def reproduce_table(table: PrintedTable, library: Library) -> Reproduced | None:
     """Return a table of the paper with our rows below its own, or None where there is no evidence for it."""
-    methods, lines = COMPARED_METHODS[table.case], []
-    found: list[Recorded] = []
+    lines: list[Line] = []
+    found: list[Evidence] = []
+    differing = 0
 
-    def add(run: Recorded, method: Method, n: int, name: str, standing: str | None = None) -> None:
-        limits = run.limits(method, ALPHA, table.margin, n, certified_class, table.temperature)
-        what = standing or (VALID if limits.sound else INVALID)
-        lines.append(Line(n, method.name, name, what, tuple(limits.curve(table.margins).accuracy.tolist())))
+    def add(run: Evidence, n: int, asked: list[tuple[Method, str, str | None]]) -> None:
+        nonlocal differing
+        # None is the class that a certificate is of: beside the label it shows what knowing the label is worth.
+        methods = [method for method, _, _ in asked]
+        known, chosen = (
+            recorded_limits(run, methods, table.margin, n, table.temperature, by) for by in ("label", None)
+        )
+        for (method, name, standing), limits, other in zip(asked, known, chosen, strict=True):
+            cells, others = (one.curve(table.margins).accuracy.tolist() for one in (limits, other))
+            differing += sum(rounded_down(a) != rounded_down(b) for a, b in zip(cells, others, strict=True))
+            lines.append(Line(n, method.name, name, standing or (VALID if limits.sound else INVALID), tuple(cells)))
 
     for n, rows in table.rows.items():
         run = library.find("cifar10", table.sigma, n, table.temperature)
         if run is None:
             continue
         found.append(run)
-        if certified_class == "label":
-            for (method, name), row in zip(table.names.items(), rows, strict=True):
-                lines.append(Line(n, method, f"paper: {name}", PRINTED, row))
-        for method in methods:
-            add(run, method_of(method), n, METHOD_NAMES[method])
+        for (method, name), row in zip(table.names.items(), rows, strict=True):
+            lines.append(Line(n, method, f"paper: {name}", PRINTED, row))
+        add(run, n, [(method_of(method), METHOD_NAMES[method], None) for method in COMPARED_METHODS[table.case]])
     if not found:
         return None
     many = library.nearest_truth("cifar10", table.sigma, 100 * max(table.rows))
     if table.case == "continuous":  # only scores count, and there are no more than were kept
-        kept = found[-1].evidence.spec.kept_draws
-        add(found[-1], ESTIMATES["scores"], kept, "margin of the mean scores", ESTIMATE)
+        add(found[-1], found[-1].spec.kept_draws, [(ESTIMATES["scores"], "margin of the mean scores", ESTIMATE)])
     elif many is not None:
-        n = many.evidence.spec.n
-        add(many, method_of("bonferroni"), n, "CP + Bonferroni, near-truth")
-        add(many, ESTIMATES["votes"], n, "margin of the frequencies", ESTIMATE)
+        baseline = method_of("bonferroni"), "CP + Bonferroni, near-truth", None
+        add(many, many.spec.n, [baseline, (ESTIMATES["votes"], "margin of the frequencies", ESTIMATE)])
     temperature = "" if table.temperature is None else f", temperature {table.temperature:g}"
     which = "first" if table.margin == "probability" else "second"
     caption = (
         f"Table {table.number} of the paper: certified accuracy at the {which} margin, {table.case} case, CIFAR-10, "
-        f"sigma {table.sigma:g}{temperature}, alpha {ALPHA:g}, {found[0].evidence.inputs} test images, "
-        f"{CLASS[certified_class]}."
+        f"sigma {table.sigma:g}{temperature}, alpha {ALPHA:g}, {found[0].inputs} test images, A the true label."
     )
-    selected = certified_class == "selection"
-    name = f"{table.name}_selected" if selected else table.name
-    return Reproduced(name, caption, table.margins, tuple(lines), methods[0], methods[-1], table, selected)
+    return Reproduced(table, caption, tuple(lines), differing)
 
 
 def text_table(table: Reproduced) -> TextTable:
     """Return the table as text; accuracies are rounded down."""
-    header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.margins))
+    header = ("n", "row", "standing", *(f"{margin:g}" for margin in table.printed.margins))
     bases = dict(table.gains())
     rows: list[tuple[str, ...]] = []
     for line in table.lines:
@@ -151,25 +145,7 @@ def text_table(table: Reproduced) -> TextTable:
     return TextTable(header, tuple(rows), table.caption, names=3)
 
 
-def summary_table(tables: Mapping[str, Reproduced], n: int, methods: Sequence[str], caption: str) -> TextTable:
-    """Return the lines of several tables at n draws in one, tables by what their lines are about.
-
-    Only the ``methods`` named; those of one table that show the same numbers share a line.
-    """
-    margins = next(iter(tables.values())).margins
-    shown: list[tuple[str, ...]] = []
-    for name, table in tables.items():
-        lines = {line.method: line for line in table.lines if line.n == n}
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for line in (lines[method] for method in methods if method in lines):
-            alike.setdefault((line.standing, *map(rounded_down, line.accuracy)), []).append(line.name)
-        shown += [(name, ", ".join(names), *cells) for cells, names in alike.items()]
-    return TextTable(("network", "row", "standing", *(f"{m:g}" for m in margins)), tuple(shown), caption, names=3)
-
-
-def reproduce_figure(
-    figure: Figure, library: Library, certified_class: CertifiedClass
-) -> tuple[list[Column], str] | None:
+def reproduce_figure(figure: Figure, library: Library) -> tuple[list[Column], str] | None:
     """Return the columns of a figure of the paper and its title, or None where there is no evidence for it."""
     sigmas = library.sigmas(figure.data)
     if figure.axis != "sigma" and figure.sigma not in sigmas and sigmas:
@@ -178,16 +154,17 @@ def reproduce_figure(
     notes: dict[str, None] = {}
     for value in figure.columns:
         at = figure.at(value)
-        run = None if at.sigma is None or at.n is None else library.find(at.data, at.sigma, at.n, at.temperature)
-        if run is not None:
-            first, second = (_curves(run, at, margin, certified_class) for margin in get_args(MarginKind))
+        if at.sigma is None or at.n is None:
+            continue
+        if (run := library.find(at.data, at.sigma, at.n, at.temperature)) is not None:
+            first, second = (_curves(run, at.case, at.n, at.temperature, margin) for margin in get_args(MarginKind))
             columns.append((f"{figure.axis} {value:g}", first, second))
-            notes |= {OTHER_NETWORKS[name]: None for name in [run.evidence.spec.model] if name in OTHER_NETWORKS}
+            notes |= {OTHER_NETWORKS[name]: None for name in [run.spec.model] if name in OTHER_NETWORKS}
     if not columns:
         return None
     fixed = {"n": figure.n, "sigma": figure.sigma, "temperature": figure.temperature}
     held = ", ".join(f"{name} {value:g}" for name, value in fixed.items() if value is not None and name != figure.axis)
-    title = f"{DATA[figure.data]}, {figure.case} case, {held}, alpha {ALPHA:g}, {CLASS[certified_class]}"
+    title = f"{DATA[figure.data]}, {figure.case} case, {held}, alpha {ALPHA:g}, A the true label"
     return columns, "\n".join([title, *notes])
 
 
@@ -197,15 +174,13 @@ def figure_caption(figure: Figure, title: str) -> str:
     return f"Figure {figure.number} of the paper, for different {AXIS_NAMES[figure.axis]}: {about}."
 
 
-def _curves(run: Recorded, at: Figure, margin: MarginKind, certified_class: CertifiedClass) -> Sequence[Curve]:
-    made = {
-        method: run.limits(method_of(method), ALPHA, margin, at.n, certified_class, at.temperature)
-        for method in DRAWN[at.case]
-    }
-    lows = np.concatenate([limits.low for limits in made.values()])
+def _curves(run: Evidence, case: Case, n: int, temperature: float | None, margin: MarginKind) -> Sequence[Curve]:
+    methods = [method_of(name) for name in DRAWN[case]]
+    made = recorded_limits(run, methods, margin, n, temperature)
+    lows = np.concatenate([limits.low for limits in made])
     farthest = min(LONGEST_AXIS, max(0.1, 1.05 * lows[np.isfinite(lows)].max(initial=0.0)))
     grid = np.linspace(0.0, 1.0 if margin == "probability" else float(farthest), POINTS)
     return [
-        limits.curve(grid, METHOD_NAMES[method] + ("" if limits.sound else " (not a certificate)"))
-        for method, limits in made.items()
+        limits.curve(grid, METHOD_NAMES[method.name] + ("" if limits.sound else " (not a certificate)"))
+        for method, limits in zip(methods, made, strict=True)
     ]
