@@ -23,12 +23,6 @@ def favourite(counts, alpha):
     low = clopper_pearson_lower(counts[:, 0], counts.sum(axis=1), alpha / 2)
     high = clopper_pearson_upper(counts[:, 1], counts.sum(axis=1), alpha / 2)
     return low - high
-def pair(top, runner_up, n, alpha):
-    return clopper_pearson_lower(top, n, alpha / 2) - clopper_pearson_upper(runner_up, n, alpha / 2)
-def unsplit(top, runner_up, n, alpha):
-    return clopper_pearson_lower(top, n, 2 * alpha) - clopper_pearson_upper(runner_up, n, 2 * alpha)
-def backwards(top, runner_up, n, alpha):
-    return pair(top, n - top - runner_up, n, alpha)
 def meddler(counts, alpha):
     counts[:] = 0
     return np.full(len(counts), -1.0)
@@ -84,17 +78,6 @@ def test_a_bound_that_favours_a_rival_is_found(capsys: pytest.CaptureFixture[str
     assert found["truth"][2] > found["truth"][1], "the tight rival is the one it does not look at"
 
 
-@pytest.mark.slow
-def test_a_pair_of_classes_at_large_n(capsys: pytest.CaptureFixture[str]) -> None:
-    large = ["--collapsed", "--n", "700", "--alpha", "0.05", "--margin", "probability"]
-    found = audited(capsys, "bounds_for_audit:pair", *large)
-    assert found["passed"]
-    assert found["collapsed"]
-    assert found["miss"] > 0.02
-    assert not audited(capsys, "bounds_for_audit:unsplit", *large)["passed"]
-    assert audited(capsys, "bonferroni", *large)["miss"] == pytest.approx(found["miss"], rel=1e-6)
-
-
 def test_fail_turns_the_verdict_into_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     own = ["--n", "10", "--margin", "probability", "--fail", "--quiet", "--points", "4"]
     assert run(["audit", "bounds_for_audit:estimate", *own]) == 1
@@ -137,10 +120,6 @@ def test_power_is_below_the_optimum(capsys: pytest.CaptureFixture[str]) -> None:
         (["exact", "--margin", "third"], "margin must be"),
         (["exact", "--m", "10", "--n", "40"], "outcomes to enumerate"),
         (["exact", "--truth", "1,0,0"], "--truth is for --power"),
-        (["exact", "--collapsed", "--power"], "--power does not go with --collapsed"),
-        (["exact", "--collapsed", "--m", "3"], "--m does not go with --collapsed"),
-        (["bounds_for_audit:backwards", "--collapsed", "--margin", "probability"], "must not fall as top rises"),
-        (["bounds_for_audit:honest", "--collapsed"], "failed: TypeError"),
         (["exact", "--n", "5", "--power", "--truth", "a,b"], "separated by commas"),
         (["exact", "--n", "5", "--power", "--truth", "0.5,0.6,0"], "sum 1"),
     ],

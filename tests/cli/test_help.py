@@ -55,7 +55,9 @@ def test_without_docstrings_a_command_is_described_in_a_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load("sample")
-    monkeypatch.setattr(sys.modules["buckler.cli.sample"].sample_command, "__doc__", None)  # as python -OO does
+    monkeypatch.setattr(
+        sys.modules["buckler.cli.drawing_commands"].sample_command, "__doc__", None
+    )  # as python -OO does
     text = shown("sample", capsys, monkeypatch)
     assert COMMANDS["sample"] in text
     assert text.index(COMMANDS["sample"]) < text.index("Defaults are in [brackets].")

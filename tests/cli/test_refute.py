@@ -131,7 +131,7 @@ def test_how_long_it_will_take_is_told_before_it_begins(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sampled()
-    monkeypatch.setattr("buckler.cli.refute.measure_rate", lambda *_: 10.0)
+    monkeypatch.setattr("buckler.cli.drawing_commands.measure_rate", lambda *_: 10.0)
     command = ["refute", "run", *FEW, "--max-n", "100", "--batch-size", "64", "--limit", "1"]
     assert run(command) == 0
     assert "1 certificates, 10 draws a second: about 74 minutes in all" in capsys.readouterr().err

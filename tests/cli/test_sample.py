@@ -229,7 +229,7 @@ def test_certify_names_what_is_wrong(here: Path, capsys: pytest.CaptureFixture[s
         (["--class", "label"], "needs labels"),
         (["--class", "selection"], "n0 = 0"),
         (["--class", "best"], "must be one of"),
-        (["--method", "pairwise/star"], "without scores"),
+        (["--method", "pairwise/star"], "votes alone"),
         (["--n", "33"], "checkpoints"),
     ):
         assert run(["certify", "run", *options]) == 2

@@ -39,7 +39,16 @@ COMMANDS = {
     "board": "Certify the entries of a board again, and write them as a site.",
     "reproduce": "Make the paper's tables and figures again.",
 }
-"""Name -> what it does, in the order of the work. Each is the function NAME_command of the module of that name."""
+"""Name -> what it does, in the order of the work."""
+
+MODULES = {
+    "model_commands": ("demo", "models", "train"),
+    "drawing_commands": ("sample", "decide", "refute"),
+    "evidence_commands": ("import", "certify", "sweep", "accuracy", "conformal"),
+    "planning_commands": ("plan", "audit"),
+    "page_commands": ("report", "board", "reproduce"),
+}
+"""Module -> the commands in it, each the function NAME_command."""
 
 HELP = {"help_option_names": ["-h", "--help"]}
 
@@ -155,13 +164,15 @@ def load(name: str) -> Command:
     from buckler.errors import BucklerWarning
 
     warnings.simplefilter("always", BucklerWarning)
-    python = "import_" if name == "import" else name
-    function = getattr(import_module(f"buckler.cli.{python}"), f"{name}_command")
+    from buckler.cli.options import flat
+
+    module = next(module for module, names in MODULES.items() if name in names)
+    function = getattr(import_module(f"buckler.cli.{module}"), f"{name}_command")
     own = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     # Python -OO drops docstrings.
-    own.command(name, cls=Command, context_settings=HELP, help=function.__doc__ or COMMANDS[name])(function)
+    own.command(name, cls=Command, context_settings=HELP, help=function.__doc__ or COMMANDS[name])(flat(function))
     command: Any = typer.main.get_command(own)
-    command.function = function
+    command.function = own.registered_commands[0].callback
     return command  # type: ignore[no-any-return]
 
 

@@ -1,23 +1,24 @@
-"""Options that several commands share, and checks of the options that are made before any work."""
+"""Options of commands: how they are declared, the records that several commands share, and checks before any work.
+
+The fields of a record are options: a command with a parameter of a record's type has them all, and gets one record.
+"""
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, fields, is_dataclass
 from decimal import Decimal, InvalidOperation
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, cast, get_type_hints
 
 import typer
 
 from buckler.errors import InvalidInput, show
 from buckler.files import check_plain
+from buckler.runs.certify import CertifyKeywords
+from buckler.runs.open_run import ExecutorOptions, settings_from
 
-MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP, SCORES_GROUP = (
-    "Model and data",
-    "Noise",
-    "Draws",
-    "Which inputs",
-    "Scores",
-)
+MODEL_GROUP, NOISE_GROUP, DRAWS_GROUP, INPUTS_GROUP = "Model and data", "Noise", "Draws", "Which inputs"
 DEVICE_GROUP, RESUME_GROUP, CLUSTER_GROUP, OUTPUT_GROUP = "Device", "Stop and resume", "Cluster (Ray)", "Output"
 RADII_GROUP, CERTIFICATE_GROUP = "Radii to decide", "Certificates"
 """Headings under which options stand in the help."""
@@ -26,113 +27,170 @@ MOST_RADII = 10_000
 """Largest number of radii that ``first:last`` may stand for: more is taken for a typing error."""
 
 
-def option(text: str, default: str | None = None, *, name: str | None = None, group: str = "Options") -> Any:
-    """Return a Typer option: its help ``text``, ``default`` in words (None: its value), name and heading ``group``."""
-    names = () if name is None else (name,)
-    shown = True if default is None else default
-    return typer.Option(*names, help=text, show_default=shown, rich_help_panel=group)
+def argument(text: str, default: Any = ...) -> Any:
+    """Return the declaration of an argument with this help; it must be given if it has no default."""
+    return typer.Argument(default, help=text)
 
 
-Spec = Annotated[
-    Path | None,
-    option("TOML file with these settings; an option on the command line replaces its value.", group=MODEL_GROUP),
-]
-Model = Annotated[
-    str | None, option("module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL_GROUP)
-]
-Data = Annotated[
-    str | None,
-    option("digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL_GROUP),
-]
-Denoiser = Annotated[
-    str | None,
-    option("Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL_GROUP),
-]
-NumClasses = Annotated[
-    int | None, option("Number of classes, if the model does not tell.", "from the model", group=MODEL_GROUP)
-]
-Sigma = Annotated[
-    float | None, option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE_GROUP)
-]
-NoiseOption = Annotated[
-    str | None,
-    option(
+def option(text: str, default: Any = None, shown: str | None = None, *, name: str = "", group: str = "Options") -> Any:
+    """Return the declaration of an option: its help, its default, also in words, its name and its heading.
+
+    Without a ``name`` it is called like the parameter; with ``...`` for a default it must be given.
+    """
+    names = name.split()
+    return typer.Option(
+        default, *names, help=text, show_default=True if shown is None else shown, rich_help_panel=group
+    )
+
+
+def flat(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command's function with its records of options replaced by their fields, as Typer needs it."""
+    hints, records, found = get_type_hints(function), dict[str, Any](), dict[str, tuple[Any, Any]]()
+    for name, parameter in signature(function).parameters.items():
+        if is_dataclass(record := hints[name]):
+            records[name], types = record, get_type_hints(record)
+            found |= {field.name: (types[field.name], field.default) for field in fields(record)}
+        else:
+            found[name] = hints[name], parameter.default
+    for name, (kind, declared) in found.items():
+        if kind is bool and not declared.param_decls:
+            declared.param_decls = (f"--{name.replace('_', '-')}",)  # a flag without its --no- twin
+
+    def call(**given: Any) -> None:
+        made = {
+            name: record(**{field.name: given.pop(field.name) for field in fields(record)})
+            for name, record in records.items()
+        }
+        function(**made, **given)
+
+    call.__doc__, call.__annotations__ = function.__doc__, {name: kind for name, (kind, _) in found.items()}
+    parameters = [Parameter(name, Parameter.KEYWORD_ONLY, annotation=k, default=d) for name, (k, d) in found.items()]
+    call.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return call
+
+
+JSON_OPTION = option("Print the results as JSON.", False, name="--json", group=OUTPUT_GROUP)
+QUIET_OPTION = option("Print nothing.", False, group=OUTPUT_GROUP)
+OTHER_MODEL_OPTION = option(
+    "Go on with another model, versions or device; the run records it.", False, group=RESUME_GROUP
+)
+BATCH_OPTION = option("Rows in a batch.", None, "512, or 2048 on cuda", group=DEVICE_GROUP)
+CLASS_OPTION = option(
+    "Class to certify: winner, selection or label (the true one).",
+    None,
+    "selection, if there are selection draws, else winner",
+    name="--class",
+    group=CERTIFICATE_GROUP,
+)
+MARGIN_OPTION = option(
+    "quantile or probability.", None, "quantile, or what the noise certifies", group=CERTIFICATE_GROUP
+)
+CLASSES_OPTION = option("Number of classes, if the model does not tell.", None, "from the model", group=MODEL_GROUP)
+RADII_OPTION = option(
+    "Rising radii, chosen beforehand: 0.5, or 0.25,0.5,1, or 0.25:1.5 for steps of 0.25.", group=RADII_GROUP
+)
+TSV_OPTION = option(
+    "Also write a tab-separated log as locuslab/smoothing does (idx label predict radius correct time), radii rounded "
+    "down.",
+    group=OUTPUT_GROUP,
+)
+
+
+@dataclass(frozen=True)
+class DrawOptions:
+    """Settings of a run that ``sample``, ``decide`` and ``plan`` share, and the file that has others."""
+
+    model: str | None = option(
+        "module:factory, FILE.onnx, resnet110:WEIGHTS, hf:FOLDER or buckler:NAME.", group=MODEL_GROUP
+    )
+    data: str | None = option(
+        "digits, FILE.npy, FILE.npz, a folder of images, or CIFAR-10 (cifar-10-batches-bin).", group=MODEL_GROUP
+    )
+    spec: Path | None = option(
+        "TOML file with these settings; an option on the command line replaces its value.", group=MODEL_GROUP
+    )
+    denoiser: str | None = option(
+        "Put before the model: buckler:NAME, unet:WEIGHTS, diffusers:FOLDER or module:factory.", group=MODEL_GROUP
+    )
+    num_classes: int | None = CLASSES_OPTION
+    sigma: float | None = option("Standard deviation of Gaussian noise, in the units of the input.", group=NOISE_GROUP)
+    noise: str | None = option(
         "Other noise, as NAME:KEY=VALUE: grid, uniform, splitting (splitting:lam=2.5), derandomized-splitting or "
         "ablation; see docs/noise.md.",
+        None,
         "Gaussian, with --sigma",
-        name="--noise",
         group=NOISE_GROUP,
-    ),
-]
-Seed = Annotated[int | None, option("Seed of the noise.", "0", group=NOISE_GROUP)]
-FreshSeed = Annotated[
-    bool,
-    option("Take a seed from the operating system, once the model is loaded.", name="--fresh-seed", group=NOISE_GROUP),
-]
-SelectionDraws = Annotated[
-    int | None, option("Separate draws that select the class; 0: the winner.", "0", group=DRAWS_GROUP)
-]
-BatchSize = Annotated[int | None, option("Rows in a batch.", "512, or 2048 on cuda", group=DEVICE_GROUP)]
-Every = Annotated[int | None, option("Take every k-th input.", "1", group=INPUTS_GROUP)]
-LimitOption = Annotated[int | None, option("Take at most this many inputs.", "all", group=INPUTS_GROUP)]
-Device = Annotated[str | None, option("Device of a torch model.", "cpu", group=DEVICE_GROUP)]
-AllowOtherModel = Annotated[
-    bool,
-    option(
-        "Go on with another model, versions or device; the run records it.",
-        name="--allow-other-model",
-        group=RESUME_GROUP,
-    ),
-]
-ExecutorOption = Annotated[
-    str, option("process, or ray for the workers of a cluster.", name="--executor", group=CLUSTER_GROUP)
-]
-AddressOption = Annotated[
-    str | None, option("auto, HOST:PORT or ray://...", "a cluster of its own, on loopback", group=CLUSTER_GROUP)
-]
-Workers = Annotated[int | None, option("Number of workers.", "as many as there is room for", group=CLUSTER_GROUP)]
-Gpus = Annotated[
-    float | None,
-    option("GPUs of a worker, 0.5 for two on one.", "1 on cuda", name="--gpus-per-worker", group=CLUSTER_GROUP),
-]
-Alpha = Annotated[float, option("Error probability of each certificate.", group=CERTIFICATE_GROUP)]
-Margin = Annotated[
-    str | None, option("quantile or probability.", "quantile, or what the noise certifies", group=CERTIFICATE_GROUP)
-]
-FirstDraws = Annotated[
-    int | None, option("Use only the first n draws: one of the run's checkpoints.", "all", group=CERTIFICATE_GROUP)
-]
-ClassOption = Annotated[
-    str | None,
-    option(
-        "Class to certify: winner, selection or label (the true one).",
-        "selection, if there are selection draws, else winner",
-        name="--class",
-        group=CERTIFICATE_GROUP,
-    ),
-]
-Map = Annotated[str | None, option("For stored logits: softmax or sparsemax.", "softmax", group=CERTIFICATE_GROUP)]
-Temperature = Annotated[
-    float | None, option("For stored logits: temperature of the softmax.", "1", group=CERTIFICATE_GROUP)
-]
-Radii = Annotated[
-    str | None,
-    option("Rising radii, chosen beforehand: 0.5, or 0.25,0.5,1, or 0.25:1.5 for steps of 0.25.", group=RADII_GROUP),
-]
-Tsv = Annotated[
-    Path | None,
-    option(
-        "Also write a tab-separated log as locuslab/smoothing does (idx label predict radius correct time), radii "
-        "rounded down.",
-        group=OUTPUT_GROUP,
-    ),
-]
-Quiet = Annotated[bool, option("Print nothing.", name="--quiet", group=OUTPUT_GROUP)]
+    )
+    n0: int | None = option("Separate draws that select the class; 0: the winner.", None, "0", group=DRAWS_GROUP)
+    every: int | None = option("Take every k-th input.", None, "1", group=INPUTS_GROUP)
+    limit: int | None = option("Take at most this many inputs.", None, "all", group=INPUTS_GROUP)
+    device: str | None = option("Device of a torch model.", None, "cpu", group=DEVICE_GROUP)
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Return the settings of the file, replaced by those that were given, here or as ``more``."""
+        return settings_from(self.spec, {**vars(self), "spec": None, **more})
 
 
-def as_json_option(text: str) -> Any:
-    """Return the option --json of a command, with what it prints."""
-    return option(text, name="--json", group=OUTPUT_GROUP)
+@dataclass(frozen=True)
+class RunOptions(DrawOptions):
+    """Settings of a run that ``sample`` and ``decide`` share."""
+
+    seed: int | None = option("Seed of the noise.", None, "0", group=NOISE_GROUP)
+    fresh_seed: bool = option(
+        "Take a seed from the operating system, once the model is loaded.", False, group=NOISE_GROUP
+    )
+    batch_size: int | None = BATCH_OPTION
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Return the settings of the file, replaced by those that were given, here or as ``more``."""
+        return super().settings(fresh_seed=self.fresh_seed or None, **more)
+
+
+@dataclass(frozen=True)
+class ClusterOptions(ExecutorOptions):
+    """Where the work is done."""
+
+    executor: str = option("process, or ray for the workers of a cluster.", "process", group=CLUSTER_GROUP)
+    address: str | None = option(
+        "auto, HOST:PORT or ray://...", None, "a cluster of its own, on loopback", group=CLUSTER_GROUP
+    )
+    workers: int | None = option("Number of workers.", None, "as many as there is room for", group=CLUSTER_GROUP)
+    gpus_per_worker: float | None = option(
+        "GPUs of a worker, 0.5 for two on one.", None, "1 on cuda", group=CLUSTER_GROUP
+    )
+
+
+@dataclass(frozen=True)
+class CertifyOptions:
+    """How the votes or scores of a run are certified."""
+
+    alpha: float | None = option("Error probability of each certificate.", None, "0.001", group=CERTIFICATE_GROUP)
+    margin: str | None = MARGIN_OPTION
+    n: int | None = option(
+        "Use only the first n draws: one of the run's checkpoints.", None, "all", group=CERTIFICATE_GROUP
+    )
+    certified_class: str | None = CLASS_OPTION
+    map: str | None = option("For stored logits: softmax or sparsemax.", None, "softmax", group=CERTIFICATE_GROUP)
+    temperature: float | None = option(
+        "For stored logits: temperature of the softmax.", None, "1", group=CERTIFICATE_GROUP
+    )
+
+    def keywords(self) -> CertifyKeywords:
+        """Return them as keywords of ``certify_evidence``, which checks them."""
+        return cast(CertifyKeywords, dict(vars(self)))
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """What a command prints."""
+
+    as_json: bool = JSON_OPTION
+    quiet: bool = QUIET_OPTION
+
+    @property
+    def bare(self) -> bool:
+        """Whether nothing is printed for people: no progress, no table."""
+        return self.as_json or self.quiet
 
 
 def check_given(settings: Mapping[str, Any], *names: str) -> None:

@@ -66,19 +66,19 @@ class CertifyKeywords(TypedDict, total=False):
     temperature: float | None
 
 
-def method_named(name: str, reads: Reads | None = None, *, pairs: bool = False) -> Method:
+def method_named(name: str, reads: Reads | None = None) -> Method:
     """Return the method of a name, if it reads what is asked for.
 
     ``package.module:function`` is a user's own bound, imported with the working directory on sys.path: a function
-    ``(counts, alpha) -> lows`` without a guarantee (with ``pairs`` one of ``(top, runner_up, n, alpha)``), or a
-    ``Method`` made in that module, which is registered under the name that it gives itself, sound if it says so.
+    ``(counts, alpha) -> lows`` without a guarantee, or a ``Method`` made in that module, which is registered under the
+    name that it gives itself, sound if it says so.
     """
     if ":" not in name or name.startswith(OWN):
         return find(name, reads)
     found = find_function(name, "method")
     if isinstance(found, Method):
         return find(register(found).name, reads)
-    return own_method(name, _run_here(found), pairs=pairs)
+    return own_method(name, _run_here(found))
 
 
 def _run_here(function: Callable[..., Any]) -> Callable[..., Any]:

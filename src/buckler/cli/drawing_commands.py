@@ -1,0 +1,417 @@
+"""``buckler sample``, ``decide`` and ``refute``: what draws from a model, can be stopped, and goes on."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn, cast
+
+import numpy as np
+import typer
+
+from buckler.certificate import Bracket, rounded_down, rounded_up
+from buckler.certificates import Certificates
+from buckler.cli import options
+from buckler.cli.evidence_commands import as_line, check_tsv, noise_text
+from buckler.cli.options import argument, option
+from buckler.cli.terminal import FAILED, interruptible, kept_in, say, stop
+from buckler.errors import InvalidInput
+from buckler.evaluate.refutations import (
+    CANDIDATE_DRAWS,
+    SEARCH_REACH,
+    RefutationSettings,
+    alarm,
+    bracket_curve,
+    reach_of,
+)
+from buckler.progress import Advance, bar
+from buckler.report.plots import bracket_plot, check_figure
+from buckler.runs import decide, refute, sample
+from buckler.runs.decide import MAX_N, ClassRule, Target, margin_for, settings_to_decide
+from buckler.runs.executor import Interrupted
+from buckler.runs.logs import write_log
+from buckler.runs.open_run import OpenRun, open_run
+from buckler.runs.plan import measure_rate, time_to_decide, time_to_refute, time_to_sample
+from buckler.runs.results import Result, read_result
+from buckler.runs.spec import values, with_draws
+from buckler.runs.store.tables import check_ending
+
+if TYPE_CHECKING:
+    from buckler.evaluate.attacks import Attack
+
+SCORES_GROUP, ATTACK_GROUP = "Scores", "Attack"
+
+
+@contextmanager
+def _drawing(
+    settings: Mapping[str, Any],
+    cluster: options.ClusterOptions,
+    out: Path | None,
+    doing: str,
+    output: options.OutputOptions,
+) -> Iterator[tuple[OpenRun, Advance]]:
+    """Open a run and show a bar; an interrupt before anything is drawn ends the command with its exit code."""
+    with interruptible():
+        try:
+            shown = bar(doing, quiet=output.bare, unit="draws", transient=doing == "refuting")
+            with open_run(settings, cluster, out) as run, shown as advance:
+                yield run, advance
+        except KeyboardInterrupt:
+            stop("interrupted before anything was drawn")
+
+
+def _foretell(run: OpenRun, output: options.OutputOptions, time_to: Callable[[float], str]) -> None:
+    """Say how long it will take, where that is worth saying; ``time_to`` is given the draws a second."""
+    if not output.bare:
+        rate = run.rate or measure_rate(run.spec, run.executor, run.dataset)
+        if expected := time_to(rate):
+            say(f"buckler: {expected}", error=True)
+
+
+@dataclass(frozen=True)
+class SampleOptions(options.RunOptions):
+    """Settings of a run that only ``sample`` takes."""
+
+    mean: str | None = option(
+        "Mean of each channel, subtracted inside of the model: 0.49,0.48,0.45.", group=options.MODEL_GROUP
+    )
+    std: str | None = option("Standard deviation of each channel, likewise.", group=options.MODEL_GROUP)
+    labels: str | None = option("An .npy file of labels, for data without.", group=options.MODEL_GROUP)
+    resize: int | None = option(
+        "For a folder of images: scale the shorter side.", None, "as it is", group=options.MODEL_GROUP
+    )
+    crop: int | None = option("For a folder of images: cut out the centre.", None, "whole", group=options.MODEL_GROUP)
+    value_range: str | None = option(
+        "For arrays: the range of the values; bytes are spread over it.", None, "0,1", group=options.MODEL_GROUP
+    )
+    n: int | None = option("Draws for each input.", group=options.DRAWS_GROUP)
+    ids: str | None = option("Take these inputs: 7,20,35.", None, "all", group=options.INPUTS_GROUP)
+    scores: str | None = option("Keep scores too: none, logits, softmax or sparsemax.", group=SCORES_GROUP)
+    temperature: float | None = option("Temperature of softmax.", None, "1", group=SCORES_GROUP)
+    runner_ups: int | None = option(
+        "Keep this many runner-up classes, and one column for the others.", None, "all", group=SCORES_GROUP
+    )
+    score_draws: int | None = option("Keep the scores of this many draws.", None, "all", group=SCORES_GROUP)
+    score_dtype: str | None = option(
+        "Keep scores as float32 or, rounded, float16.", None, "float32", group=SCORES_GROUP
+    )
+    dtype: str | None = option(
+        "Of a torch model: float32, bfloat16 or float16.", None, "float32", group=options.DEVICE_GROUP
+    )
+    channels_last: bool | None = option(
+        "Store images channels last, for a torch model.", None, "no", group=options.DEVICE_GROUP
+    )
+    compile: bool | None = option("Compile a torch model.", None, "no", group=options.DEVICE_GROUP)
+    shard_inputs: int | None = option(
+        "Inputs in a file of the run.", None, "some seconds of work", group=options.RESUME_GROUP
+    )
+
+    def settings(self, **more: Any) -> dict[str, Any]:
+        """Return the settings of the file, replaced by those that were given; lists are split."""
+        for name, kind in {"mean": float, "std": float, "value_range": float, "ids": str}.items():
+            more[name] = values(name, getattr(self, name), kind) or None
+        return with_draws(super().settings(**more))
+
+
+def sample_command(
+    *,
+    out: Path = argument("Folder for the run. The same command again goes on with it."),
+    given: SampleOptions,
+    max_seconds: float | None = option(
+        "Stop after this time; the same command goes on.", None, "no limit", group=options.RESUME_GROUP
+    ),
+    max_samples: int | None = option(
+        "Stop before more draws than this; likewise.", None, "no limit", group=options.RESUME_GROUP
+    ),
+    repair: bool = option("Set damaged files aside and draw them again.", False, group=options.RESUME_GROUP),
+    allow_other_model: bool = options.OTHER_MODEL_OPTION,
+    cluster: options.ClusterOptions,
+    output: options.OutputOptions,
+) -> None:
+    """Draw noisy copies through a model and keep the votes on disk.
+
+    This is the expensive step, done once: buckler certify, sweep and report read the folder, without the model.
+
+    Examples:
+
+      buckler sample run/ --model mymodels:make --data cifar10.npz --sigma 0.5
+        --n 10000 --every 20
+      buckler sample run/ --model resnet110:weights.safetensors --sigma 0.25
+        --data cifar-10-batches-bin --n 100000 --device cuda --dtype bfloat16
+        --channels-last --compile
+      buckler sample run/ --spec run.toml --executor ray --address auto
+    """
+    settings = given.settings()
+    options.check_given(settings, "model", "data", "n")
+    with _drawing(settings, cluster, out, "sampling", output) as (run, advance):
+        _foretell(run, output, lambda rate: time_to_sample(run.spec, len(run.dataset), rate))
+        try:
+            done = sample.sample(
+                run.spec,
+                run.executor,
+                run.dataset,
+                out,
+                progress=lambda state: advance(state.done, state.total, state.drawn),
+                max_seconds=max_seconds,
+                max_samples=max_samples,
+                repair=repair,
+                allow_other_model=allow_other_model,
+            )
+        except Interrupted as interrupt:
+            _stopped("interrupted", out, interrupt.done)
+    if output.as_json:
+        fields = {
+            "complete": done.complete, "inputs": done.inputs, "inputs_done": done.inputs_done, "shards": done.shards,
+            "under_way": done.under_way, "samples": done.samples, "lost": done.lost,
+            "seconds": round(done.seconds, 3), "batch_rows": done.rows, "spec_hash": run.spec.hash(),
+        }  # fmt: skip
+        say(json.dumps(fields))
+    elif not output.quiet:
+        rate = done.samples / max(done.seconds, 1e-9)
+        inputs = f"{done.inputs_done:,} of {done.inputs:,} inputs in {out}"
+        say(f"{inputs}; {done.samples:,} draws, {rate:,.0f} a second")
+    if done.rows < run.spec.batch_size and not output.quiet:
+        say(f"buckler: memory ran out; batches were cut to {done.rows} rows", error=True)
+    if not done.complete:
+        _stopped("stopped at the limit", out, done)
+
+
+def _stopped(why: str, out: Path, done: sample.Summary) -> NoReturn:
+    shards = "1 shard" if done.shards == 1 else f"{done.shards:,} shards"
+    begun = f" and {done.under_way:,} draws of the input under way" if done.under_way else ""
+    lost = f"; {done.lost:,} draws are lost" if done.lost else ""
+    stop(f"{why}; {out} keeps {done.inputs_done:,} of {done.inputs:,} inputs in {shards}{begun}{lost}")
+
+
+def decide_command(
+    *,
+    radii: str | None = options.RADII_OPTION,
+    precision: float | None = option(
+        "No radii: certify as much as possible, to this share of the radius (0.05).", group=options.RADII_GROUP
+    ),
+    given: options.RunOptions,
+    alpha: float = option("Error probability of each certificate.", 1e-3, group=options.CERTIFICATE_GROUP),
+    margin: str | None = options.MARGIN_OPTION,
+    certified_class: str | None = options.CLASS_OPTION,
+    max_n: int | None = option(
+        "Draws for each input at most; n of --spec.", None, f"{MAX_N:,}", group=options.DRAWS_GROUP
+    ),
+    max_seconds: float | None = option(
+        "Stop after this time, with what is certified by then.", None, "no limit", group=options.RESUME_GROUP
+    ),
+    allow_other_model: bool = options.OTHER_MODEL_OPTION,
+    cluster: options.ClusterOptions,
+    out: Path | None = option(
+        "Keep decisions in this Parquet file; the same command goes on with it.", group=options.OUTPUT_GROUP
+    ),
+    tsv: Path | None = options.TSV_OPTION,
+    output: options.OutputOptions,
+) -> None:
+    """Draw from a model until chosen radii are certified or given up.
+
+    Most inputs take about a hundred draws. Radii are certified in rising order, and the certificate of the largest
+    holds whenever and why ever drawing stopped. With --out the same command goes on, also with a larger --max-n.
+
+    Examples:
+
+      buckler decide --radii 0.5 --model mymodels:make
+        --data cifar10.npz --sigma 0.5 --out decided.parquet
+      buckler decide --radii 0.25:1.5 --spec run.toml --class label
+      buckler decide --precision 0.05 --spec run.toml --max-seconds 600
+    """
+    asked = options.radii_from(radii)
+    if bool(asked) == (precision is not None):
+        raise InvalidInput(
+            f"exactly one of --radii and --precision must be given; got {'both' if asked else 'neither'}"
+        )
+    merged = given.settings(n=max_n)
+    rule = certified_class or ("selection" if merged.get("n0") else "winner")
+    target = Target(asked, alpha, cast(ClassRule, rule), margin_for(merged, margin), precision)
+    options.check_outputs(out=out, tsv=tsv)
+    if out is not None:
+        check_ending(out, (".parquet",), "--out")
+    options.check_given(merged, "model", "data")
+    settings = settings_to_decide(merged, target)
+    if allow_other_model and out is None:
+        raise InvalidInput("--allow-other-model is for going on with the file of --out; give --out")
+    why = "time is up"
+    with _drawing(settings, cluster, out, "deciding", output) as (run, show):
+        check_tsv(tsv, run.spec.noise, run.dataset.labels)
+        inputs = len(run.dataset)
+        _foretell(run, output, lambda rate: time_to_decide(target.ladder(run.spec), inputs, rate))
+        try:
+            decisions = decide.decide(
+                run.spec,
+                target,
+                run.executor,
+                run.dataset,
+                out,
+                max_seconds=max_seconds,
+                allow_other_model=allow_other_model,
+                progress=lambda decided, drawn: show(decided, inputs, drawn),
+            )
+        except Interrupted as interrupt:
+            why, decisions = "interrupted", interrupt.done
+    certificates = Certificates.of(made.certificate for made in decisions)
+    if run.dataset.labels is not None:
+        true = dict(zip(run.dataset.ids, run.dataset.labels.tolist(), strict=True))
+        certificates = replace(certificates, labels=np.array([true[name] for name in certificates.ids]))
+    decided = sum(made.decision != "undecided" for made in decisions)
+    if tsv is not None and certificates.labels is not None and certificates:
+        write_log(tsv, certificates, certificates.labels)
+    if output.as_json:
+        for made in decisions:
+            say(json.dumps({**as_line(made.certificate), "decision": made.decision}))
+    elif not output.quiet and certificates:
+        draws = certificates.n
+        if certificates.labels is not None:
+            title = f"Certified accuracy, {noise_text(run.spec)}, alpha {alpha:g}"
+            say(certificates.table(radii=asked or None).to_text(title))
+        say(
+            f"{len(certificates)} inputs: {_reached(certificates, target)}; draws {draws.sum():,} in all, mean "
+            f"{draws.mean():,.0f}, median {np.median(draws):,.0f} ({noise_text(run.spec)}, alpha {alpha:g})"
+        )
+    if decided < inputs:
+        stop(f"{why}; {decided} inputs are decided and {kept_in(out)}")
+
+
+def _reached(certificates: Certificates, target: Target) -> str:
+    """Return a text: how many inputs are certified to each radius asked for, or with a precision the median radius."""
+    reach = certificates.radii
+    if target.precision is not None:
+        return f"median certified radius {rounded_down(float(np.median(reach)))}"
+    counts = [f"{(reach >= radius).sum()} certified to radius {rounded_down(radius)}" for radius in target.radii]
+    return f"{', '.join(counts)}, {(reach == 0.0).sum()} not"
+
+
+@dataclass(frozen=True)
+class RefuteOptions:
+    """The model and the data, where they are not those of the run."""
+
+    model: str | None = option("As for buckler sample.", None, "the run's", group=options.MODEL_GROUP)
+    data: str | None = option("As for buckler sample.", None, "the run's", group=options.MODEL_GROUP)
+    denoiser: str | None = option("As for buckler sample.", None, "the run's", group=options.MODEL_GROUP)
+    num_classes: int | None = options.CLASSES_OPTION
+    device: str | None = option("Device of the torch model.", None, "the run's", group=options.DEVICE_GROUP)
+    batch_size: int | None = options.BATCH_OPTION
+
+
+def refute_command(
+    *,
+    run: Path = argument("Folder of buckler sample, or Parquet file of certificates."),
+    given: RefuteOptions,
+    method: str | None = option(
+        "Method whose certificates are attacked.", None, "exact, or the file's", group=ATTACK_GROUP
+    ),
+    alpha: float = option("Error probability of each refutation.", 1e-3, group=ATTACK_GROUP),
+    max_radius: float | None = option(
+        "Search no farther than this.", None, f"{SEARCH_REACH:g} sigma", group=ATTACK_GROUP
+    ),
+    within: float | None = option(
+        "Stop at the first point inside of this claimed radius.", None, "search for the nearest", group=ATTACK_GROUP
+    ),
+    max_n: int = option("Draws that test a candidate, at most.", CANDIDATE_DRAWS, group=ATTACK_GROUP),
+    attack: str = option(
+        "decoupled or pgd, or with sizes: decoupled:searches=6,steps=120,draws=32.", "decoupled", group=ATTACK_GROUP
+    ),
+    limit: int | None = option("Attack at most this many certificates.", None, "all", group=ATTACK_GROUP),
+    cluster: options.ClusterOptions,
+    out: Path | None = option(
+        "Keep points and votes in this Parquet file; the same command goes on with it.", group=options.OUTPUT_GROUP
+    ),
+    figure: Path | None = option(
+        "Draw certified and refuted accuracy to this PNG, PDF or SVG file.", group=options.OUTPUT_GROUP
+    ),
+    strict: bool = option(
+        "Exit with code 1 if more certificates are contradicted than alpha allows.", False, group=options.OUTPUT_GROUP
+    ),
+    delta: float = option("Probability of a false alarm about contradictions.", 1e-3, group=options.OUTPUT_GROUP),
+    output: options.OutputOptions,
+) -> None:
+    """Attack certified inputs: find points where the class changes.
+
+    Points are searched with gradients through the noise and tested on fresh draws, so each refutation is false with
+    probability at most alpha. The distance at which the class first changes then lies between the certified and the
+    refuted radius. A refutation inside of a certified ball is a contradiction; more of them than chance allows are an
+    alarm.
+
+    Examples:
+
+      buckler refute run/ --limit 100 --out refuted.parquet
+      buckler refute certificates.parquet --model resnet110:weights.safetensors
+        --data cifar10.npz --strict
+    """
+    options.check_outputs(out=out, figure=figure)
+    result = read_result(run, (method or "exact",) if method or run.is_dir() else ())
+    settings = refute.settings_to_refute(result, vars(given))
+    if result.caution and not output.quiet:
+        say(f"buckler: {result.caution}", error=True)
+    if figure is not None and check_figure(figure) and result.labels is None:
+        raise InvalidInput("--figure shows accuracy and needs labels; these certificates have none")
+    interrupted = False
+    with _drawing(settings, cluster, None, "refuting", output) as (opened, show):
+        noise = opened.spec.noise
+        total = sum(not c.abstained for c in result.groups[0])
+        total = total if limit is None else min(limit, total)
+        reach, value_range = reach_of(noise, max_radius, within), (opened.dataset.low, opened.dataset.high)
+        how = RefutationSettings(noise, alpha, max_n, reach, value_range, _attack(attack), first=within is not None)
+        _foretell(opened, output, lambda rate: time_to_refute(how, total, rate))
+        try:
+            refuted = refute.refute(
+                result, opened, how, out, limit=limit, progress=lambda inputs, draws: show(inputs, total, draws)
+            )
+        except Interrupted as interrupt:
+            interrupted, refuted = True, refute.Refuted(interrupt.done, None)
+    if figure is not None:
+        _draw(result, refuted.brackets, figure)
+    if output.as_json:
+        for bracket in refuted.brackets:
+            say(json.dumps(_line(bracket)))
+    elif not output.quiet:
+        say(_summary(refuted.brackets))
+    if refuted.same_model is False:
+        say("buckler: the model answers otherwise than the one that was certified, or elsewhere", error=True)
+    raised = alarm(refuted.brackets, len(result.groups[0]), delta)
+    if raised is not None:
+        say(f"buckler: {raised}", error=True)
+    if interrupted:
+        stop(f"interrupted; {len(refuted.brackets)} inputs are done and {kept_in(out)}")
+    if raised is not None and strict:
+        raise typer.Exit(FAILED)
+
+
+def _attack(text: str) -> "Attack":
+    from buckler.evaluate.attacks import attack_named
+
+    return attack_named(text)
+
+
+def _draw(result: Result, brackets: Sequence[Bracket], path: Path) -> None:
+    made = [bracket.refutation for bracket in brackets]
+    farthest = max([one.radius or 0.0 for one in made] + [c.radius for c in result.groups[0]])
+    curve = bracket_curve(result.groups[0], made, np.linspace(0.0, 1.05 * farthest, 200))
+    noise = result.groups[0].first.noise
+    bracket_plot(curve, path, f"{len(made)} of {curve.inputs} inputs attacked, {noise.describe()}")
+
+
+def _line(bracket: Bracket) -> dict[str, object]:
+    made = bracket.refutation
+    return {
+        "id": made.id, "class": made.label, "certified": bracket.certified, "refuted": made.radius, "rival": made.rival,
+        "alpha": made.alpha, "certified_alpha": bracket.certified_alpha, "n": made.n, "label": bracket.truth,
+    }  # fmt: skip
+
+
+def _summary(brackets: Sequence[Bracket]) -> str:
+    found = [(b.refutation.radius, b.certified) for b in brackets if b.refutation.radius is not None]
+    text = f"{len(brackets)} certified inputs attacked, {len(found)} refuted"
+    if not found:
+        return text
+    refuted, certified = np.array(found).T
+    low, middle, high = (f"{q:.3f}" for q in np.quantile(refuted / certified, [0.25, 0.5, 0.75]))
+    inside = sum(b.contradicts for b in brackets)
+    return (
+        f"{text}; median radius certified {rounded_down(float(np.median(certified)))}, refuted "
+        f"{rounded_up(float(np.median(refuted)))}; ratio {middle} ({low} to {high}); contradictions {inside}"
+    )

@@ -1,0 +1,366 @@
+"""``buckler import``, ``certify``, ``sweep``, ``accuracy``, ``conformal``: what needs recorded votes, and no model."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from buckler.certificate import Certificate, rounded_down
+from buckler.certificates import Certificates
+from buckler.certify.budget import split_alpha
+from buckler.cli import options
+from buckler.cli.options import argument, option
+from buckler.cli.terminal import interruptible, say, stop
+from buckler.errors import InvalidInput, check_choice
+from buckler.evaluate.conformal import RobustConformal
+from buckler.evaluate.population import population_accuracy
+from buckler.files import atomic_write
+from buckler.progress import bar
+from buckler.report import tables
+from buckler.report.sweeps import draw_axes, sweep_records, sweep_table
+from buckler.runs.certify import certify_evidence
+from buckler.runs.identity import contents_hash
+from buckler.runs.logs import import_log, write_log
+from buckler.runs.open_run import settings_from
+from buckler.runs.results import votes_for_limit
+from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
+from buckler.runs.store.evidence import Evidence, open_evidence
+from buckler.runs.store.folder import USUAL_ALPHA, USUAL_DRAWS
+from buckler.runs.store.tables import check_ending, write_certificates
+from buckler.runs.sweep import Grid, sweep_runs
+from buckler.types import FloatArray, Noise
+
+CLAIMED_GROUP, GRID_GROUP = "What the log claims", "Settings (several values, separated by commas)"
+SWEEP_SETTINGS = ("runs", "n", "alpha", "method", "margin", "map", "temperature", "class", "radii", "baseline")
+
+USUALLY_USED = 100
+"""Draws that ``conformal`` uses at most where --n is not given: more make the sets hardly smaller."""
+
+
+def import_command(
+    *,
+    log: Path = argument("Text file with columns idx, label, predict, radius, correct, time."),
+    out: Path | None = option(
+        "Folder for the run, to be read by buckler certify.", None, "only look", group=options.OUTPUT_GROUP
+    ),
+    output: options.OutputOptions,
+    sigma: float | None = option("Noise of the log.", None, "smallest usual one that fits", group=CLAIMED_GROUP),
+    n: int | None = option("Draws.", None, f"{USUAL_DRAWS:,}", group=CLAIMED_GROUP),
+    alpha: float | None = option("Error probability.", None, f"{USUAL_ALPHA}", group=CLAIMED_GROUP),
+    n0: int | None = option("With --out: selection draws.", None, "100", group=CLAIMED_GROUP),
+) -> None:
+    """Read a log of radii of another tool, and recover its votes.
+
+    A radius printed with three digits comes from a few possible numbers of votes, or from none: so the log tells
+    whether it can have been made as claimed, and which alpha, n and sigma fit. --out needs all three, and a log that
+    fits them. Of the votes that are possible the lowest are taken, and all others count for one rival.
+
+    Examples:
+
+      buckler import log.tsv --sigma 0.5
+      buckler import log.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
+      buckler certify imported/ --alpha 0.001 --method top_class
+    """
+    found = import_log(log, alpha=alpha, n=n, sigma=sigma, out=out, n0=n0)
+    if output.as_json:
+        say(json.dumps(found.as_dict()))
+    elif not output.quiet:
+        say("\n".join(found.sentences()))
+
+
+def certify_command(
+    *,
+    run: Path = argument("Folder written by buckler sample."),
+    given: options.CertifyOptions,
+    method: str | None = option(
+        "exact, bonferroni or top_class for votes; pairwise/randomised_star, or pairwise/ and one of star, betting, "
+        "sequence, bernstein or hoeffding for scores. Choose it before you look.",
+        None,
+        "exact; top_class for an imported log",
+        group=options.CERTIFICATE_GROUP,
+    ),
+    radii: str | None = option("Radii of the table: 0.25,0.5 or FIRST:LAST.", group=options.OUTPUT_GROUP),
+    out: Path | None = option("Write the certificates to this .parquet or .csv file.", group=options.OUTPUT_GROUP),
+    tsv: Path | None = options.TSV_OPTION,
+    output: options.OutputOptions,
+) -> None:
+    """Certify every input of a run from its votes, without the model.
+
+    Any alpha, method, margin or number of first draws can be certified again, at no cost. Each certificate holds alone:
+    the best of several, picked after seeing them, does not hold at its alpha. To draw from a model until a radius is
+    decided, see buckler decide.
+
+    Examples:
+
+      buckler certify run/ --alpha 0.001 --out certificates.parquet
+      buckler certify run/ --n 1000 --class label --margin probability
+      buckler certify run/ --method pairwise/randomised_star --temperature 0.5
+      buckler certify run/ --alpha 0.001 --tsv sigma_0.50.tsv
+    """
+    options.check_outputs(out=out, tsv=tsv)
+    if out is not None:
+        check_ending(out, name="--out")
+    shown = options.radii_from(radii)
+    evidence = open_evidence(run)
+    if evidence.spec.model == IMPORTED and not output.quiet:
+        say(f"buckler: {NO_RIVALS}", error=True)
+    with bar(f"certifying {evidence.inputs:,} inputs", quiet=output.bare):
+        certificates, labels = certify_evidence(evidence, method=method, **given.keywords())
+    check_tsv(tsv, evidence.spec.noise, labels)
+    drawn = evidence.provenance()
+    if out is not None:
+        contents = contents_hash(
+            pair for s in evidence.read_shards() for pair in zip(s.ids, s.input_hashes, strict=True)
+        )
+        first = certificates.first
+        origin = {
+            "spec": evidence.spec.as_dict(), "owner": dict(evidence.manifest["owner"]), "alpha": first.alpha,
+            "inputs": contents, "drawn": drawn.as_dict(),
+            "method": first.method, "margin": first.margin_kind, "n": given.n or evidence.spec.n,
+            "class": given.certified_class, "map": given.map, "temperature": given.temperature,
+        }  # fmt: skip
+        write_certificates(out, certificates, origin, labels)
+    if drawn.sentence() and not output.quiet:
+        say(f"buckler: {drawn.sentence()}", error=True)
+    if tsv is not None and labels is not None:
+        write_log(tsv, certificates, labels)
+    if not evidence.complete and not output.quiet:
+        say(f"buckler: the run is not finished: {len(certificates)} of {evidence.inputs} inputs", error=True)
+    if output.as_json:
+        for certificate in certificates:
+            say(json.dumps(as_line(certificate)))
+    elif not output.quiet:
+        _show(replace(certificates, labels=labels), evidence.spec, shown)
+
+
+def check_tsv(path: Path | None, noise: Noise, labels: Any) -> None:
+    """Refuse --tsv, before anything is drawn or written, where there are no labels or no l2 radii for such a log."""
+    if path is not None and labels is None:
+        raise InvalidInput("--tsv needs labels, and this data has none")
+    if path is not None and noise.norm != "l2":
+        raise InvalidInput(f"--tsv is for l2 radii; got {noise.norm} ones under {noise.describe()}")
+
+
+def as_line(certificate: Certificate) -> dict[str, Any]:
+    """Return a certificate as an object of JSON, which has no infinity."""
+    return {key: value if value != -np.inf else None for key, value in certificate.as_dict().items()}
+
+
+def noise_text(spec: RunSpec) -> str:
+    """Return the noise of a run in few words: a sigma is Gaussian."""
+    return spec.noise.describe() if "noise" in spec.as_dict() else f"sigma {spec.sigma:g}"
+
+
+def _show(certificates: Certificates, spec: RunSpec, radii: Sequence[float]) -> None:
+    first, abstained = certificates.first, certificates.abstained.sum()
+    if radii or certificates.labels is not None:
+        what = "Share certified" if certificates.labels is None else "Certified accuracy"
+        title = f"{what}, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g}"
+        say(certificates.table(radii=radii or None).to_text(title))
+    median = rounded_down(float(np.median(certificates.radii)))
+    say(
+        f"{len(certificates)} inputs, {abstained} abstained, median radius {median} "
+        f"(method {first.method}, {first.margin_kind} margin, {noise_text(spec)}, n {first.n:,}, alpha {first.alpha:g})"
+    )
+
+
+def sweep_command(
+    *,
+    runs: list[Path] | None = argument("Folders written by buckler sample.", None),
+    spec: Path | None = option(
+        "TOML file with these settings; an option on the command line replaces its value.", group=GRID_GROUP
+    ),
+    n: str | None = option(
+        "Numbers of first draws, 100,200,500, or all checkpoints: all.", None, "all draws", group=GRID_GROUP
+    ),
+    alpha: str | None = option("Error probabilities.", None, "0.001", group=GRID_GROUP),
+    method: str | None = option(
+        "Methods: exact,bonferroni,pairwise/star ...", None, "exact; top_class for an imported log", group=GRID_GROUP
+    ),
+    margin: str | None = option(
+        "quantile,probability.", None, "quantile, or what the noise certifies", group=GRID_GROUP
+    ),
+    map: str | None = option("For stored logits: softmax,sparsemax.", None, "softmax", group=GRID_GROUP),  # noqa: A002
+    temperature: str | None = option("For stored logits: temperatures of the softmax.", None, "1", group=GRID_GROUP),
+    certified_class: str | None = option(
+        "winner, selection or label.", None, "selection, if there are such draws", name="--class", group=GRID_GROUP
+    ),
+    radii: str | None = option("Radii to show.", None, "multiples of sigma", group=options.OUTPUT_GROUP),
+    baseline: str | None = option(
+        "Method from which gains are measured.", None, "no gains", group=options.OUTPUT_GROUP
+    ),
+    out: Path = option(
+        "Write all certificates to this table (Parquet).", Path("sweep.parquet"), group=options.OUTPUT_GROUP
+    ),
+    table: Path | None = option("Write what is shown to FILE.md, FILE.tex or FILE.csv.", group=options.OUTPUT_GROUP),
+    plots: Path | None = option(
+        "Folder for figures (PNG, PDF), one for each setting with several values.", group=options.OUTPUT_GROUP
+    ),
+    output: options.OutputOptions,
+) -> None:
+    """Certify runs under many settings, into one table.
+
+    Every combination of the values, separated by commas, is a cell; the table has a row for each run, cell and input.
+
+    A bound of your own is package.module:function, as for buckler audit; its rows are marked sound = false.
+
+    Each cell holds alone. If you pick the best of k cells after seeing them, certify each at alpha / k.
+
+    Examples:
+
+      buckler sweep run/ --n 100,1000,10000 --method exact,bonferroni
+        --baseline bonferroni
+      buckler sweep s12/ s25/ s50/ --alpha 0.001,0.01 --plots figures/
+      buckler sweep run/ --method pairwise/star --temperature 0.1,0.5,1
+        --margin probability --table sweep.tex
+    """
+    given = {
+        "runs": runs or None, "n": n, "alpha": alpha, "method": method, "margin": margin, "map": map,
+        "temperature": temperature, "class": certified_class, "radii": radii, "baseline": baseline,
+    }  # fmt: skip
+    options.check_outputs(out=out, table=table)
+    settings = settings_from(spec, given, SWEEP_SETTINGS)
+    grid = Grid.from_settings(settings)
+    shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")
+    _check(grid, against, table, unseen=output.quiet and table is None and bool(shown or against))
+    with interruptible():
+        try:
+            with bar("certifying cells", quiet=output.bare) as advance:
+                cells = sweep_runs(distinct_values("runs", settings.get("runs"), str), grid, out, progress=advance)
+        except KeyboardInterrupt:
+            stop(f"interrupted; {out} was not written")
+    text = sweep_table(cells, shown, baseline=against)
+    if table is not None:
+        with atomic_write(table) as temporary:
+            temporary.write_text(tables.format_of(table)(text), encoding="utf-8")
+    drawn = [] if plots is None else draw_axes(cells, plots)
+    if output.as_json:
+        for record in sweep_records(cells, shown, baseline=against):
+            say(json.dumps(record))
+    elif not output.quiet:
+        say(text.to_text())
+        for path in (out, table, *drawn):
+            if path is not None:
+                say(f"Written: {path}")
+    if len(cells) > 1 and not output.quiet:
+        worst = max(grid.alpha)
+        say(
+            f"buckler: each of these {len(cells)} cells holds alone. Picking the best of them afterwards costs alpha: "
+            f"choose beforehand, or certify each at {worst:g} / {len(cells)} = {split_alpha(worst, len(cells)):.3g}.",
+            error=True,
+        )
+
+
+def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
+    """Check --baseline, --table and --radii before the work begins."""
+    if baseline is not None:
+        if grid.method:
+            check_choice("baseline", baseline, grid.method)
+        if len(grid.method) < 2:
+            raise InvalidInput(f"--baseline must have another --method to be compared with; got {baseline!r} alone")
+    if table is not None:
+        tables.format_of(table)
+    if unseen:
+        raise InvalidInput(
+            "--radii and --baseline are for the table shown: with --quiet, give --table or leave them out"
+        )
+
+
+def accuracy_command(
+    *,
+    run: Path = argument("Folder written by buckler sample, of data with labels."),
+    radii: str = option("Radii to report, as 0.25,0.5,0.75.", ...),
+    delta: float = option("Error probability of all limits together.", 1e-3),
+    n: int | None = option("Use the first n draws: one of the run's checkpoints.", None, "the largest up to 1000"),
+    fixed_list: bool = option("Limit the share of these inputs, not of a population.", False, name="--list"),
+    seed: int = option("Seed that orders the inputs and splits off those that choose h.", 0),
+    as_json: bool = options.JSON_OPTION,
+) -> None:
+    """Limit the certified accuracy of a population, from few draws.
+
+    The population is that which the run's inputs were drawn from. Each limit is a share of it that is classified right
+    everywhere within its radius; with probability 1 - delta over draws and inputs all of them hold. No input is
+    certified alone, so 40 to 1,000 draws of each are enough. Choose radii, n and seed before you look. How many inputs
+    and draws a limit takes: buckler plan --accuracy.
+
+    Examples:
+
+      buckler accuracy run/ --radii 0.25,0.5,0.75,1
+      buckler accuracy run/ --radii 0.5 --n 200 --delta 0.01 --list
+    """
+    evidence = open_evidence(run)
+    votes, asked = votes_for_limit(evidence, n), options.radii_from(radii)
+    found = population_accuracy(
+        votes, [0] * len(votes), asked, noise=evidence.spec.noise, delta=delta, seed=seed, fixed_list=fixed_list
+    )
+    if not evidence.complete:
+        say(f"buckler: the run is not finished: {found.inputs} of {evidence.inputs} inputs", error=True)
+    shown = {"radii": asked, "low": found.low.tolist(), "delta": delta, "n": found.n, "inputs": found.inputs}
+    say(json.dumps({**shown, "pilot": found.pilot, "list": fixed_list}) if as_json else found)
+
+
+def conformal_command(
+    *,
+    calibration: Path = argument("Folder written by buckler sample: clean inputs with labels."),
+    test: Path = argument("Folder of the inputs to predict, drawn in the same way."),
+    radius: float = option("How far an input may have been moved.", ...),
+    alpha: float = option("Error probability of a set.", 0.1),
+    n: int | None = option(
+        "Use the first n draws: one of the runs' checkpoints.", None, f"the largest up to {USUALLY_USED}"
+    ),
+    scores: bool = option("Count scores above a threshold in place of votes.", False),
+    by_label: bool = option("Give every label a threshold of its own: sets cover given the label.", False),
+    seed: int = option("Seed that splits off the inputs that tune.", 0),
+    as_json: bool = options.JSON_OPTION,
+) -> None:
+    """Predict sets of classes that cover also after a move of the input.
+
+    Within the radius, that is: each set misses the true class with probability at most alpha over calibration inputs,
+    the test input and all draws, if both were drawn from one population. Radius 0 is plain conformal prediction.
+
+    Examples:
+
+      buckler conformal calibration/ test/ --radius 0.25 --alpha 0.1
+      buckler conformal calibration/ test/ --radius 0.25 --scores --n 50 --json
+    """
+    known, new = open_evidence(calibration), open_evidence(test)
+    for what in ("noise", "num_classes", "model"):
+        pair = getattr(known.spec, what), getattr(new.spec, what)
+        if pair[0] != pair[1]:
+            raise InvalidInput(f"both runs must be drawn alike; their {what} are {pair[0]} and {pair[1]}")
+    seen = {h for shard in known.read_shards() for h in shard.input_hashes}
+    if any(h in seen for shard in new.read_shards() for h in shard.input_hashes):
+        raise InvalidInput("the runs must be of different inputs; an input of the test is in the calibration too")
+    draws = n or max((p for p in known.spec.checkpoints if p <= USUALLY_USED), default=None)
+    (votes, _, labels), (other_votes, _, truth) = known.counts(draws), new.counts(draws)
+    values, others = (_scores(known, draws), _scores(new, draws)) if scores else (votes.values, other_votes.values)
+    shared = {*votes.ids} & {*other_votes.ids}
+    if known.spec.seed == new.spec.seed and shared:
+        raise InvalidInput(
+            f"the runs must not share noise; both have seed {new.spec.seed} and an input named {min(shared)!r}: draw "
+            f"the test with another --seed"
+        )
+    if labels is None:
+        raise InvalidInput(f"the calibration data must have labels; {str(calibration)!r} was drawn without")
+    made = RobustConformal(noise=known.spec.noise, radius=radius, alpha=alpha)
+    sets = made.calibrate(values, labels, n=draws, seed=seed, by_label=by_label).predict_sets(others)
+    if as_json:
+        for name, row in zip(other_votes.ids, sets, strict=True):
+            say(json.dumps({"id": name, "classes": np.flatnonzero(row).tolist()}))
+        return
+    covered = "" if truth is None else f", {sets[np.arange(len(sets)), truth].mean():.3f} hold the label"
+    say(f"{len(sets)} inputs, mean size of a set {sets.sum(axis=1).mean():.3f} of {sets.shape[1]} classes{covered}")
+    say(made)
+
+
+def _scores(evidence: Evidence, draws: int | None) -> FloatArray:
+    """Return the scores of all classes, ``[inputs, draws, classes]``."""
+    rows = []
+    for made, _, _ in evidence.scores(draws):
+        if made.values.shape[2] != made.num_classes:
+            raise InvalidInput("--scores needs the scores of all classes; this run kept some of them")
+        rows.append(made.values[0][:, np.argsort(made.columns[0])])
+    return np.array(rows)
