@@ -207,13 +207,13 @@ def test_when_the_time_is_up_what_there_is_is_certified(tmp_path: Path, monkeypa
 
 def test_votes_under_way_are_handed_in_from_time_to_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Any] = []
-    real = module.DecisionStore.take
+    real = module.Decisions.take
 
-    def spy(self: module.DecisionStore, made: Any) -> None:
+    def spy(self: module.Decisions, made: Any) -> None:
         taken.append(made)
         real(self, made)
 
-    monkeypatch.setattr(module.DecisionStore, "take", spy)
+    monkeypatch.setattr(module.Decisions, "take", spy)
     call(tmp_path / "seldom.parquet")
     seldom = len(taken)
     monkeypatch.setattr("buckler.session.SAVE_SECONDS", 0.0)
@@ -273,8 +273,8 @@ def test_work_in_hand_is_saved_from_time_to_time(tmp_path: Path, monkeypatch: py
         real(path, decisions, *rest)
 
     monkeypatch.setattr(module, "write_decisions", spy)
-    monkeypatch.setattr(module, "SAVE_SECONDS", 0.0)
-    monkeypatch.setattr(module, "SAVING_SHARE", 1e9)
+    monkeypatch.setattr("buckler.runs.executor.SAVE_SECONDS", 0.0)
+    monkeypatch.setattr("buckler.runs.executor.SAVING_SHARE", 1e9)
     call(tmp_path / "decided.parquet")
     assert sizes == sorted(sizes)
     assert len(sizes) > 20

@@ -38,10 +38,10 @@ class Recorded:
 def test_blocks_run_in_order_until_a_deadline() -> None:
     executor, done = Executor(as_classifier(lambda b: b, num_classes=2)), list[str]()
     assert executor.call(lambda classifier, threads: (classifier.num_classes, threads)) == (2, None)
-    assert list(executor.run(Recorded(), iter([6, 4]), done.append)) == [10, 20, 10, 20]
+    assert list(executor.run(Recorded().begin, iter([6, 4]), done.append)) == [10, 20, 10, 20]
     assert done == ["first 6", "last 6", "first 4", "last 4"]
     done.clear()
-    assert list(executor.run(Recorded(), iter([6, 4]), done.append, deadline=time.monotonic() - 1.0)) == [10]
+    assert list(executor.run(Recorded().begin, iter([6, 4]), done.append, deadline=time.monotonic() - 1.0)) == [10]
     assert done == ["first 6", "last 6"]  # the block under way ends at its first draws, and no other begins
 
 

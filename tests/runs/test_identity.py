@@ -4,7 +4,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from buckler.errors import BucklerWarning, StoreError
 from buckler.noise import Gaussian
 from buckler.runs import identity
 from buckler.runs.executor import Executor
-from buckler.runs.identity import NOT_REPEATABLE, Expected, identify
+from buckler.runs.identity import NOT_REPEATABLE, Work, identify
 from buckler.runs.sample import Summary, sample
 from buckler.runs.spec import RunSpec, ScoreKind
 from buckler.runs.store.evidence import open_evidence
@@ -309,16 +309,30 @@ def test_a_model_that_does_not_repeat_itself_is_named(tmp_path: Path) -> None:
     )
 
 
+def record_of_a_worker(model: Any, known: identity.Identity, probe: identity.Probe, **options: Any) -> Any:
+    """Return what a worker's step is given as the record of its model."""
+
+    def step(engine: Any, record: Any, *_: Any) -> Iterator[Any]:
+        del engine
+        yield record
+
+    with Work(probe, known, step, **options).begin(as_classifier(model, num_classes=3), 1) as compute:
+        return next(compute(None, Path(), print))
+
+
 def test_every_worker_must_be_the_same_model(monkeypatch: pytest.MonkeyPatch) -> None:
     known, probe = identify(SPEC, Executor(as_classifier(linear, num_classes=3)), data())
-    other = as_classifier(lambda b: linear(b) * np.float32(1.00001), num_classes=3)
-    assert Expected(probe, known).check(as_classifier(linear, num_classes=3), 1) == known.as_dict()
+    assert record_of_a_worker(linear, known, probe) == known.as_dict()
+
+    def other(batch: AnyArray) -> AnyArray:
+        return np.asarray(linear(batch) * np.float32(1.00001))
+
     with pytest.raises(StoreError, match="different models: its logits for the same noisy inputs differ"):
-        Expected(probe, known).check(other, 1)
-    assert Expected(probe, known, allow_other_model=True).check(other, 1)["answers"] != known.answers
+        record_of_a_worker(other, known, probe)
+    assert record_of_a_worker(other, known, probe, allow_other_model=True)["answers"] != known.answers
     monkeypatch.setattr(identity, "environment", lambda _: {"numpy": "0.0"})
     with pytest.raises(StoreError, match=r"numpy: '.*' at one, '0\.0' at another"):
-        Expected(probe, known).check(as_classifier(linear, num_classes=3), 1)
+        record_of_a_worker(linear, known, probe)
 
 
 def hard(offset: float) -> Any:

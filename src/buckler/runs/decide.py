@@ -5,9 +5,11 @@ is kept in a file, with the votes of inputs that are under way, and the same cal
 """
 
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
@@ -18,27 +20,28 @@ from buckler.certify.ladder import Ladder, check_precision, check_radii, radii_f
 from buckler.certify.sequential import Decided
 from buckler.errors import InvalidInput, StoreError, check_alpha, check_choice, check_label, check_positive, show
 from buckler.noise import NOISES, default_margin, parse
-from buckler.runs.executor import ComputeBlock, Executor, Interrupted, Watch
+from buckler.runs.executor import Executor, ResultFile, Watch
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
-    Expected,
     Identity,
     Lookup,
-    Redraw,
+    Span,
+    Work,
     admit,
-    check_same_votes,
+    draw_again,
     identify,
     is_same,
     records_in,
     replayed_in,
 )
 from buckler.runs.spec import NAMES, RunSpec, difference, from_dict, noise_in
-from buckler.runs.store.tables import Drawing, read_decisions, read_origin, write_decisions
+from buckler.runs.store.tables import DecisionTable, Drawing, read_decisions, write_decisions
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.datasets import Dataset
+from buckler.sampling.engine import Engine
 from buckler.sampling.streams import content_id
-from buckler.session import SAVE_SECONDS, Inputs, Session, Sink
+from buckler.session import Inputs, Session, Sink
 from buckler.types import Float32Array, MarginKind, Noise
 
 ClassRule = Literal["winner", "selection", "label"]
@@ -124,9 +127,6 @@ and inputs are finished in order; on a device four times the rows, so that the l
 FEWEST = 64
 """Inputs of a block at least, where there are several workers."""
 
-SAVING_SHARE = 0.05
-"""Share of the time that may go into saving, where files are so large that this takes longer."""
-
 
 class ToDecide(NamedTuple):
     """A block of inputs, and where an earlier call left each of them, if it had begun."""
@@ -142,34 +142,20 @@ class Replayed(NamedTuple):
     differed: int
 
 
-@dataclass(frozen=True, slots=True)
-class DecideInputs:
-    """The work of ``decide``, for an executor: one session for all inputs of a block."""
-
-    spec: RunSpec
-    target: Target
-    final_n: int
-    expected: Expected
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
-        """Yield the function that draws for a block and hands over decisions, and inputs under way as they stand."""
-        self.expected.check(classifier, threads)
-        engine, ladder = self.spec.engine(classifier, threads), self.target.ladder(self.spec, self.final_n)
-
-        def step(data: ToDecide, _: Path, sink: Sink) -> Iterator[int]:
-            before = engine.replayed()
-            try:
-                steps = Session(engine).certify_until(data.inputs, ladder, sink, n0=self.spec.n0, before=data.before)
-                with closing(steps) as going:  # type: ignore[type-var]
-                    for made in going:
-                        yield made.drawn
-            finally:
-                now = engine.replayed()
-                sink(Replayed(now[0] - before[0], now[1] - before[1]))
-
-        with engine.session():
-            yield step
+def decide_block(
+    ladder: Ladder, n0: int, engine: Engine, _: dict[str, Any], block: ToDecide, folder: Path, sink: Sink
+) -> Iterator[int]:
+    """Yield the draws for a block, and hand over decisions, inputs under way as they stand, and rows run again."""
+    del folder
+    before = engine.replayed()
+    try:
+        steps = Session(engine).certify_until(block.inputs, ladder, sink, n0=n0, before=block.before)
+        with closing(steps) as going:  # type: ignore[type-var]
+            for made in going:
+                yield made.drawn
+    finally:
+        now = engine.replayed()
+        sink(Replayed(now[0] - before[0], now[1] - before[1]))
 
 
 def decide(
@@ -203,10 +189,8 @@ def decide(
     deadline = inf if max_seconds is None else time.monotonic() + check_positive("max_seconds", max_seconds)
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
-    asked = {"spec": spec.as_dict(), **target.as_dict(), "final_n": spec.n}
-    made = DecisionStore(None if out is None else Path(out), asked, dataset, identity, allow_other_model)
-    made.read(target.ladder(spec).radii)
-    made.draw_again(spec, executor)
+    made = Decisions(None if out is None else Path(out), spec, target, dataset, identity, allow_other_model)
+    made.draw_again(executor)
     left = [i for i, name in enumerate(dataset.ids) if name not in made.finished]
     size = max(1, spec.batch_size // SHARE_OF_BATCH if spec.device == "cpu" else spec.batch_size * BATCHES_ON_DEVICE)
     if executor.width > 1:
@@ -221,17 +205,8 @@ def decide(
             inputs = Inputs(x, part.ids, None if labels is None else labels[chosen])
             yield ToDecide(inputs, tuple(made.kept.get(name) for name in part.ids))
 
-    drawn, work = 0, DecideInputs(spec, target, made.final_n, Expected(probe, identity))
-    progress(len(made.finished), drawn)
-    try:
-        for more in executor.run(work, blocks(), made.take, deadline=deadline):
-            drawn += more
-            progress(len(made.finished), drawn)
-    except KeyboardInterrupt:
-        raise Interrupted(made.in_order()) from None
-    finally:
-        made.close()
-        progress(len(made.finished), drawn)
+    step = partial(decide_block, target.ladder(spec, made.final_n), spec.n0)
+    made.fill(executor, Work(probe, identity, step).begin, blocks(), progress, deadline)
     return made.in_order()
 
 
@@ -245,112 +220,111 @@ def _labels(spec: RunSpec, target: Target, dataset: Dataset) -> Any:
     return check_label(dataset.labels, spec.num_classes, len(dataset), "labels")
 
 
-class DecisionStore:
-    """Decisions of earlier calls and of this one, in memory, and in a file where there is one.
+class Decisions(ResultFile):
+    """Decisions of earlier calls and of this one, and the votes of inputs under way.
 
     The file's metadata say what was asked, which models drew and from which inputs, so that the same call goes on where
-    it ended, and another one is refused and overwrites nothing.
+    it ended, and another one is refused and overwrites nothing. ``final_n`` is the draw of the final test: the budget
+    that was fixed before the first draw.
     """
 
     def __init__(
-        self, path: Path | None, asked: Mapping[str, Any], dataset: Dataset, identity: Identity, allow_other_model: bool
+        self,
+        path: Path | None,
+        spec: RunSpec,
+        target: Target,
+        dataset: Dataset,
+        identity: Identity,
+        allow_other_model: bool,
     ) -> None:
-        """Name the file; ``asked`` holds ``spec`` and whatever else decisions depend on. Another file is refused."""
-        self._path, self._asked, self._dataset, self._data = path, dict(asked), dataset, identity.data
+        """Take the decisions that the file holds; a file of another call, other data or another model is refused."""
+        super().__init__(path, dataset.ids)
+        self._spec, self._dataset, self._data = spec, dataset, identity.data
+        self._asked = {"spec": spec.as_dict(), **target.as_dict()}
         self._record = identity.as_dict()
         self._known: list[dict[str, Any]] = []
         self._contents: dict[str, str] = {}
         self._drawings: dict[str, Drawing] = {}
         self._replayed = 0, 0
-        self._saved, self._took = time.monotonic(), 0.0
-        self._grown = self._changed = False
-        self.kept: dict[str, Decided] = {}
-        self.finished: set[str] = set()
-        self._found = read_origin(path) if path is not None and path.exists() else None
-        if path is not None and self._found is not None:
-            self._go_on(path, self._found, allow_other_model)
+        self.final_n, self.finished = spec.n, set[str]()
+        if path is not None and path.exists():
+            self._go_on(path, read_decisions(path), target.ladder(spec).radii, allow_other_model)
 
-    @property
-    def final_n(self) -> int:
-        """The draw of the final test: the budget that was fixed before the first draw."""
-        return int(self._asked["final_n"])
-
-    def _go_on(self, path: Path, found: Mapping[str, Any], allow_other_model: bool) -> None:
-        asked = {key: value for key, value in self._asked.items() if key != "final_n"}
-        changed = [key for key, value in asked.items() if _unnamed(found.get(key)) != _unnamed(value)]
-        first, before, now = found.get("final_n"), _budget(found.get("spec")), _budget(asked["spec"])
-        if changed or type(first) is not int or not 1 <= first <= before or now < before:
-            old, alone = found.get("spec"), changed in ([], ["spec"])
-            what = difference(old, asked["spec"]) if alone and isinstance(old, dict) else ", ".join(changed)
-            raise InvalidInput(
-                f"{str(path)!r} holds decisions of another call (another {what}); give its settings to go on with it, "
-                "or another file"
-            )
-        self._asked["final_n"], self._grown = first, now > before
-        owner = found.get("owner")
-        if not isinstance(owner, dict) or owner.get("data") != self._data:
-            raise StoreError(
-                f"{str(path)!r} was begun with other data: ids, labels or values of inputs differ; use another file"
-            )
-        self._known, self._replayed = records_in(found), replayed_in(found)
-        self._record = admit(path, self._known, self._record, allow_other_model)
-
-    def read(self, radii: Sequence[float]) -> None:
-        """Take the decisions of earlier calls, after comparing their inputs with those of the data.
+    def _go_on(self, path: Path, found: DecisionTable, radii: Sequence[float], allow_other_model: bool) -> None:
+        """Take the decisions of a file, after comparing its call, data and model with this one's.
 
         Where the budget has grown, what was given up within the old one is undecided again. An undecided input with
         votes of another model is left out, and begun anew: a test needs the votes of one model.
         """
-        if self._path is None or self._found is None:
-            return
-        found = read_decisions(self._path)
-        kept = {d.certificate.id: d for d in found.decided}
-        known = set(self._dataset.ids)
-        for name, decided in kept.items():
+        origin, spec = found.origin, self._spec
+        changed = [key for key, value in self._asked.items() if _unnamed(origin.get(key)) != _unnamed(value)]
+        first, before = origin.get("final_n"), _budget(origin.get("spec"))
+        if changed or type(first) is not int or not 1 <= first <= before or spec.n < before:
+            old, alone = origin.get("spec"), changed in ([], ["spec"])
+            what = difference(old, spec.as_dict()) if alone and isinstance(old, dict) else ", ".join(changed)
+            raise InvalidInput(
+                f"{str(path)!r} holds decisions of another call (another {what}); give its settings to go on with it, "
+                "or another file"
+            )
+        owner = origin.get("owner")
+        if not isinstance(owner, dict) or owner.get("data") != self._data:
+            raise StoreError(
+                f"{str(path)!r} was begun with other data: ids, labels or values of inputs differ; use another file"
+            )
+        self.final_n = first
+        self._known, self._replayed = records_in(origin), replayed_in(origin)
+        self._record = admit(path, self._known, self._record, allow_other_model)
+        names = [decided.certificate.id for decided in found.decided]
+        for name, decided, drawing in zip(names, found.decided, found.drawings, strict=True):
             steps = len(decided.certified_at)
             allowed = {radii[steps - 1] if 0 < steps <= len(radii) else 0.0}
             if decided.certificate.winner_alpha:  # a radius is passed, and the class is not known to be the winner yet
                 allowed.add(0.0)
-            if name not in known or decided.certificate.radius not in allowed:
-                raise InvalidInput(f"{str(self._path)!r} holds a decision that is not of this run: {show(name)}")
-            kept[name] = replace(decided, radii=tuple(radii), final_n=self.final_n)
-        for _ in Lookup(self._dataset, self._path).inputs(list(kept), [drawing.input for drawing in found.drawings]):
-            pass
-        self._drawings = dict(zip(kept, found.drawings, strict=True))
-        for name, decided in list(kept.items()):
-            if self._grown and decided.decision == "given up":
-                kept[name] = replace(decided, decision="undecided")
-            if kept[name].decision == "undecided" and not is_same(self._drawer(name), self._record):
-                del kept[name]
-        self.kept, self.finished = kept, {name for name, d in kept.items() if d.decision != "undecided"}
+            if decided.certificate.radius not in allowed:
+                raise InvalidInput(f"{str(path)!r} holds a decision that is not of this run: {show(name)}")
+            again = spec.n > before and decided.decision == "given up"
+            ended = "undecided" if again else decided.decision
+            if ended == "undecided" and not self._is_ours(drawing):
+                continue
+            self._drawings[name] = drawing
+            self.kept[name] = replace(decided, decision=ended, radii=tuple(radii), final_n=first)
+            if ended != "undecided":
+                self.finished.add(name)
+        hashes = [drawing.input for drawing in found.drawings]
+        deque(Lookup(self._dataset, path).inputs(names, hashes), maxlen=0)  # refuses inputs with other values
 
-    def _drawer(self, name: str) -> Mapping[str, Any]:
-        return self._known[self._drawings[name].drawn_by]
+    def _is_ours(self, drawing: Drawing) -> bool:
+        return is_same(self._known[drawing.drawn_by], self._record)
 
-    def draw_again(self, spec: RunSpec, executor: Executor) -> None:
+    def draw_again(self, executor: Executor) -> None:
         """Draw one input of an earlier call again, and raise StoreError if the model gives other votes now."""
-        own = [d for d in self.kept.values() if is_same(self._drawer(d.certificate.id), self._record)]
-        if self._path is None or not own or self._record["answers"] == NOT_REPEATABLE:
+        spec = self._spec
+        own = [d for name, d in self.kept.items() if self._is_ours(self._drawings[name])]
+        if self.path is None or not own or self._record["answers"] == NOT_REPEATABLE:
             return
         few = [d for d in own if d.certificate.n <= BATCHES_AGAIN * spec.batch_size]
         own = few or [min(own, key=lambda d: d.certificate.n)]
         chosen = min(own, key=lambda d: (max(dict(d.votes).values()) / d.certificate.n, -d.certificate.n))
-        name, n = chosen.certificate.id, chosen.certificate.n
-        position = Lookup(self._dataset, self._path).places([name])[0]
-        x = self._dataset.load(position, position + 1)
-        (now,) = executor.call(Redraw(spec, (name,), x, 0, (("estimation", 0, n),)).votes)
+        position = self.names.index(chosen.certificate.id)
         before = np.zeros(spec.num_classes, dtype=np.int64)
         for k, count in chosen.votes:
             before[k] = count
-        check_same_votes(self._path, name, now, before)
+        spans: list[Span] = [("estimation", 0, chosen.certificate.n)]
+        alone = range(position, position + 1)
+        draw_again(self.path, executor, spec, self._dataset, position, alone, spans, {"estimation": before})
 
     def loaded(self, ids: Sequence[str], x: Float32Array) -> None:
         """Keep a hash of the values of each input that a block has loaded, for the file."""
-        if self._path is not None:
+        if self.path is not None:
             self._contents.update(zip(ids, map(content_id, x), strict=True))
 
+    @property
+    def done(self) -> int:
+        """The number of inputs that are decided."""
+        return len(self.finished)
+
     def take(self, made: Decided | Replayed) -> None:
-        """Keep a decision, or a number of replayed rows, that a worker made; write the file from time to time."""
+        """Keep a decision, or a number of replayed rows, that a worker made."""
         if isinstance(made, Replayed):
             self._replayed = self._replayed[0] + made.compared, self._replayed[1] + made.differed
             return
@@ -359,28 +333,19 @@ class DecisionStore:
             self._known.append(self._record)
         # Noted before it is kept: what is kept is written, also after an interrupt here.
         self._drawings[name] = Drawing(self._contents.get(name, ""), self._known.index(self._record))
-        self.kept[name], self._changed = made, True
         if made.decision != "undecided":
             self.finished.add(name)
-        if time.monotonic() - self._saved > max(SAVE_SECONDS, self._took / SAVING_SHARE):
-            self.close()
+        self.keep(name, made)
 
-    def in_order(self) -> list[Decided]:
-        """Return the decisions in the order of the data."""
-        return [self.kept[name] for name in self._dataset.ids if name in self.kept]
-
-    def close(self) -> None:
-        """Write the file, if there is one and anything changed."""
-        if self._path is None or not self._changed:
-            return
-        started, decisions, labels = time.monotonic(), self.in_order(), self._dataset.labels
+    def write(self, path: Path) -> None:
+        """Write all decisions, with what was asked, and the models and inputs behind them."""
+        decisions, labels = self.in_order(), self._dataset.labels
         owner = {"classifier": self._known[0]["answers"], "data": self._data}
-        origin = {**self._asked, "owner": owner, "drawn_by": self._known, "replayed": list(self._replayed)}
+        drawn = {"owner": owner, "drawn_by": self._known, "replayed": list(self._replayed)}
         drawings = [self._drawings[decided.certificate.id] for decided in decisions]
-        held = np.array([name in self.kept for name in self._dataset.ids])
-        write_decisions(self._path, decisions, drawings, origin, None if labels is None else labels[held])
-        self._saved, self._changed = time.monotonic(), False
-        self._took = self._saved - started
+        held = np.array([name in self.kept for name in self.names])
+        origin = {**self._asked, "final_n": self.final_n, **drawn}
+        write_decisions(path, decisions, drawings, origin, None if labels is None else labels[held])
 
 
 def _unnamed(value: Any) -> Any:

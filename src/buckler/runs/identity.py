@@ -16,7 +16,8 @@ import platform
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -26,12 +27,11 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError, show
-from buckler.runs.executor import Executor
+from buckler.runs.executor import ComputeBlock, Executor
 from buckler.runs.spec import RunSpec, difference
 from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.engine import Engine
 from buckler.sampling.streams import Request, Stream, content_id
 from buckler.types import Float32Array, IntArray
 
@@ -57,6 +57,9 @@ BATCHES_AGAIN = 4
 
 NOT_REPEATABLE = "not repeatable"
 """Recorded in place of the hash of a model's answers if it gave different logits for the same batch."""
+
+Span = tuple[Stream, int, int]
+"""Draws ``[start, stop)`` of a stream that share batches."""
 
 OTHER_MODEL = "allowed_other_model"
 """The field of a record that says that the user allowed this model to go on with a run of another."""
@@ -136,22 +139,28 @@ def identify(spec: RunSpec, executor: Executor, dataset: Dataset) -> tuple[Ident
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Expected:
-    """Check of workers: each must have the run's ``identity`` (model, environment), unless another model is allowed."""
+class Work:
+    """What a worker does with each block, after its model was compared with the run's.
+
+    ``step`` yields draws from an engine, the record of the worker's model, a block's data, a folder and a sink.
+    """
 
     probe: Probe
     identity: Identity
+    step: Callable[..., Iterator[int]]
     allow_other_model: bool = False
 
-    def check(self, classifier: Classifier, threads: int | None) -> dict[str, Any]:
-        """Return the record of a worker's model; raise StoreError if it is another model than the run's."""
-        expected = self.identity.as_dict()
-        here = self.probe.record(classifier, threads)
+    @contextmanager
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
+        """Yield the function that computes a block; raise StoreError for another model than the run's."""
+        expected, here = self.identity.as_dict(), self.probe.record(classifier, threads)
         if self.identity.answers == NOT_REPEATABLE:
             here["answers"] = NOT_REPEATABLE
         if not self.allow_other_model and not is_same(expected, here):
             raise StoreError(f"the workers run different models: {changes(expected, here, ('at one', 'at another'))}")
-        return here
+        engine = self.probe.spec.engine(classifier, threads)
+        with engine.session():
+            yield partial(self.step, engine, here)
 
 
 def data_hash(dataset: Dataset, probe: Probe) -> str:
@@ -206,49 +215,59 @@ def contents_hash(pairs: Iterable[tuple[str, str]]) -> str | None:
     return f"inputs:{digest.hexdigest()}"
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Redraw:
-    """Draws of one input that are made again: estimation and selection draws ``[start, stop)`` of each segment.
+def draw_again(
+    where: Path,
+    executor: Executor,
+    spec: RunSpec,
+    dataset: Dataset,
+    position: int,
+    group: range,
+    spans: Sequence[Span],
+    before: Mapping[Stream, IntArray],
+    share: float = ROUNDING_SHARE,
+) -> None:
+    """Draw the spans of an input again; raise StoreError if its votes differ in more than ``share`` of the draws.
 
-    ``row`` is the position of the input among those that shared its batches; the same batches are made, and of them
-    only those with a draw of this input.
+    ``group`` are the positions of the inputs that shared its batches: the same batches are made, and of them only those
+    with a draw of this input.
     """
-
-    spec: RunSpec
-    ids: tuple[str, ...]
-    x: Float32Array
-    row: int
-    segments: tuple[tuple[Stream, int, int], ...]
-
-    def votes(self, classifier: Classifier, threads: int | None) -> list[IntArray]:
-        """Return the votes of the input, ``[classes]``, in each segment drawn again."""
-        engine = self.spec.engine(classifier, threads)
-        with engine.session():
-            return [self._votes(engine, *segment) for segment in self.segments]
-
-    def _votes(self, engine: Engine, stream: Stream, start: int, stop: int) -> IntArray:
-        n, size = stop - start, self.spec.batch_size
-        if len(self.ids) == 1:  # whole batches, as in the run; votes beyond ``stop`` are not counted
-            end = min(start + -(-n // size) * size, self.spec.n if stream == "estimation" else self.spec.n0)
-            requests = [Request(0, start, max(stop, end))]
-            alone: IntArray = engine.draw(self.x, self.ids, stream, requests, checkpoints=(stop, 2**62)).counts[0, 0]
-            return alone
-        first = self.row * n // size * size
-        last = min(-(-(self.row + 1) * n // size) * size, len(self.ids) * n)
-        spans = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
-        requests = [Request(i, start + low, start + high) for i, low, high in spans]
-        drawn: IntArray = engine.draw(self.x, self.ids, stream, requests).counts[self.row, 0]
-        return drawn
+    name, ids = dataset.ids[position], dataset.ids[group.start : group.stop]
+    x = dataset.load(group.start, group.stop)
+    made = executor.call(partial(_votes_again, spec, ids, x, position - group.start, spans))
+    for stream, then in before.items():
+        now = sum(votes for (of, _, _), votes in zip(spans, made, strict=True) if of == stream)
+        moved = int(np.abs(now - then).sum()) // 2
+        if moved > share * then.sum():
+            raise StoreError(
+                f"{str(where)!r} was drawn by another model, or with another number of threads: {moved:,} of "
+                f"{then.sum():,} draws of input {name!r}, drawn again, have other votes; use another folder"
+            )
 
 
-def check_same_votes(where: Path, name: str, now: IntArray, before: IntArray, share: float = ROUNDING_SHARE) -> None:
-    """Raise StoreError if votes of an input drawn again differ in more than ``share`` of the draws."""
-    moved = int(np.abs(now - before).sum()) // 2
-    if moved > share * before.sum():
-        raise StoreError(
-            f"{str(where)!r} was drawn by another model, or with another number of threads: {moved:,} of "
-            f"{before.sum():,} draws of input {name!r}, drawn again, have other votes; use another folder"
-        )
+def _votes_again(
+    spec: RunSpec,
+    ids: tuple[str, ...],
+    x: Float32Array,
+    row: int,
+    spans: Sequence[Span],
+    classifier: Classifier,
+    threads: int | None,
+) -> list[IntArray]:
+    """Return the votes of the input ``row`` of a group, ``[classes]``, in each span."""
+    engine, size, found = spec.engine(classifier, threads), spec.batch_size, []
+    with engine.session():
+        for stream, start, stop in spans:
+            n, point = stop - start, 2**62
+            if len(ids) == 1:  # whole batches, as in the run; votes beyond ``stop`` are not counted
+                end = min(start + -(-n // size) * size, spec.n if stream == "estimation" else spec.n0)
+                requests, point = [Request(0, start, max(stop, end))], stop
+            else:
+                first = row * n // size * size
+                last = min(-(-(row + 1) * n // size) * size, len(ids) * n)
+                parts = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
+                requests = [Request(i, start + low, start + high) for i, low, high in parts]
+            found.append(engine.draw(x, ids, stream, requests, checkpoints=(point, 2**62)).counts[row, 0])
+    return found
 
 
 def is_same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from buckler.errors import InvalidInput, MissingExtra, WorkerLost, check_whole
 from buckler.files import usable_cores
-from buckler.runs.executor import Draws, Executor, Work
+from buckler.runs.executor import Begin, Draws, Executor
 from buckler.sampling.classifiers import Classifier
 from buckler.session import Sink
 
@@ -39,9 +39,9 @@ class _Worker:
     def call(self, function: Callable[[Any, int], Any]) -> Any:
         return function(self._classifier(), 1)
 
-    def run(self, work: Work, data: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
+    def run(self, begin: Begin, data: Any, seconds: float) -> tuple[int, list[Any], dict[str, Any]]:
         """Return draws, results and files of a block (None: only load), or of the part that these seconds allow."""
-        self._step = self._step or self._work.enter_context(self.call(work.begin))
+        self._step = self._step or self._work.enter_context(self.call(begin))
         drawn, results, deadline = 0, list[Any](), time.monotonic() + seconds
         with TemporaryDirectory(prefix="buckler-") as folder:
             draws = iter(()) if data is None else self._step(data, Path(folder), results.append)
@@ -66,9 +66,11 @@ class RayExecutor(Executor):
         """Return what a function of a worker's classifier and its threads returns."""
         return self._get(self._actors[0].call.remote(function))
 
-    def run(self, work: Work, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf) -> Draws:
+    def run(
+        self, begin: Begin, blocks: Iterable[Any], sink: Sink, folder: Path = Path(), deadline: float = inf
+    ) -> Draws:
         """Give each actor that is ready a block after another, and hand on their results."""
-        sent, left = self._ray.put(work), iter(blocks)
+        sent, left = self._ray.put(begin), iter(blocks)
         calls = {actor.run.remote(sent, None, 0.0): actor for actor in self._actors}
         starting = set(calls)
         del self._actors

@@ -3,11 +3,10 @@
 What is refuted is kept in a file with points and votes, and the same call goes on from there.
 """
 
-import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +15,14 @@ import numpy as np
 from buckler.certificate import Bracket, Certificate, Refutation
 from buckler.errors import InvalidInput, check_whole
 from buckler.evaluate.refutations import SEARCH_BATCHES, RefutationSettings, check_searched, to_refute
-from buckler.runs.executor import ComputeBlock, Interrupted, Watch
-from buckler.runs.identity import Expected, Lookup, identify
+from buckler.runs.executor import ResultFile, Watch
+from buckler.runs.identity import Lookup, Work, identify
 from buckler.runs.open_run import OpenRun
 from buckler.runs.results import Result, inputs_of
 from buckler.runs.spec import NAMES, RunSpec
 from buckler.runs.store.tables import read_refutations, write_refutations
-from buckler.sampling.classifiers import Classifier
-from buckler.session import SAVE_SECONDS, Inputs, Session, Sink
+from buckler.sampling.engine import Engine
+from buckler.session import Inputs, Session, Sink
 from buckler.types import FloatArray
 
 DRAWING_SETTINGS = ("n", "n0", "scores", "temperature", "runner_ups", "score_draws", "score_dtype", "checkpoints",
@@ -55,26 +54,13 @@ class ToRefute(NamedTuple):
     start: FloatArray
 
 
-@dataclass(frozen=True, slots=True)
-class RefuteInputs:
-    """The work of ``refute``, for an executor."""
-
-    spec: RunSpec
-    how: RefutationSettings
-    expected: Expected
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
-        """Yield the function that attacks the inputs of a block and hands over each refutation as it is made."""
-        self.expected.check(classifier, threads)
-        engine = self.spec.engine(classifier, threads)
-
-        def step(block: ToRefute, _: Path, sink: Sink) -> Iterator[int]:
-            for made in Session(engine).refute(block.inputs, self.how, block.start, sink):
-                yield made.drawn
-
-        with engine.session():
-            yield step
+def refute_block(
+    how: RefutationSettings, engine: Engine, _: dict[str, Any], block: ToRefute, folder: Path, sink: Sink
+) -> Iterator[int]:
+    """Yield the draws of attacking the inputs of a block, and hand over each refutation as it is made."""
+    del folder
+    for made in Session(engine).refute(block.inputs, how, block.start, sink):
+        yield made.drawn
 
 
 def settings_to_refute(result: Result, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,8 +104,15 @@ def refute(
         deque(inputs_of(run.dataset, result), maxlen=0)  # refuses inputs that are not those certified
     identity, probe = identify(run.spec, run.executor, run.dataset)
     drawn_by, truths = result.origins.get("classifier"), group.labels
-    kept = _Brackets(out, run.spec, how, identity.answers, wanted, None if truths is None else truths.tolist())
-    left = [name for name in wanted if name not in kept.found]
+    kept = _Brackets(
+        None if out is None else Path(out),
+        run.spec,
+        how,
+        identity.answers,
+        wanted,
+        None if truths is None else truths.tolist(),
+    )
+    left = [name for name in wanted if name not in kept.kept]
     looks = 1 if how.attack is None else how.attack.searches * how.attack.draws
     size = max(1, SEARCH_BATCHES * run.spec.batch_size // looks)
     if run.executor.width > 1:
@@ -135,27 +128,17 @@ def refute(
             inputs = Inputs(x, tuple(names), np.array([row.label for row in rows]))
             yield ToRefute(inputs, np.array([row.radius for row in rows]))
 
-    drawn, work = 0, RefuteInputs(run.spec, how, Expected(probe, identity))
-    progress(len(kept.found), drawn)
-    try:
-        for more in run.executor.run(work, blocks(), kept.take):
-            drawn += more
-            progress(len(kept.found), drawn)
-    except KeyboardInterrupt:
-        raise Interrupted(kept.in_order()) from None
-    finally:
-        kept.save()
-        progress(len(kept.found), drawn)
+    kept.fill(run.executor, Work(probe, identity, partial(refute_block, how)).begin, blocks(), progress)
     known = drawn_by is not None and drawn_by.startswith("answers:")
     return Refuted(kept.in_order(), drawn_by == identity.answers if known else None)
 
 
-class _Brackets:
-    """Collects brackets of earlier calls and of this one, in memory and, if ``out`` is given, in a file."""
+class _Brackets(ResultFile):
+    """Brackets of earlier calls and of this one; ``wanted`` are the certificates that are attacked, in their order."""
 
     def __init__(
         self,
-        out: str | Path | None,
+        out: Path | None,
         spec: RunSpec,
         how: RefutationSettings,
         classifier: str,
@@ -163,6 +146,7 @@ class _Brackets:
         labels: Sequence[int] | None,
     ) -> None:
         """Read what an earlier call refuted; a file of something else is refused."""
+        super().__init__(out, list(wanted))
         plain = {
             key: value for key, value in spec.as_dict().items() if key not in {*NAMES, *DRAWING_SETTINGS, "batch_size"}
         }
@@ -171,36 +155,26 @@ class _Brackets:
             "spec": plain, "alpha": how.alpha, "max_n": how.max_n, "max_radius": how.reach, "attack": attack,
             "classifier": classifier, "within": how.reach if how.first else None,
         }  # fmt: skip
-        self._path, self._wanted, self._labels = None if out is None else Path(out), wanted, labels
-        self._saved, self._changed = time.monotonic(), False
-        self.found: dict[str, Bracket] = {}
-        if self._path is not None and self._path.exists():
-            brackets, origin = read_refutations(self._path)
-            changed = [key for key in self._asked if origin.get(key) != self._asked[key]]
-            if changed:
-                what = ", ".join(changed)
-                raise InvalidInput(
-                    f"{str(self._path)!r} holds refutations of another call (another {what}); use another file"
-                )
-            self.found = {b.refutation.id: b for b in brackets}
-            for name, b in self.found.items():
-                if name not in wanted or (b.refutation.label, b.certified) != (wanted[name].label, wanted[name].radius):
-                    raise InvalidInput(f"{str(self._path)!r} holds the refutation of another certificate, {name!r}")
+        self._wanted, self._labels = wanted, labels
+        if out is None or not out.exists():
+            return
+        brackets, origin = read_refutations(out)
+        changed = [key for key in self._asked if origin.get(key) != self._asked[key]]
+        if changed:
+            what = ", ".join(changed)
+            raise InvalidInput(f"{str(out)!r} holds refutations of another call (another {what}); use another file")
+        for b in brackets:
+            name, row = b.refutation.id, wanted.get(b.refutation.id)
+            if row is None or (b.refutation.label, b.certified) != (row.label, row.radius):
+                raise InvalidInput(f"{str(out)!r} holds the refutation of another certificate, {name!r}")
+            self.kept[name] = b
 
     def take(self, made: Refutation) -> None:
-        """Keep a refutation, and write the file from time to time."""
+        """Keep a refutation."""
         row = self._wanted[made.id]
         truth = None if self._labels is None else self._labels[row.position]
-        self.found[made.id], self._changed = Bracket(made, row.radius, row.certificate.alpha, truth), True
-        if time.monotonic() - self._saved > SAVE_SECONDS:
-            self.save()
+        self.keep(made.id, Bracket(made, row.radius, row.certificate.alpha, truth))
 
-    def save(self) -> None:
-        """Write the file, if there is one and anything changed."""
-        if self._path is not None and self._changed:
-            write_refutations(self._path, self.in_order(), self._asked)
-            self._saved, self._changed = time.monotonic(), False
-
-    def in_order(self) -> list[Bracket]:
-        """Return the brackets made so far, in the order of the certificates that were to be refuted."""
-        return [self.found[name] for name in self._wanted if name in self.found]
+    def write(self, path: Path) -> None:
+        """Write all refutations, and what was asked."""
+        write_refutations(path, self.in_order(), self._asked)

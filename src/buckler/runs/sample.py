@@ -8,7 +8,6 @@ and its votes so far are kept in the folder too, so that an interruption costs t
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -19,15 +18,16 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole
-from buckler.runs.executor import ComputeBlock, Executor, Interrupted
+from buckler.runs.executor import Executor, Interrupted
 from buckler.runs.identity import (
     BATCHES_AGAIN,
     NOT_REPEATABLE,
-    Expected,
+    ROUNDING_SHARE,
     Identity,
     Lookup,
-    Redraw,
-    check_same_votes,
+    Span,
+    Work,
+    draw_again,
     identify,
     is_same,
 )
@@ -217,7 +217,7 @@ def sample(
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), writer.begun, most)
         keeper = _Keeper(writer, blocks, each, spec.batch_size)
-        work = DrawBlocks(writer.spec, Expected(probe, identity, allow_other_model))
+        work = Work(probe, identity, partial(draw_block, writer.spec), allow_other_model)
 
         def summary() -> Summary:
             spent, lost = time.monotonic() - started, max(drawn - keeper.kept, 0)
@@ -225,7 +225,7 @@ def sample(
             return Summary(writer.inputs_done, len(dataset), len(writer.done), begun, drawn, lost, spent, keeper.rows)
 
         try:
-            for more in executor.run(work, blocks, keeper.take, writer.step_folder, deadline):
+            for more in executor.run(work.begin, blocks, keeper.take, writer.step_folder, deadline):
                 drawn += more
                 total = len(dataset) * each
                 progress(SamplingProgress(min(keeper.there + drawn, total), total, drawn))
@@ -262,52 +262,27 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
         return
     position, selection, counts = chosen
     first = position // spec.drawn_together * spec.drawn_together
-    ids = dataset.ids[first : first + spec.drawn_together]
-    x, spans, point = dataset.load(first, first + len(ids)), _spans(spec), -1
-    if len(ids) == 1 and spec.scores == "none":
-        most = BATCHES_AGAIN * spec.batch_size
+    group = range(first, min(first + spec.drawn_together, len(dataset)))
+    spans, point, most = _spans(spec), -1, BATCHES_AGAIN * spec.batch_size
+    if len(group) == 1 and spec.scores == "none":
         point = max([i for i, n in enumerate(spec.checkpoints) if n <= most], default=0)
         cut = {"estimation": spec.checkpoints[point], "selection": spec.n0 if spec.n0 <= most else 0}
-        spans = tuple((stream, low, cut[stream]) for stream, low, _ in spans if cut[stream])
-    now = dict[Stream, IntArray]()
-    for (stream, _, _), votes in zip(
-        spans, executor.call(Redraw(spec, ids, x, position - first, spans).votes), strict=True
-    ):
-        now[stream] = now.get(stream, np.zeros_like(votes)) + votes
+        spans = [(stream, low, cut[stream]) for stream, low, _ in spans if cut[stream]]
     before: dict[Stream, Any] = {"estimation": counts[point], "selection": selection}
-    for stream, votes in now.items():
-        check_same_votes(
-            writer.root, dataset.ids[position], votes, before[stream], *([0.0] if spec.device == "cpu" else [])
-        )
+    before = {stream: before[stream] for stream, _, _ in spans}
+    share = 0.0 if spec.device == "cpu" else ROUNDING_SHARE
+    draw_again(writer.root, executor, spec, dataset, position, group, spans, before, share)
 
 
-def _spans(spec: RunSpec) -> tuple[tuple[Stream, int, int], ...]:
-    """Return (stream, start, stop) of draws that share batches: selection, those with scores kept, and the rest."""
+def _spans(spec: RunSpec) -> list[Span]:
+    """Return the spans of an input: its selection draws, those with scores kept, and the rest."""
     kept = spec.kept_draws
-    spans: list[tuple[Stream, int, int]] = [
-        ("selection", 0, spec.n0), ("estimation", 0, kept), ("estimation", kept, spec.n),
-    ]  # fmt: skip
-    return tuple(span for span in spans if span[1] < span[2])
-
-
-@dataclass(frozen=True, slots=True)
-class DrawBlocks:
-    """The work of ``sample``, for an executor."""
-
-    spec: RunSpec
-    expected: Expected
-
-    @contextmanager
-    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
-        """Yield the function that draws a block."""
-        record = self.expected.check(classifier, threads)
-        engine = self.spec.engine(classifier, threads)
-        with engine.session():
-            yield partial(draw_block, engine, self.spec, record)
+    spans: list[Span] = [("selection", 0, spec.n0), ("estimation", 0, kept), ("estimation", kept, spec.n)]
+    return [span for span in spans if span[1] < span[2]]
 
 
 def draw_block(
-    engine: Engine, spec: RunSpec, record: dict[str, Any], block: Block, folder: Path, sink: Sink
+    spec: RunSpec, engine: Engine, record: dict[str, Any], block: Block, folder: Path, sink: Sink
 ) -> Iterator[int]:
     """Yield the draws of a block, write its scores to ``folder``, and hand over its position and its votes.
 
@@ -351,9 +326,7 @@ def draw_block(
     sink((block.first, made))
 
 
-def _draw(
-    engine: Engine, spec: RunSpec, group: Block, span: tuple[Stream, int, int], votes: IntArray, **options: Any
-) -> Iterator[int]:
+def _draw(engine: Engine, spec: RunSpec, group: Block, span: Span, votes: IntArray, **options: Any) -> Iterator[int]:
     """Yield the draws of a span of a group, and add its votes: row 0 is the selection, others end at checkpoints."""
     stream, start, stop = span
     points, rows = ((spec.n0,), slice(0, 1)) if stream == "selection" else (spec.checkpoints, slice(1, None))
@@ -375,7 +348,7 @@ class _InPieces:
         if block.before is not None:
             votes[0] += block.before.votes
 
-    def pieces(self, span: tuple[Stream, int, int]) -> Iterator[tuple[Stream, int, int]]:
+    def pieces(self, span: Span) -> Iterator[Span]:
         """Yield the draws left of a span in pieces; the caller asks for the next piece after drawing the one before."""
         stream, low, high = span
         skipped = min(self._skip, high - low)
