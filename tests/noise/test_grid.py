@@ -48,10 +48,10 @@ def test_thresholds_are_exactly_right(sigma: float, levels: int) -> None:
     # All of them where there are few, else both ends, the middle and every 97th: each anchor of the series is visited.
     every = range(-half, half)
     some = every if half < 1500 else sorted({*every[:40], *every[half - 40 : half + 40], *every[-40:], *every[::97]})
-    assert [k for k in some if found[k + half] != exact_threshold(k, Fraction(sigma), noise.fraction)] == []
+    assert [k for k in some if found[k + half] != exact_threshold(k, Fraction(sigma), noise.grid)] == []
     # Beyond them on either side less than one number is left.
-    assert exact_threshold(half, Fraction(sigma), noise.fraction) == 1 << 128
-    assert exact_threshold(-half - 1, Fraction(sigma), noise.fraction) == 1
+    assert exact_threshold(half, Fraction(sigma), noise.grid) == 1 << 128
+    assert exact_threshold(-half - 1, Fraction(sigma), noise.grid) == 1
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_the_total_variation_of_drawing_is_what_the_theorem_says(noise: GridGaus
     """Of the noise of one value, in balls: at most ``max(K, 4) 2^-128`` (T24)."""
     ctx.prec = 500
     edges = [0, *(int(high) << 64 | int(low) for high, low in zip(*noise.thresholds, strict=True)), 1 << 128]
-    unit = noise.fraction / Fraction(noise.sigma) / 2
+    unit = noise.grid / Fraction(noise.sigma) / 2
     ends = [normal_cdf_at((2 * k + 1) * unit) for k in range(-noise.reach - 1, noise.reach + 1)]
     both = zip(pairwise(edges), pairwise(ends), strict=True)
     beyond = 2 * ends[0]
@@ -173,7 +173,7 @@ def test_inputs_off_the_grid_are_refused_and_the_nearest_named() -> None:
         ):
             own.check_input(values_of(np.array([1, 2, levels + 1]), Fraction(1, levels)))
     for low, high in ((3, 256), (-1, 4)):
-        with pytest.raises(buckler.InvalidInput, match=f"clipped range of 0 to 255 .* got {low} to {high} steps"):
+        with pytest.raises(buckler.InvalidInput, match=f"within 0 to 255 steps .* got {low} to {high}"):
             GridGaussian(0.25, clip=255).check_input(LAW.values(np.array([high, low])))
     for within in ([255, 0], [7, 7], []):
         GridGaussian(0.25, clip=255).check_input(LAW.values(np.array(within, dtype=np.int64)))

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import erf, ndtri
 
 from buckler.errors import InvalidInput, check_choice, check_float_array, check_positive, show
-from buckler.noise.words import Sampled
+from buckler.noise.words import BaseNoise
 from buckler.types import DrawKind, Float32Array, FloatArray, MarginKind
 
 RADIUS_ROUNDING = 1.0 - 4e-15
@@ -42,7 +42,7 @@ SMALLEST_NORMAL, LARGEST_DEVIATION = float(np.finfo(np.float32).tiny), 1e30
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Gaussian(Sampled):
+class Gaussian(BaseNoise):
     """Normal noise of standard deviation ``sigma``, in the units of the input, independent in every coordinate.
 
     With a ``scale``, positive numbers whose shape broadcasts to that of an input, the deviation is ``sigma * scale``
@@ -59,12 +59,9 @@ class Gaussian(Sampled):
     scale: Any = None
 
     name: ClassVar[str] = "gaussian"
-    holds_at: ClassVar[str] = "everywhere"
     closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = ("quantile", "probability")
-
     draws: ClassVar[DrawKind] = "gaussian"
-    total: ClassVar[int | None] = None
     idealised: ClassVar[str | None] = "real-valued noise, drawn and added in float32"
 
     def __post_init__(self) -> None:
@@ -81,19 +78,14 @@ class Gaussian(Sampled):
         return f"Gaussian(sigma={self.sigma!r}{'' if self.scale is None else f', scale={self.scale!r}'})"
 
     @property
-    def norm(self) -> str:
+    def norm(self) -> str:  # type: ignore[override]  # a class variable of the base
         """``l2``, or ``scaled l2`` for the l2 norm of delta / scale."""
         return "l2" if self.scale is None else "scaled l2"
 
     @property
-    def units(self) -> str:
+    def units(self) -> str:  # type: ignore[override]
         """The units of radii."""
         return "in the units of the input" if self.scale is None else "after division by the scale of the noise"
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters that ``noise.named`` takes."""
-        return {"sigma": self.sigma, **({} if self.scale is None else {"scale": self.scale})}
 
     @property
     def unit(self) -> float:

@@ -31,8 +31,8 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
 from buckler.noise.gaussian import Gaussian
-from buckler.noise.words import Sampled, Words
-from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind, WordArray
+from buckler.noise.words import BaseNoise, Words
+from buckler.types import AnyArray, Float32Array, IntArray, MarginKind, WordArray
 
 WORD_BITS = 64
 """Bits of a word; a threshold has two of them."""
@@ -137,8 +137,43 @@ VALUES_AT_A_TIME = 1 << 16
 """Values made at a time, so that intermediate arrays stay in the cache. Heuristic: affects speed alone."""
 
 
+class GridNoise(BaseNoise):
+    """Base class of noises for inputs on a ``grid``, which move them by whole steps."""
+
+    __slots__ = ()
+
+    closed: ClassVar[bool] = False
+
+    @property
+    def grid(self) -> Fraction:
+        """The step of the grid, as a fraction."""
+        raise NotImplementedError
+
+    @property
+    def holds_at(self) -> str:  # type: ignore[override]  # a class variable of the base
+        """The points at which certificates hold: those of the grid."""
+        return f"at every point of the grid of step {self.grid}"
+
+    @property
+    def most(self) -> int | None:
+        """The largest value of an input in steps, the smallest being 0; None if there is none."""
+        return None
+
+    def values(self, steps: AnyArray) -> Float32Array:
+        """Return the float32 of each whole number of steps."""
+        return values_of(np.asarray(steps, dtype=np.int64), self.grid)
+
+    def indices(self, x: AnyArray) -> IntArray:
+        """Return inputs in whole steps; a value off the grid or out of range raises InvalidInput."""
+        return whole_steps(x, self.grid, self.most)
+
+    def check_input(self, x: AnyArray) -> None:
+        """Raise InvalidInput for an input off the grid or out of range."""
+        self.indices(x)
+
+
 @dataclass(frozen=True, slots=True)
-class GridGaussian(Sampled):
+class GridGaussian(GridNoise):
     """Gaussian noise of standard deviation ``sigma`` rounded to multiples of ``step``, for inputs on that grid.
 
     **Guarantee.** Radii hold at every point of the grid in the ball, for the classifier as computed, if it is one
@@ -154,17 +189,12 @@ class GridGaussian(Sampled):
 
     name: ClassVar[str] = "grid"
     norm: ClassVar[str] = "l2"
-    units: ClassVar[str] = "in the units of the input"
-    closed: ClassVar[bool] = False
     margins: ClassVar[tuple[MarginKind, ...]] = Gaussian.margins
-    draws: ClassVar[DrawKind] = "words"
-    total: ClassVar[int | None] = None
-    idealised: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sigma", check_positive("sigma", self.sigma))
         object.__setattr__(self, "step", check_positive("step", self.step))
-        if float(self.fraction) != self.step:
+        if float(self.grid) != self.step:
             raise InvalidInput(
                 f"step must be a fraction such as 1/255, with a denominator up to {LARGEST_STEP_DENOMINATOR}; "
                 f"got {self.step}"
@@ -177,14 +207,9 @@ class GridGaussian(Sampled):
             object.__setattr__(self, "clip", check_whole("clip", self.clip, 1, FARTHEST))
 
     @property
-    def fraction(self) -> Fraction:
+    def grid(self) -> Fraction:
         """The step as a fraction."""
         return Fraction(self.step).limit_denominator(LARGEST_STEP_DENOMINATOR)
-
-    @property
-    def parameters(self) -> dict[str, float]:
-        """The parameters that ``noise.named`` takes."""
-        return {"sigma": self.sigma, "step": self.step, **({} if self.clip is None else {"clip": self.clip})}
 
     @property
     def unit(self) -> float:
@@ -192,14 +217,14 @@ class GridGaussian(Sampled):
         return self.sigma
 
     @property
-    def holds_at(self) -> str:
-        """The points at which certificates hold: those of the grid."""
-        return f"at every point of the grid of step {self.fraction}"
+    def most(self) -> int | None:
+        """The end of the range to which copies are clipped, in steps."""
+        return self.clip
 
     def describe(self) -> str:
         """Return the noise in words."""
         clipped = "" if self.clip is None else f" and clipped to 0 to {self.clip} steps"
-        return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.fraction}{clipped}"
+        return f"Gaussian noise with sigma {self.sigma:g} rounded to steps of {self.grid}{clipped}"
 
     def radius(self, margin: float, kind: MarginKind = "quantile") -> float:
         """Return the radius of ``Gaussian(sigma)``: its theorem holds for rounding and classifier as one function."""
@@ -212,7 +237,7 @@ class GridGaussian(Sampled):
     @property
     def thresholds(self) -> tuple[WordArray, WordArray]:
         """Upper and lower 64 bits of the thresholds at which the noise rises by a step: see ``thresholds``."""
-        return thresholds(Fraction(self.sigma), self.fraction)
+        return thresholds(Fraction(self.sigma), self.grid)
 
     @property
     def reach(self) -> int:
@@ -221,12 +246,12 @@ class GridGaussian(Sampled):
 
     def words(self, shape: tuple[int, ...]) -> int:
         """Return the number of random words of a copy: one for each value."""
-        return int(np.prod(shape, dtype=np.int64))
+        return prod(shape)
 
     def noise(self, words: Words) -> Steps:
         """Return the noise of each word in steps: the number of thresholds it reaches, less half of all."""
         cells = (words.first >> np.uint64(64 - TOP_BITS)).view(np.int64)
-        steps: Steps = _guide(Fraction(self.sigma), self.fraction).take(cells)
+        steps: Steps = _guide(Fraction(self.sigma), self.grid).take(cells)
         where = np.flatnonzero(steps == DOUBTFUL)
         steps.ravel()[where] = words.reached(*self.thresholds, where) - self.reach
         return steps
@@ -234,7 +259,7 @@ class GridGaussian(Sampled):
     def noisy(self, x: Float32Array, words: Words) -> Float32Array:
         """Return noisy copies ``[rows, *shape]`` of one input, one for each row of words."""
         at = self.indices(x).ravel()
-        first, table = table_around(at, self.reach, self.fraction)
+        first, table = table_around(at, self.reach, self.grid)
         start = (at - first).astype(np.int32)
 
         def places(some: Words) -> Steps:
@@ -244,36 +269,27 @@ class GridGaussian(Sampled):
 
         return looked_up(table, places, words, x.shape)
 
-    def values(self, indices: AnyArray) -> Float32Array:
-        """Return the float32 of each whole number of steps."""
-        return values_of(np.asarray(indices, dtype=np.int64), self.fraction)
 
-    def indices(self, x: Float32Array) -> IntArray:
-        """Return an input in whole steps; a value off the grid raises InvalidInput."""
-        return indices_of(x, self.fraction)
+def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
+    """Return inputs in whole steps; values off the grid, or outside of 0 to ``most`` steps, raise InvalidInput.
 
-    def check_input(self, x: Float32Array) -> None:
-        """Raise InvalidInput for an input off the grid or outside of the clipped range."""
-        at = self.indices(x)
-        if self.clip is not None and at.size and not 0 <= at.min() <= at.max() <= self.clip:
-            raise InvalidInput(
-                f"an input must lie within the clipped range of 0 to {self.clip} steps of {self.fraction}; "
-                f"got {at.min()} to {at.max()} steps"
-            )
-
-
-def indices_of(x: AnyArray, step: Fraction) -> IntArray:
-    """Return inputs in whole steps; a value off the grid raises InvalidInput, which names the nearest point."""
-    found = np.rint(np.asarray(x, dtype=np.float64) / float(step))
+    A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
+    """
+    x = np.asarray(x, dtype=np.float32)
+    found = np.rint(x.astype(np.float64) / float(step))
     off = ~(np.abs(found) <= FARTHEST)
     at = np.where(off, 0.0, found).astype(np.int64)
     off |= values_of(at, step) != x
     if off.any():
-        value = float(np.asarray(x)[off][0])
+        value = float(x[off][0])
         nearest = float(values_of(np.rint(value / float(step)), step))
         raise InvalidInput(
             f"an input must lie on the grid of its noise, step {step}; got {show(value)}, whose nearest point is "
             f"{nearest:.9g}{_another(x)}. A rounded input is another input, with another certificate"
+        )
+    if most is not None and at.size and not 0 <= at.min() <= at.max() <= most:
+        raise InvalidInput(
+            f"an input must lie within 0 to {most} steps of {step} for this noise; got {at.min()} to {at.max()}"
         )
     return at
 
@@ -325,16 +341,3 @@ def table_around(at: IntArray, reach: int, step: Fraction) -> tuple[int, Float32
 def _table(step: Fraction, low: int, high: int) -> tuple[int, Float32Array]:
     """Return ``256 low`` and the table of float32 for whole numbers from there to ``256 high``."""
     return 256 * low, values_of(np.arange(256 * low, 256 * high + 1), step)
-
-
-def whole_steps(x: AnyArray, step: Fraction, most: int | None = None) -> IntArray:
-    """Return the values of an input in whole steps; values off the grid, or outside of 0 to ``most``, raise.
-
-    A value is on the grid if it is the float32 of a whole number of steps, as in 8-bit images divided by 255.
-    """
-    steps = indices_of(np.asarray(x, dtype=np.float32), step)
-    if most is not None and steps.size and not 0 <= steps.min() <= steps.max() <= most:
-        raise InvalidInput(
-            f"an input must lie within 0 to {most} steps of {step} for this noise; got {steps.min()} to {steps.max()}"
-        )
-    return steps

@@ -21,7 +21,7 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, check_whole, show
-from buckler.noise.grid import LEVELS, looked_up, whole_steps
+from buckler.noise.grid import LEVELS, looked_up
 from buckler.noise.uniform import L1Noise
 from buckler.noise.words import Words, float_above
 from buckler.types import AnyArray, DrawKind, Float32Array, IntArray, MarginKind
@@ -85,6 +85,16 @@ class Splitting(L1Noise):
         offsets_of(self.lam)
 
     @property
+    def grid(self) -> Fraction:
+        """The step of 8-bit inputs."""
+        return LEVEL_STEP
+
+    @property
+    def most(self) -> int:
+        """The largest value of an 8-bit input."""
+        return LEVELS
+
+    @property
     def count(self) -> int:
         """The number N of offsets."""
         return offsets_of(self.lam)
@@ -93,14 +103,10 @@ class Splitting(L1Noise):
         """Return the noise in words."""
         return f"splitting noise with lambda {self.lam:g}"
 
-    def check_input(self, x: AnyArray) -> None:
-        """Raise InvalidInput for an input that is not an 8-bit one in [0, 1]."""
-        whole_steps(x, LEVEL_STEP, LEVELS)
-
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return the table of ``split_values``, and a function from offsets to places in it of the copies of ``x``."""
         table = seen_table(self.count)
-        at = whole_steps(x, LEVEL_STEP, LEVELS).ravel() * table.shape[1]
+        at = self.indices(x).ravel() * table.shape[1]
         return table.ravel(), lambda numbers: np.minimum(numbers, table.shape[1] - 1) + at
 
 

@@ -16,21 +16,20 @@ from typing import ClassVar
 import numpy as np
 
 from buckler.errors import InvalidInput, check_positive, show
-from buckler.noise.grid import LEVELS, looked_up, table_around, values_of, whole_steps
-from buckler.noise.words import BaseNoise, Words, float_above, float_below
+from buckler.noise.grid import LEVELS, GridNoise, looked_up, table_around, values_of
+from buckler.noise.words import Words, float_above, float_below
 from buckler.types import AnyArray, Float32Array, MarginKind
 
 MOST_LAMBDA_STEPS = 2**22
 """Largest lambda in steps: sums with the steps of an input stay below 2^24."""
 
 
-class L1Noise(BaseNoise):
+class L1Noise(GridNoise):
     """Base class of l1 noises that draw one of ``count`` whole numbers for each value, ``lam = count * grid / 2``."""
 
     __slots__ = ()
 
     norm: ClassVar[str] = "l1"
-    closed: ClassVar[bool] = False
 
     @property
     def count(self) -> int:
@@ -38,19 +37,9 @@ class L1Noise(BaseNoise):
         raise NotImplementedError
 
     @property
-    def holds_at(self) -> str:  # type: ignore[override]  # a class variable of the base
-        """The points at which certificates hold: those of the grid."""
-        return f"at every point of the grid of step {self.grid}"
-
-    @property
     def unit(self) -> float:
         """A fourth of lambda, the radius of a margin of 1."""
         return float(self.count * self.grid / 8)
-
-    @property
-    def grid(self) -> Fraction:
-        """The step of the grid, as a fraction."""
-        return Fraction(1, LEVELS)
 
     def radius(self, margin: float, kind: MarginKind = "probability") -> float:
         """Return ``lam * margin``, rounded down; 0.0 if that is not positive.
@@ -68,10 +57,6 @@ class L1Noise(BaseNoise):
         """Return the margin that a radius needs: ``radius / lam``, rounded up, at most 1."""
         del kind
         return min(1.0, float_above(Fraction(radius) * 2 / (self.count * self.grid)))
-
-    def values(self, steps: AnyArray) -> Float32Array:
-        """Return the float32 of whole numbers of steps."""
-        return values_of(steps, self.grid)
 
     def words(self, shape: tuple[int, ...]) -> int:
         """Return the number of random words of a copy: one for each value."""
@@ -140,12 +125,8 @@ class Uniform(L1Noise):
         """Return the noise in words."""
         return f"uniform noise with lambda {self.lam:g} on a grid of {self.grid}"
 
-    def check_input(self, x: AnyArray) -> None:
-        """Raise InvalidInput for an input off the grid."""
-        whole_steps(x, self.grid)
-
     def seen(self, x: AnyArray) -> tuple[Float32Array, Callable[[AnyArray], AnyArray]]:
         """Return a table of float32, and the places in it of ``x`` moved by ``number - k`` steps."""
-        at, reach = whole_steps(x, self.grid).ravel(), self.count // 2
+        at, reach = self.indices(x).ravel(), self.count // 2
         first, table = table_around(at, reach, self.grid)
         return table, lambda numbers: numbers + (at - reach - first)

@@ -4,8 +4,8 @@ A word and its further bits are a uniform number u below 2^128. Comparing u with
 where the word equals the threshold's upper half, which has probability 2^-64, so they are drawn only there. What is
 left of total variation is below ``K 2^-128`` for a number that is compared with K thresholds (T24, T26, T30).
 
-``BaseNoise`` is the base class of noises that are drawn from words and certify by the probability margin and total
-variation (T25), ``Sampled`` that of every noise; ``float_below`` and ``float_above`` round their radii and margins.
+``BaseNoise`` is the base class of every noise: of one that is drawn from words and certifies by the probability margin
+and total variation (T25), unless it says otherwise. ``float_below`` and ``float_above`` round radii and margins.
 """
 
 from collections.abc import Callable
@@ -126,10 +126,53 @@ MARGIN_HALVINGS = 80
 """Bisection steps on [0, 1]: more than float64 can tell apart."""
 
 
-class Sampled:
-    """Base class of every noise: noisy copies for training, distributed as those that a certificate is made of."""
+class BaseNoise:
+    """Base class of every noise: one that is drawn from random words and has a radius from the probability margin.
+
+    A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
+    ``words`` and ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters.
+    """
 
     __slots__ = ()
+
+    norm: ClassVar[str]
+    margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
+    units: ClassVar[str] = "in the units of the input"
+    holds_at: ClassVar[str] = "everywhere"
+    closed: ClassVar[bool] = True
+    draws: ClassVar[DrawKind] = "words"
+    idealised: ClassVar[str | None] = None
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The fields of the dataclass that are not None, by name."""
+        found = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def total(self) -> int | None:
+        """None: copies are drawn, not enumerated."""
+        return None
+
+    @property
+    def unit(self) -> float:
+        """A fourth of the radius at a margin of 1, the largest; 1 if that is 0."""
+        return self.radius(1.0, "probability") / 4.0 or 1.0
+
+    def check_input(self, x: AnyArray) -> None:
+        """Accept any input. Override it to raise InvalidInput."""
+
+    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
+        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
+        raise NotImplementedError
+
+    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
+        """Return the smallest margin whose radius is at least ``radius``, by bisection; 1 if there is none."""
+        low, high = 0.0, 1.0
+        for _ in range(MARGIN_HALVINGS if self.radius(1.0, kind) >= radius else 0):
+            middle = (low + high) / 2.0
+            low, high = (low, middle) if self.radius(middle, kind) >= radius else (middle, high)
+        return high
 
     def sample(self, batch: Any, generator: Any = None) -> Any:
         """Return a noisy copy of each input of ``batch[inputs, ...]``: a torch tensor of a tensor, else a NumPy array.
@@ -176,51 +219,3 @@ def _copies(noise: Noise, x: Float32Array, rng: np.random.Generator) -> Float32A
         else:
             copy[...] = cast(WordNoise, noise).noisy(one, words(one))[0]
     return out
-
-
-class BaseNoise(Sampled):
-    """Base class of a noise that is drawn from random words and has one radius, from the probability margin.
-
-    A frozen dataclass that inherits from it defines ``name``, ``norm`` (``l1`` or ``l0``), ``describe``, ``radius``,
-    ``words`` and ``noisy``; for an audit also ``every`` and ``points``. Its fields are its parameters.
-    """
-
-    __slots__ = ()
-
-    norm: ClassVar[str]
-    margins: ClassVar[tuple[MarginKind, ...]] = ("probability",)
-    units: ClassVar[str] = "in the units of the input"
-    holds_at: ClassVar[str] = "everywhere"
-    closed: ClassVar[bool] = True
-    draws: ClassVar[DrawKind] = "words"
-    idealised: ClassVar[str | None] = None
-
-    @property
-    def parameters(self) -> dict[str, Any]:
-        """The fields of the dataclass, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-
-    @property
-    def total(self) -> int | None:
-        """None: copies are drawn, not enumerated."""
-        return None
-
-    @property
-    def unit(self) -> float:
-        """A fourth of the radius at a margin of 1, the largest; 1 if that is 0."""
-        return self.radius(1.0, "probability") / 4.0 or 1.0
-
-    def check_input(self, x: AnyArray) -> None:
-        """Accept any input. Override it to raise InvalidInput."""
-
-    def radius(self, margin: float, kind: MarginKind = "probability") -> float:
-        """Return the radius that a margin of at least ``margin`` certifies, rounded down; 0.0 for none."""
-        raise NotImplementedError
-
-    def margin(self, radius: float, kind: MarginKind = "probability") -> float:
-        """Return the smallest margin whose radius is at least ``radius``, by bisection; 1 if there is none."""
-        low, high = 0.0, 1.0
-        for _ in range(MARGIN_HALVINGS if self.radius(1.0, kind) >= radius else 0):
-            middle = (low + high) / 2.0
-            low, high = (low, middle) if self.radius(middle, kind) >= radius else (middle, high)
-        return high

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
-from buckler.noise.grid import LEVELS, values_of, whole_steps
-from buckler.noise.splitting import LEVEL_STEP, seen_table
+from buckler.noise.grid import values_of
+from buckler.noise.splitting import seen_table
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.fusion import AVAILABLE
 from buckler.sampling.streams import Address, Batch, Piece, row_draws, row_inputs, size
@@ -104,7 +104,7 @@ class GridForm:
         low, high = (int(at.min()), int(at.max())) if self._noise.clip is None else (0, self._noise.clip)
         reach = self._half if self._noise.clip is None else 0
         first = low - reach
-        table = values_of(np.arange(first, high + reach + 1), self._noise.fraction)
+        table = values_of(np.arange(first, high + reach + 1), self._noise.grid)
         self._table = torch.from_numpy(table).to(self._device)
         # The kernel adds the number of thresholds reached, which is the noise plus half of all thresholds.
         self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
@@ -128,7 +128,7 @@ class UniformForm:
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
-        at = whole_steps(x, self._noise.grid).reshape(len(x), -1)
+        at = self._noise.indices(x).reshape(len(x), -1)
         low, reach = int(at.min()), self._noise.count // 2
         table = values_of(np.arange(low - reach, int(at.max()) + reach + 1), self._noise.grid)
         self._table = torch.from_numpy(table).to(self._device)
@@ -154,7 +154,7 @@ class SplittingForm:
 
     def load(self, x: Float32Array) -> None:
         """Send the inputs as rows of the table."""
-        at = whole_steps(x, LEVEL_STEP, LEVELS).reshape(len(x), -1) * self._width
+        at = self._noise.indices(x).reshape(len(x), -1) * self._width
         self._at = torch.from_numpy(at.astype(np.int32)).to(self._device)
 
     def draw(self, rows: RowWords) -> Tensor:

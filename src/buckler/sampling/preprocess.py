@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from buckler.errors import InvalidInput, check_float_array, check_real, show
-from buckler.noise import Gaussian, GridGaussian, Splitting, Uniform
+from buckler.noise import Gaussian
+from buckler.noise.grid import GridNoise
 from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, Noise
 
 ValueRange = tuple[float, float]
@@ -129,7 +130,7 @@ def as_floats(name: str, x: Batches, value_range: ValueRange | None, noise: Nois
         array: AnyArray = np.asarray(on_host(x))
     except ValueError:
         raise InvalidInput(f"{name} must be a rectangular array of numbers; got {show(x)}") from None
-    if array.dtype.kind in "iu" and value_range is None and isinstance(noise, (GridGaussian, Uniform, Splitting)):
+    if array.dtype.kind in "iu" and value_range is None and isinstance(noise, GridNoise):
         return noise.values(array)
     if array.dtype.kind in "iu" and value_range is None:
         raise InvalidInput(
