@@ -102,6 +102,12 @@ def test_selection_and_estimation_have_draws_of_their_own() -> None:
     assert len(set(values.tolist())) == 300
 
 
+def test_as_many_selection_draws_as_others_may_agree_with_them() -> None:
+    for scores in (None, Softmax(1e-3)):
+        assert smoothed(scores=scores).certify([[50.0]], n=100, n0=100).predicted == [0], scores
+    assert buckler.certify_votes([[100, 0]], sigma=0.5, selection=[[100, 0]]).predicted.tolist() == [0]
+
+
 @pytest.mark.parametrize("options", [{"n": 200}, {"max_n": 200}])
 def test_what_is_predicted_may_be_certified_on_other_draws(options: Any) -> None:
     model = Recorded()

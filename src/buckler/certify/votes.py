@@ -105,6 +105,10 @@ def certify_votes(
     """
     settings = make_settings(sigma=sigma, noise=noise, alpha=alpha, method=method, margin=margin)
     made = votes_to_certificates(counts, settings, labels=labels, selection=selection, ids=ids)
+    given, votes = np.asarray(selection), np.asarray(counts)
+    # Unanimous votes may be so twice.
+    if np.shares_memory(given, votes) or (np.array_equal(given, votes) and (np.count_nonzero(votes, axis=1) > 1).any()):
+        raise InvalidInput("selection must be counts of separate draws; got the same counts as the evidence")
     classes = np.shape(counts)[1]
     warn_of_few_draws(int(made.n.max()), settings, classes, winner=labels is None and selection is None)
     return replace(made, classes=range(classes))
@@ -149,11 +153,8 @@ def chosen_class(
 ) -> ChosenClass:
     """Return the class of each input, and the level that is left for its limit."""
     given = None if selection is None else check_counts("selection", selection)
-    if given is not None:
-        if given.shape != counts.shape:
-            raise InvalidInput(f"selection must have the shape of counts, {counts.shape}; got {given.shape}")
-        if np.shares_memory(given, counts) or np.array_equal(given, counts):
-            raise InvalidInput("selection must be counts of separate draws; got the same counts as the evidence")
+    if given is not None and given.shape != counts.shape:
+        raise InvalidInput(f"selection must have the shape of counts, {counts.shape}; got {given.shape}")
     if settings.noise.total is not None:
         if given is not None:
             raise InvalidInput(f"selection must be left out for {settings.noise.describe()}: its votes are exact")
