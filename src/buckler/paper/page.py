@@ -30,7 +30,7 @@ from buckler.paper.reproduced import (
     text_table,
 )
 from buckler.paper.signomial import published_quantile
-from buckler.report.plots import margin_grid
+from buckler.report.plots import margin_grid, one_below_another
 from buckler.report.tables import TABLE_FORMATS, TextTable
 
 PAPER_PARTS = (*TABLES, "figures", "all")
@@ -74,7 +74,7 @@ def reproduce_paper(
             columns, title = drawing
             name = f"{figure.data}_{figure.name}"
             margin_grid(columns, [out / f"{name}{kind}" for kind in (".png", ".pdf")], title)
-            captions[f"{name}.png"] = figure_caption(figure, title)
+            captions[name] = figure_caption(figure, title)
         advance(next(steps), total)
     again: list[Reproduced] = []
     for table in wanted:
@@ -94,19 +94,23 @@ def reproduce_paper(
         place = page or out / "reproduction.md"
         folder = Path(os.path.relpath(out, place.parent)).as_posix()
         facts = page_facts(library, again)
+        if captions:
+            one_below_another([out / f"{name}.png" for name in captions], out / "figures.png")
         texts[place] = reproduction_page(tables, captions, facts, folder=folder, command=command)
     for path, text in texts.items():
         with atomic_write(path) as temporary:
             temporary.write_text(text, encoding="utf-8")
-    return Made(tables, [*(path for path in texts if path.suffix == ".md"), *(out / name for name in captions)])
+    return Made(
+        tables, [*(path for path in texts if path.suffix == ".md"), *(out / f"{name}.png" for name in captions)]
+    )
 
 
 def reproduction_page(
     tables: Mapping[str, TextTable], figures: Mapping[str, str], facts: Mapping[str, Any], *, folder: str, command: str
 ) -> str:
-    """Return the page in Markdown: ``figures`` are captions by the names of files, ``facts`` what the prose refers to.
+    """Return the page in Markdown: ``figures`` are captions by name, ``facts`` what the prose refers to.
 
-    ``folder`` holds tables and figures, seen from the page.
+    ``folder`` holds tables and figures, seen from the page, and all figures in one, ``figures.png``.
     """
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -119,6 +119,20 @@ def margin_grid(columns: Sequence[Column], paths: Sequence[Path], title: str) ->
         figure.suptitle(title, fontsize=10)
 
 
+def one_below_another(figures: Sequence[Path], path: Path) -> None:
+    """Write one PNG with PNG figures below one another, each in the middle, in 64 colours."""
+    from PIL import Image
+
+    images = [Image.open(figure).convert("RGB") for figure in figures]
+    sheet = Image.new("RGB", (max(one.width for one in images), sum(one.height for one in images)), "white")
+    top = 0
+    for one in images:
+        sheet.paste(one, ((sheet.width - one.width) // 2, top))
+        top += one.height
+    with atomic_write(path) as temporary:
+        sheet.quantize(64).save(temporary, format="png", optimize=True)
+
+
 def _looks(curves: Sequence[Curve]) -> dict[str, tuple[str, str]]:
     names = dict.fromkeys(curve.name for curve in curves)
     return {name: _look(i) for i, name in enumerate(names)}
