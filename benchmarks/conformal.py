@@ -167,7 +167,7 @@ def attacked(run: Path, data: Path, places: IntArray, radius: float, steps: int,
     import torch  # noqa: PLC0415  (the other comparisons need no torch)
 
     from buckler.evaluate.attacks import Search  # noqa: PLC0415
-    from buckler.sampling.gradients import Gradients  # noqa: PLC0415
+    from buckler.sampling.modules import Gradients  # noqa: PLC0415
 
     spec, images = open_evidence(run).spec, open_dataset(data)
     assert images.labels is not None, "the images must have labels"

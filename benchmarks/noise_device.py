@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.noise_speed import in_turn, parser
 from buckler.noise import Gaussian, GridGaussian
-from buckler.sampling.cuda import device_words
+from buckler.sampling.device import device_copies
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Piece, words
 from buckler.types import AnyArray, IntArray
 
@@ -36,7 +36,7 @@ FIRST = Address(0, "0", "estimation")
 
 def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
     """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
-    drawn = device_words(noise, torch.device(device))
+    drawn = device_copies(noise, torch.device(device), "philox")
     if drawn is None:
         return np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
@@ -70,7 +70,8 @@ def check_draws(noise: GridGaussian, options: argparse.Namespace) -> None:
         host = np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some])
         different += int((steps(noise, some, options.device) != host).sum())
         total += host.size
-    where = "the device's kernel" if device_words(noise, torch.device(options.device)) else "the host: no CUDA here"
+    on_host = device_copies(noise, torch.device(options.device), "philox") is None
+    where = "the host: no CUDA here" if on_host else "the device's kernel"
     print(f"{total:,} draws of {where}: {different} are not those of the host", flush=True)
     half = noise.reach
     seen = np.zeros(2 * half + 1, dtype=np.int64)

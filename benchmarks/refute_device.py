@@ -35,7 +35,7 @@ from buckler.noise.gaussian import Gaussian
 from buckler.runs.open_run import open_run
 from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.engine import Engine, exhaust
-from buckler.sampling.gradients import Gradients
+from buckler.sampling.modules import Gradients
 from buckler.types import AnyArray, FloatArray, IntArray
 
 SELECTION = 100

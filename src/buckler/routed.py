@@ -274,7 +274,7 @@ class _Composed(Session):
 
     def attacked(self, ids: Sequence[str]) -> Any:
         from buckler.evaluate.refutations import Composition
-        from buckler.sampling.gradients import Gradients  # torch
+        from buckler.sampling.modules import Gradients  # torch
 
         router, *experts = (Gradients(engine, ids) for engine in self._engines)
         return Composition(router, experts, self._level, self._levels)

@@ -20,7 +20,8 @@ from buckler.certify.scores import largest_mean_class, scores_to_certificates
 from buckler.certify.sequential import AnytimeTest, Decided, ScoreTest
 from buckler.certify.settings import Settings
 from buckler.certify.votes import votes_to_certificates
-from buckler.sampling.engine import Engine, draw_until_decided, score_map
+from buckler.sampling.engine import Engine, draw_until_decided
+from buckler.sampling.simplex import score_map
 from buckler.types import Float32Array, FloatArray, IntArray
 
 GROUP_BATCHES = 8
@@ -215,7 +216,7 @@ class Session:
 
     def attacked(self, ids: Sequence[str]) -> Any:
         """Return what is attacked around inputs of these names: the engine's model, with gradients."""
-        from buckler.sampling.gradients import Gradients  # torch
+        from buckler.sampling.modules import Gradients  # torch
 
         return Gradients(self.engine, ids)
 

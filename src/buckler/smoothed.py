@@ -20,16 +20,17 @@ from buckler.errors import BucklerWarning, ClassifierError, InvalidInput, check_
 from buckler.noise import as_noise, default_margin
 from buckler.progress import Show, shown
 from buckler.sampling.classifiers import IMAGE_CHANNELS, as_classifier, to_indices, to_label, warn_of_bare_transformer
-from buckler.sampling.engine import BATCH_SIZE, Engine, score_map
+from buckler.sampling.engine import BATCH_SIZE, Engine
 from buckler.sampling.models import resolve_model
 from buckler.sampling.preprocess import as_floats, check_value_range
+from buckler.sampling.simplex import score_map
 from buckler.sampling.streams import content_id, input_ids, seed_of
 from buckler.session import Inputs, Session, run_steps
 from buckler.types import AnyArray, ArrayLike, Batches, Float32Array, FloatArray, IntArray, Label, MarginKind, Noise
 
 if TYPE_CHECKING:
     from buckler.evaluate.attacks import Attack
-    from buckler.sampling.gradients import SmoothedModule
+    from buckler.sampling.modules import SmoothedModule
 
 MAX_DRAWS = 1_000_000
 """Draws for each input at most: what the limits are proved for."""
@@ -307,7 +308,7 @@ class Smoothed:
         It has gradients, so tools for attacks and explanations take it; its output is an estimate and no certificate.
         Where votes are smoothed, scores are the softmax of the logits. For torch modules under Gaussian noise.
         """
-        from buckler.sampling.gradients import SmoothedModule
+        from buckler.sampling.modules import SmoothedModule
 
         scores = self.scores or Softmax()
         return SmoothedModule(

@@ -26,7 +26,7 @@ from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.engine import Engine, exhaust
-from buckler.sampling.gradients import Gradients
+from buckler.sampling.modules import Gradients
 from buckler.types import AnyArray, FloatArray
 
 SIGMA = 0.5

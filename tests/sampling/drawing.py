@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from buckler.sampling.classifiers import as_classifier
-from buckler.sampling.engine import Engine, score_map
+from buckler.sampling.engine import Engine, exhaust
+from buckler.sampling.simplex import score_map
 from buckler.sampling.streams import Stream
 from buckler.types import ArrayLike, FloatArray, IntArray, SimplexMap
 
@@ -34,7 +35,7 @@ def draw_scores(
     """Return scores ``[n, m]`` for one input with one id, else ``[inputs, n, m]``."""
     engine, inputs, ids = _opened(model, x, input_id, how)
     with engine.session():
-        scores = engine.scores(inputs, ids, stream, n, score_map(map, None))
+        scores = exhaust(engine.score_steps(inputs, ids, stream, n, score_map(map, None)))
     return np.asarray(scores[0] if isinstance(input_id, str) else scores)
 
 

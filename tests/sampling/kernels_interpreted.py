@@ -11,9 +11,9 @@ import torch
 
 from buckler import noise
 from buckler.noise.words import Words
-from buckler.sampling import cuda
+from buckler.sampling import device
 from buckler.sampling.cpu import NoisyCopies
-from buckler.sampling.cuda import TILE, GridForm, RowWords
+from buckler.sampling.device import TILE, DeviceWords, GridForm, RowWords
 from buckler.sampling.streams import Address, Piece, words
 from tests.words import chosen_words
 
@@ -50,7 +50,7 @@ def same_words() -> None:
 
 
 def same_copies() -> None:
-    cuda.DEVICE_VALUES_AT_A_TIME = 1000  # several pieces of a batch
+    device.DEVICE_VALUES_AT_A_TIME = 1000  # several pieces of a batch
     part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
     levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
@@ -59,7 +59,7 @@ def same_copies() -> None:
         noise.Uniform(0.5), noise.Splitting(0.5), noise.DerandomizedSplitting(0.5), noise.Ablation(5, 36, channels=3),
         noise.Ablation(5, 108),
     ):  # fmt: skip
-        drawn, out = cuda.DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6))
+        drawn, out = DeviceWords(law, "cpu"), torch.empty((10, 3, 6, 6))
         host = np.empty((10, 3, 6, 6), np.float32)
         inputs = sixteenths if law.parameters.get("step") == 1 / 16 else x
         drawn.load(inputs)

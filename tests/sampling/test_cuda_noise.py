@@ -16,15 +16,15 @@ import pytest
 from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.noise.grid import values_of
+from buckler.noise.words import Words
 from buckler.sampling.streams import Address, Piece, words
 from tests.words import chosen_words
 
 torch = pytest.importorskip("torch")
 
-from buckler.sampling import cuda  # noqa: E402
-from buckler.sampling.cuda import FORMS, DeviceWords, device_words  # noqa: E402
+from buckler.sampling.device import FORMS, DeviceWords, TableForm, device_copies  # noqa: E402
 
-NOISES = [
+NOISES: list[Any] = [
     Uniform(0.5), Uniform(2.5 / 255), Uniform(1000.5, step=1.0), Uniform(0.375, step=0.25), Splitting(2.5),
     Splitting(0.5), Splitting(256 / 510), Splitting(0.1), Splitting(3 / 510),
     DerandomizedSplitting(2.5, template=3), Ablation(1, 12, channels=3), Ablation(5, 12, channels=3),
@@ -32,43 +32,52 @@ NOISES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("noise", NOISES, ids=str)
-def test_a_form_is_the_law(noise: Any) -> None:
+class Drawn:
+    """What a noise draws from words that are chosen, in the place of the kernels."""
+
+    def __init__(self, drawn: list[Words]) -> None:
+        self.drawn = drawn
+
+    def below(self, count: int) -> Any:
+        return torch.from_numpy(np.concatenate([one.below(count).astype(np.int32) for one in self.drawn]))
+
+    def smallest(self, keep: int) -> Any:
+        return torch.from_numpy(np.concatenate([one.smallest(keep) for one in self.drawn]))
+
+
+def test_a_form_is_the_law() -> None:
     steps = np.random.default_rng(0).integers(0, 256, size=(3, 3, 3, 4))
-    x = values_of(steps, noise.grid if isinstance(noise, Uniform) else Splitting(1.0).grid)
-    drawn: list[Any] = []
-    host: list[Any] = []
-    for i, one in enumerate(x):
+    for noise in NOISES:
+        x = values_of(steps, noise.grid if isinstance(noise, Uniform) else Splitting(1.0).grid)
         if isinstance(noise, DerandomizedSplitting):
-            drawn.append((np.arange(7) + 7 * i)[:, None] * 63)
-            host.append(noise.numbered(one, drawn[-1][:, 0]))
-            continue
-        first = np.random.default_rng(i).integers(0, 2**64, size=(7, noise.words(one.shape)), dtype=np.uint64)
-        first[:3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
-        words = chosen_words(first, np.arange(first.size).reshape(first.shape))
-        drawn.append(
-            words.smallest(noise.keep) if isinstance(noise, Ablation) else words.below(noise.count).astype(np.int32)
-        )
-        host.append(noise.noisy(one, words))
-    form = FORMS[noise.name](noise, "cpu")
-    form.load(x)
-    device = form.noisy(torch.arange(3).repeat_interleave(7), torch.from_numpy(np.concatenate(drawn)))
-    assert device.dtype == torch.float32
-    np.testing.assert_array_equal(device.numpy().reshape(21, *x.shape[1:]), np.concatenate(host))
+            numbers = np.arange(21)[:, None] * 63
+            host = [noise.numbered(one, some[:, 0]) for one, some in zip(x, np.split(numbers, 3), strict=True)]
+            rows: Any = torch.from_numpy(numbers)
+        else:
+            drawn = []
+            for i, one in enumerate(x):
+                size = 7, noise.words(one.shape)
+                first = np.random.default_rng(i).integers(0, 2**64, size=size, dtype=np.uint64)
+                first[:3] = np.array([0, 2**63, 2**64 - 1], dtype=np.uint64)[:, None]
+                drawn.append(chosen_words(first, np.arange(first.size).reshape(first.shape)))
+            rows, host = Drawn(drawn), [noise.noisy(one, words) for one, words in zip(x, drawn, strict=True)]
+        form, out = FORMS[noise.name](noise, "cpu"), torch.empty((21, *x.shape[1:]))
+        form.load(x)
+        form.write(out, torch.arange(3).repeat_interleave(7), rows)
+        np.testing.assert_array_equal(out.numpy(), np.concatenate(host), err_msg=str(noise))
 
 
 def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
     for lam in (2.5, 1 / 510):  # with many copies, and with one
         DeviceWords(DerandomizedSplitting(lam), "cpu").load(x)
-    right = cuda.DerandomizedForm.noisy
+    right = TableForm.write
 
-    def wrong(self: Any, inputs: Any, words: Any) -> Any:
-        found = right(self, inputs, words)
-        found[-1, -1] += 2.0**-20
-        return found
+    def wrong(self: Any, out: Any, inputs: Any, rows: Any) -> None:
+        right(self, out, inputs, rows)
+        out[-1, -1] += 2.0**-20
 
-    monkeypatch.setattr(cuda.DerandomizedForm, "noisy", wrong)
+    monkeypatch.setattr(TableForm, "write", wrong)
     with pytest.raises(BucklerError, match="cpu draws other noise than the host"):
         DeviceWords(DerandomizedSplitting(2.5), "cpu").load(x)
 
@@ -156,4 +165,4 @@ def test_words_are_philox_by_its_definition() -> None:
 
 
 def test_without_a_device_the_host_draws() -> None:
-    assert device_words(GridGaussian(0.25), torch.device("cpu")) is None
+    assert device_copies(GridGaussian(0.25), torch.device("cpu"), "philox") is None

@@ -13,7 +13,8 @@ from buckler.sampling import cpu
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.cpu import KeptScores, NoisyCopies
 from buckler.sampling.device import CudaNoise, TorchBackend
-from buckler.sampling.engine import Engine, exhaust, score_map
+from buckler.sampling.engine import Engine, exhaust
+from buckler.sampling.simplex import score_map
 from buckler.sampling.streams import NOISE_BLOCK, Address, Piece, Request, gaussian
 from buckler.types import OTHERS, AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
@@ -46,81 +47,66 @@ def plain_loop(x: AnyArray, name: str, n: int, sigma: float, seed: int = 0) -> I
     return counts
 
 
-@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
-def test_counts_are_those_of_a_plain_loop_for_every_batch_size(model: Any) -> None:
+MODELS: list[Any] = [rowwise, RowwiseModule()]
+DRAW: dict[str, Any] = {"sigma": 0.7, "num_classes": 4, "seed": 0, "stream": "estimation"}
+
+
+def test_counts_are_those_of_a_plain_loop_for_every_batch_size_order_and_part_of_the_stream() -> None:
     expected = plain_loop(X[0], IDS[0], 300, 0.7)
-    together = []
-    for rows in (1, 7, 64, 1000):
-        one = draw_counts(
-            model, X[0], sigma=0.7, n=300, num_classes=4, seed=0, stream="estimation", input_id=IDS[0], batch_size=rows
-        )
-        assert (one == expected).all()
-        many = draw_counts(
-            model, X, sigma=0.7, n=300, num_classes=4, seed=0, stream="estimation", input_id=IDS, batch_size=rows
-        )
-        together.append(many.tobytes())
-        assert (many[0] == expected).all()
-        assert (many.sum(axis=1) == 300).all()
-    assert len(set(together)) == 1
+    together = draw_counts(rowwise, X, n=300, input_id=IDS, **DRAW)
+    for model in MODELS:
+        for rows in (1, 7, 64, 1000):
+            one = draw_counts(model, X[0], n=300, input_id=IDS[0], batch_size=rows, **DRAW)
+            many = draw_counts(model, X[::-1], n=300, input_id=IDS[::-1], batch_size=rows, **DRAW)
+            assert (one == expected).all(), (model, rows)
+            assert (many[::-1] == together).all(), (model, rows)
+    assert (together[0] == expected).all()
+    parts = [draw_counts(rowwise, X, n=k, start=s, input_id=IDS, **DRAW) for s, k in ((0, 100), (100, 33), (133, 167))]
+    assert (np.sum(parts, axis=0) == together).all()
+    other = draw_counts(rowwise, X, n=300, input_id=IDS, **{**DRAW, "stream": "selection"})
+    assert (other != together).any()
 
 
-def test_order_and_company_do_not_matter() -> None:
-    options: dict[str, Any] = {"sigma": 0.7, "n": 200, "num_classes": 4, "seed": 3, "stream": "selection"}
-    forward = draw_counts(rowwise, X, input_id=IDS, **options)
-    backward = draw_counts(rowwise, X[::-1], input_id=IDS[::-1], **options)
-    assert (forward == backward[::-1]).all()
-    other = draw_counts(rowwise, X, input_id=IDS, **{**options, "stream": "estimation"})
-    assert (forward != other).any()
+def test_scores_vote_as_counts_do() -> None:
+    maps: tuple[Any, ...] = ("softmax", "sparsemax")
+    for model in MODELS:
+        counts = draw_counts(model, X, n=150, input_id=IDS, **DRAW)
+        for name in maps:
+            scores = draw_scores(model, X, n=150, input_id=IDS, map=name, **DRAW)
+            assert scores.shape == (5, 150, 4)
+            assert np.abs(scores.sum(axis=2) - 1).max() < 1e-5
+            votes = [np.bincount(row.argmax(axis=1), minlength=4) for row in scores]
+            assert (counts == votes).all(), (model, name)
+            single = draw_scores(model, X[1], n=150, input_id=IDS[1], map=name, batch_size=7, **DRAW)
+            assert (single == scores[1]).all(), (model, name)
 
 
-def test_counts_add_up_over_the_stream() -> None:
-    options: dict[str, Any] = {
-        "sigma": 1.0, "num_classes": 4, "seed": 0, "stream": "estimation", "input_id": "a", "batch_size": 50,
-    }  # fmt: skip
-    parts = [draw_counts(rowwise, X[0], n=k, start=s, **options) for s, k in ((0, 100), (100, 33), (133, 167))]
-    assert (np.sum(parts, axis=0) == draw_counts(rowwise, X[0], n=300, **options)).all()
+def test_checkpoints_are_prefixes() -> None:
+    for model in MODELS:
+        engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
+        requests = [Request(i, 0, 500) for i in range(5)]
+        with engine.session():
+            drawn = engine.draw(X, IDS, "estimation", requests, checkpoints=(10, 100, 500)).cumsum(axis=1)
+        for k, n in enumerate((10, 100, 500)):
+            assert (drawn[:, k] == draw_counts(model, X, n=n, input_id=IDS, **DRAW)).all(), (model, n)
 
 
-@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
-@pytest.mark.parametrize("name", ["softmax", "sparsemax"])
-def test_scores_vote_as_counts_do(model: Any, name: Any) -> None:
-    options: dict[str, Any] = {"sigma": 0.7, "n": 150, "num_classes": 4, "seed": 0, "stream": "estimation"}
-    scores = draw_scores(model, X, input_id=IDS, map=name, **options)
-    assert scores.shape == (5, 150, 4)
-    assert np.abs(scores.sum(axis=2) - 1).max() < 1e-5
-    counts = draw_counts(model, X, input_id=IDS, **options)
-    assert (counts == [np.bincount(row.argmax(axis=1), minlength=4) for row in scores]).all()
-    single = draw_scores(model, X[1], input_id=IDS[1], map=name, batch_size=7, **options)
-    assert (single == scores[1]).all()
-
-
-@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
-def test_checkpoints_are_prefixes(model: Any) -> None:
-    engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
-    requests = [Request(i, 0, 500) for i in range(5)]
-    with engine.session():
-        drawn = engine.draw(X, IDS, "estimation", requests, checkpoints=(10, 100, 500)).counts.cumsum(axis=1)
-    for k, n in enumerate((10, 100, 500)):
-        alone = draw_counts(model, X, sigma=0.7, n=n, num_classes=4, seed=0, stream="estimation", input_id=IDS)
-        assert (drawn[:, k] == alone).all()
-
-
-@pytest.mark.parametrize("model", [rowwise, RowwiseModule()])
-def test_kept_columns_and_the_rest(model: Any) -> None:
-    options: dict[str, Any] = {"sigma": 0.7, "n": 100, "num_classes": 4, "seed": 0, "stream": "estimation"}
-    scores = draw_scores(model, X, input_id=IDS, **options)
-    columns = np.array([[2, 0, OTHERS], [1, 3, OTHERS], [0, 1, OTHERS], [3, 2, OTHERS], [2, 1, OTHERS]])
-    engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
-    rows: list[AnyArray] = []
-    keep = KeptScores(score_map("softmax", None), columns, sums=True)
-    with engine.session():
-        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], keep=keep, sink=rows.append)
-    kept = np.concatenate(rows).reshape(5, 100, 3)
-    for i, (a, b, _) in enumerate(columns):
-        rest = np.delete(scores[i], [a, b], axis=1).max(axis=1)
-        assert np.abs(kept[i] - np.stack([scores[i][:, a], scores[i][:, b], rest], axis=1)).max() < 1e-6
-    assert drawn.sums is not None
-    assert np.abs(drawn.sums - scores.sum(axis=1)).max() < 1e-3
+def test_kept_columns_and_the_rest() -> None:
+    for model in MODELS:
+        scores = draw_scores(model, X, n=100, input_id=IDS, **DRAW)
+        columns = np.array([[2, 0, OTHERS], [1, 3, OTHERS], [0, 1, OTHERS], [3, 2, OTHERS], [2, 1, OTHERS]])
+        engine = Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64)
+        rows: list[AnyArray] = []
+        with engine.session():
+            for chosen in (columns, columns[:, :2]):
+                keep = KeptScores(score_map("softmax", None), rows.append, chosen)
+                engine.draw(X, IDS, "estimation", [Request(i, 0, 100) for i in range(5)], keep=keep)
+        with_rest, without = np.split(np.concatenate([row.ravel() for row in rows]), [1500])
+        for i, (a, b, _) in enumerate(columns):
+            rest = np.delete(scores[i], [a, b], axis=1).max(axis=1)
+            expected = np.stack([scores[i][:, a], scores[i][:, b], rest], axis=1)
+            assert np.abs(with_rest.reshape(5, 100, 3)[i] - expected).max() < 1e-6, (model, i)
+            assert np.abs(without.reshape(5, 100, 2)[i] - expected[:, :2]).max() < 1e-6, (model, i)
 
 
 def failing(wrong: Callable[[AnyArray], AnyArray]) -> Callable[[AnyArray], AnyArray]:
@@ -140,26 +126,23 @@ def _raise(_: AnyArray) -> AnyArray:
     raise ZeroDivisionError("no such thing")
 
 
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (_raise, "ZeroDivisionError: no such thing"),
-        (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.nan, rowwise(b)), "NaN or infinite logit"),
-        (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.inf, rowwise(b)), "NaN or infinite logit"),
-        (lambda b: rowwise(b)[:, :3], "must return 4 classes; got 3"),
-        (lambda b: rowwise(b)[:-1], "one row of logits"),
-        (lambda b: rowwise(b)[:, 0], "one row of logits"),
-        (lambda b: np.full((len(b), 4), "cat"), "must return numbers"),
-    ],
-)
-@pytest.mark.parametrize("rows", [16, 1000])
-def test_errors_name_the_input(wrong: Callable[[AnyArray], AnyArray], text: str, rows: int) -> None:
-    with pytest.raises(ClassifierError, match="input-2") as caught:
-        draw_counts(
-            failing(wrong),
-            MARKED, sigma=0.1, n=40, num_classes=4, seed=0, stream="estimation", input_id=IDS, batch_size=rows,
-        )  # fmt: skip
-    assert text in str(caught.value)
+WRONG: list[tuple[Callable[[AnyArray], AnyArray], str]] = [
+    (_raise, "ZeroDivisionError: no such thing"),
+    (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.nan, rowwise(b)), "NaN or infinite logit"),
+    (lambda b: np.where(np.abs(b[:, :1] - 50) < 10, np.inf, rowwise(b)), "NaN or infinite logit"),
+    (lambda b: rowwise(b)[:, :3], "must return 4 classes; got 3"),
+    (lambda b: rowwise(b)[:-1], "one row of logits"),
+    (lambda b: rowwise(b)[:, 0], "one row of logits"),
+    (lambda b: np.full((len(b), 4), "cat"), "must return numbers"),
+]
+
+
+def test_errors_name_the_input() -> None:
+    for wrong, text in WRONG:
+        for rows in (16, 1000):
+            with pytest.raises(ClassifierError, match="input-2") as caught:
+                draw_counts(failing(wrong), MARKED, n=40, input_id=IDS, batch_size=rows, **(DRAW | {"sigma": 0.1}))
+            assert text in str(caught.value), rows
 
 
 def test_a_nan_from_a_module_is_named_and_never_a_vote() -> None:
@@ -169,7 +152,7 @@ def test_a_nan_from_a_module_is_named_and_never_a_vote() -> None:
 
     for call in (draw_counts, draw_scores):
         with pytest.raises(ClassifierError, match="'input-2'"):
-            call(Bad(), MARKED, sigma=0.1, n=40, num_classes=4, seed=0, stream="estimation", input_id=IDS)
+            call(Bad(), MARKED, n=40, input_id=IDS, **(DRAW | {"sigma": 0.1}))
 
 
 def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
@@ -185,7 +168,7 @@ def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
     options: dict[str, Any] = {"sigma": 0.7, "num_classes": 4}
     engine = Engine(as_classifier(Large(), num_classes=4), batch_size=512, **options)
     with engine.session():
-        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 300) for i in range(5)]).counts[:, 0]
+        drawn = engine.draw(X, IDS, "estimation", [Request(i, 0, 300) for i in range(5)])[:, 0]
     assert engine.rows == 64
     assert [rows for rows in seen if rows > 70] == [512, 256, 128]
     assert (drawn == draw_counts(rowwise, X, n=300, seed=0, stream="estimation", input_id=IDS, **options)).all()
@@ -197,21 +180,17 @@ def test_memory_that_runs_out_halves_the_batch_and_goes_on() -> None:
         draw_counts(never, X[0], n=3, seed=0, stream="estimation", input_id="a", **options)
 
 
-@pytest.mark.parametrize("at", [1, 2, 4])
-def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
-    monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
+def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is sent to the device may find it full: what a batch has left by then must not count."""
-    send, sent = TorchBackend._send, 0
-    requests, same = [Request(i, 0, 40) for i in range(5)], KeptScores(lambda logits: logits, sums=True)
+    send, sent, at = TorchBackend._send, 0, 0
 
-    def draw() -> tuple[AnyArray, AnyArray, AnyArray]:
+    def draw() -> tuple[AnyArray, AnyArray]:
         engine = Engine(as_classifier(RowwiseModule(), num_classes=4), sigma=0.7, batch_size=128)
         rows: list[AnyArray] = []
+        keep = KeptScores(lambda logits: logits, rows.append)
         with engine.session():
-            tally = engine.draw(X, IDS, "estimation", requests, keep=same, sink=rows.append)
-        assert tally.sums is not None
-        return tally.counts, tally.sums, np.concatenate(rows)
+            votes = engine.draw(X, IDS, "estimation", [Request(i, 0, 40) for i in range(5)], keep=keep)
+        return votes, np.concatenate(rows)
 
     def full(self: TorchBackend, values: IntArray) -> torch.Tensor:
         nonlocal sent
@@ -222,10 +201,13 @@ def test_memory_that_runs_out_after_the_scores_does_not_keep_them_twice(
 
     expected = draw()
     monkeypatch.setattr(TorchBackend, "_send", full)
-    found = draw()
-    assert sent > at
-    assert found[2].shape == expected[2].shape
-    assert all(np.allclose(ours, theirs, rtol=1e-5) for ours, theirs in zip(found, expected, strict=True))
+    for at in (1, 2, 4):
+        sent = 0
+        votes, rows = draw()
+        assert sent > at
+        assert (votes == expected[0]).all(), at
+        assert rows.shape == expected[1].shape, at
+        assert np.allclose(rows, expected[1], rtol=1e-5), at
 
 
 def test_memory_that_runs_out_in_a_block_leaves_no_noise_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,12 +239,7 @@ def test_a_classifier_may_answer_in_one_place_every_time() -> None:
         place[: len(batch)] = rowwise(batch)
         return place[: len(batch)]
 
-    found, expected = (
-        Engine(as_classifier(model, num_classes=4), sigma=0.7, batch_size=64).scores(
-            X, IDS, "estimation", 100, lambda logits: logits
-        )
-        for model in (bound, rowwise)
-    )
+    found, expected = (draw_scores(model, X, n=100, input_id=IDS, batch_size=64, **DRAW) for model in (bound, rowwise))
     assert (found == expected).all()
 
 
@@ -280,31 +257,31 @@ def test_progress_counts_every_draw_and_may_end_the_work() -> None:
         exhaust(engine.steps(X, IDS, "estimation", [Request(0, 0, 1000)]), stop)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_bad_arguments_are_refused() -> None:
+    changes: list[dict[str, Any]] = [
         {"sigma": 0.0}, {"sigma": float("nan")}, {"n": 0}, {"n": 2.5}, {"seed": -1}, {"stream": "noise"},
         {"input_id": ["a", "a", "b", "c", "d"]}, {"input_id": ["a"]}, {"batch_size": 0}, {"num_classes": 1},
-        {"num_classes": None}, {"x": X + np.nan}, {"x": "image"},
-    ],
-)  # fmt: skip
-def test_bad_arguments_are_refused(change: dict[str, Any]) -> None:
-    good: dict[str, Any] = {
-        "x": X, "sigma": 0.5, "n": 10, "num_classes": 4, "seed": 0, "stream": "estimation", "input_id": IDS,
-    }  # fmt: skip
-    with pytest.raises(InvalidInput):
-        draw_counts(rowwise, **{**good, **change})
+        {"num_classes": None}, {"x": X + np.nan}, {"x": "image"}, {"workers": 0}, {"generator": "cuda"},
+        {"generator": "numpy"}, {"sigma": None, "noise": GridGaussian(0.5), "generator": "cuda"},
+    ]  # fmt: skip
+    for change in changes:
+        refused = False
+        try:
+            draw_counts(rowwise, **{**DRAW, "x": X, "n": 10, "input_id": IDS, **change})
+        except InvalidInput:
+            refused = True
+        assert refused, change
 
 
-@pytest.mark.parametrize("noise", [GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)])
-def test_copies_do_not_depend_on_how_many_words_are_held(noise: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_do_not_depend_on_how_many_words_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
     part, addresses = (Piece(0, 2, 120, 128), Piece(1, 0, 3, 20)), [Address(0, name, "estimation") for name in "ab"]
-    made = []
-    for words in (cpu.WORDS_AT_A_TIME, 1, 9):
-        monkeypatch.setattr(cpu, "WORDS_AT_A_TIME", words)
-        made.append(np.empty((25, 4), dtype=np.float32))
-        NoisyCopies(noise, 1).write(made[-1], part, x, addresses)
-    assert np.array_equal(made[0], made[1])
-    assert np.array_equal(made[0], made[2])
-    assert len(np.unique(made[0], axis=0)) > 5
+    for noise in (GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)):
+        made = []
+        for words in (1 << 21, 1, 9):
+            monkeypatch.setattr(cpu, "WORDS_AT_A_TIME", words)
+            made.append(np.empty((25, 4), dtype=np.float32))
+            NoisyCopies(noise, 1).write(made[-1], part, x, addresses)
+        assert np.array_equal(made[0], made[1]), noise
+        assert np.array_equal(made[0], made[2]), noise
+        assert len(np.unique(made[0], axis=0)) > 5, noise

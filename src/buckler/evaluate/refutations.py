@@ -153,7 +153,7 @@ class _PairSubset:
 
 
 class Attacked(Protocol):
-    """Protocol of an attacked model (``sampling.gradients``): gives gradients, and votes for search and verdict."""
+    """Protocol of an attacked model (``sampling.modules``): gives gradients, and votes for search and verdict."""
 
     device: Any
 

@@ -29,7 +29,7 @@ import numpy as np
 from buckler.errors import BucklerWarning, DamagedEvidence, InvalidInput, StoreError, show
 from buckler.runs.executor import ComputeBlock, Executor
 from buckler.runs.spec import RunSpec, difference
-from buckler.sampling.classifiers import Classifier, EstimatorClassifier, OnnxClassifier
+from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
 from buckler.sampling.streams import Request, Stream, content_id
@@ -99,8 +99,7 @@ class Probe:
                 values.update(np.unique(rows)[: len(self.ids) * PROBE_DRAWS].tolist())
 
             requests = [Request(i, 0, draws) for i in range(len(self.ids))]
-            keep = KeptScores(lambda logits: logits)
-            engine.draw(self.x, self.ids, "selection", requests, keep=keep, sink=take)
+            engine.draw(self.x, self.ids, "selection", requests, keep=KeptScores(lambda logits: logits, take))
             return digest.hexdigest(), len(values)
 
         with engine.session():
@@ -266,7 +265,7 @@ def _votes_again(
                 last = min(-(-(row + 1) * n // size) * size, len(ids) * n)
                 parts = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
                 requests = [Request(i, start + low, start + high) for i, low, high in parts]
-            found.append(engine.draw(x, ids, stream, requests, checkpoints=(point, 2**62)).counts[row, 0])
+            found.append(engine.draw(x, ids, stream, requests, checkpoints=(point, 2**62))[row, 0])
     return found
 
 
@@ -434,8 +433,8 @@ def environment(classifier: Classifier) -> dict[str, str]:
             found["float32 products"] = coarse
     else:
         # A callable may call any of these libraries, so all that are installed count.
-        known: dict[type, list[str]] = {OnnxClassifier: ["onnxruntime"], EstimatorClassifier: ["scikit-learn"]}
-        for library in known.get(type(classifier), ["onnxruntime", "scikit-learn", "torch"]):
+        known = ["onnxruntime", "scikit-learn", "torch"] if classifier.library is None else [classifier.library]
+        for library in known:
             found[library] = _version(library)
     return found
 

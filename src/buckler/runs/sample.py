@@ -39,7 +39,8 @@ from buckler.runs.store.writer import Writer, open_writer
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import KeptScores
 from buckler.sampling.datasets import Dataset
-from buckler.sampling.engine import Engine, ScoreMap, score_map
+from buckler.sampling.engine import Engine
+from buckler.sampling.simplex import ScoreMap, score_map
 from buckler.sampling.streams import Request, Stream, content_id
 from buckler.session import SAVE_SECONDS, Sink
 from buckler.types import OTHERS, Float32Array, FloatArray, IntArray
@@ -312,8 +313,9 @@ def draw_block(
             for group in groups:
                 rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
                 chosen = columns[rows] if columns is not None and OTHERS in columns else None
-                keep = KeptScores(make, chosen) if span[0] == "selection" or span[2] <= spec.kept_draws else None
-                yield from _draw(engine, spec, group, span, votes[rows], keep=keep, sink=scores.add)
+                kept = span[0] == "selection" or span[2] <= spec.kept_draws
+                keep = KeptScores(make, scores.add, chosen) if kept else None
+                yield from _draw(engine, spec, group, span, votes[rows], keep=keep)
         scores.close()
     counts, hashes = votes[:, 1:].cumsum(axis=1), tuple(content_id(row) for row in block.x)
     compared, differed = (np.array(engine.replayed()) - at_first).tolist()
@@ -331,8 +333,7 @@ def _draw(engine: Engine, spec: RunSpec, group: Block, span: Span, votes: IntArr
     stream, start, stop = span
     points, rows = ((spec.n0,), slice(0, 1)) if stream == "selection" else (spec.checkpoints, slice(1, None))
     requests = [Request(i, start, stop) for i in range(len(group.ids))]
-    tally = yield from engine.steps(group.x, group.ids, stream, requests, checkpoints=points, **options)
-    votes[:, rows] += tally.counts
+    votes[:, rows] += yield from engine.steps(group.x, group.ids, stream, requests, checkpoints=points, **options)
 
 
 class _InPieces:
@@ -385,10 +386,17 @@ def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> Int
     ids = group.ids
     if spec.runner_ups is None:
         return np.tile(np.arange(spec.num_classes, dtype=np.int64), (len(ids), 1))
+    sums, seen = np.zeros((len(ids), spec.num_classes)), 0
+
+    def add(rows: Float32Array) -> None:
+        nonlocal seen
+        # In float64 and one after the other, so that the sums do not depend on how many rows come at a time.
+        np.add.at(sums, np.arange(seen, seen + len(rows)) // spec.n0, rows.astype(np.float64))
+        seen += len(rows)
+
     requests = [Request(i, 0, spec.n0) for i in range(len(ids))]
-    sums = engine.draw(group.x, ids, "selection", requests, keep=KeptScores(make, rows=False, sums=True)).sums
-    none = np.zeros((len(ids), spec.num_classes))
-    return choose_columns(none if sums is None else sums, group.labels, spec.runner_ups)
+    engine.draw(group.x, ids, "selection", requests, keep=KeptScores(make, add))
+    return choose_columns(sums, group.labels, spec.runner_ups)
 
 
 def choose_columns(sums: FloatArray, labels: IntArray | None, runner_ups: int) -> IntArray:

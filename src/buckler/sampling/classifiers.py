@@ -1,8 +1,8 @@
-"""The Classifier protocol, a callable ``batch -> logits``, and adapters from models of other libraries.
+"""Classifiers, called ``batch -> logits``, made from the models of several libraries by ``as_classifier``.
 
-``as_classifier`` takes a ``torch.nn.Module``, a transformers model, a fitted scikit-learn classifier, the path of an
-ONNX file (run by onnxruntime on the CPU) or any callable. It is called with float32 inputs to which noise has been
-added, so preprocessing belongs inside the classifier; ``Normalized`` puts it there.
+It takes a ``torch.nn.Module``, a transformers model, a fitted scikit-learn classifier, the path of an ONNX file (run by
+onnxruntime on the CPU) or any callable. A classifier is called with float32 inputs to which noise has been added, so
+preprocessing belongs inside of it; ``Normalized`` puts it there.
 
 Votes and scores are indexed by the columns of the logits, 0 to m - 1. A scikit-learn classifier may have other labels
 (1, 2, 3 or "cat", "dog"); then ``classifier.classes`` lists them in the order of the columns, ``to_indices`` turns the
@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -37,54 +37,44 @@ from buckler.types import AnyArray, Float32Array, IntArray, Label
 Dtype = Literal["float32", "bfloat16", "float16"]
 
 
-@runtime_checkable
-class Classifier(Protocol):
-    """A deterministic function from a batch of inputs to one row of logits per input.
+class Classifier:
+    """A deterministic function from a batch of inputs, float32 NumPy arrays here, to one row of logits per input.
 
-    ``backend`` is the type of a batch: a float32 NumPy array, or a float32 torch tensor on ``device``. ``classes`` are
-    the user's labels in the order of the columns, None where they are 0 to m - 1. ``files`` are the names and SHA-256
-    of the files that it was loaded from, or the hash of an estimator's fitted arrays.
+    ``modules.TorchClassifier`` takes tensors on a device. ``classes`` are the user's labels in the order of the
+    columns, None where they are 0 to m - 1. ``files`` are the names and SHA-256 of the files that it was loaded from,
+    or the hash of an estimator's fitted arrays. ``library`` is what computes the logits, None where anything may.
     """
 
-    num_classes: int | None
-    classes: tuple[Label, ...] | None
-    backend: Literal["numpy", "torch"]
-    device: str
-    files: Mapping[str, str]
+    backend: Literal["numpy", "torch"] = "numpy"
+    device = "cpu"
+    compiled = False
+    """Whether it is compiled for batches of one shape."""
+
+    compared = False
+    """Whether some rows have been run a second time in another batch (``cpu.RepeatCheck``)."""
+
+    denoiser_sigmas: frozenset[float] = frozenset()
+    """Sigma that denoisers inside are told: it must be that of the noise that is drawn."""
+
+    def __init__(
+        self,
+        call: Callable[[Any], Any],
+        num_classes: int | None = None,
+        *,
+        classes: tuple[Label, ...] | None = None,
+        files: Mapping[str, str] | None = None,
+        library: str | None = None,
+    ) -> None:
+        self._call, self.num_classes, self.classes = call, num_classes, classes
+        self.files, self.library = files or {}, library
 
     def __call__(self, batch: Any, /) -> Any:
         """Return logits ``[rows, num_classes]`` for ``batch[rows, ...]``."""
+        return self._call(batch)
 
     def session(self) -> AbstractContextManager[None]:
         """Return a context in which to call the classifier; it restores the model's mode at the end."""
-
-
-class HostClassifier:
-    """Base of the classifiers that are called with NumPy arrays."""
-
-    classes: tuple[Label, ...] | None = None
-    backend: Literal["numpy", "torch"] = "numpy"
-    device = "cpu"
-
-    def __init__(self, num_classes: int | None = None) -> None:
-        self.num_classes = num_classes
-        self.files: Mapping[str, str] = {}
-
-    def session(self) -> AbstractContextManager[None]:
-        """Return a context that does nothing."""
         return nullcontext()
-
-
-class CallableClassifier(HostClassifier):
-    """Any callable from a float32 NumPy batch to logits."""
-
-    def __init__(self, call: Callable[[Any], Any], num_classes: int | None = None) -> None:
-        super().__init__(num_classes)
-        self._call = call
-
-    def __call__(self, batch: AnyArray, /) -> Any:
-        """Return the logits; a tensor becomes a NumPy array."""
-        return on_host(one_output(self._call(batch)))
 
 
 def one_output(found: Any) -> Any:
@@ -108,56 +98,61 @@ MOST_NAMED = 5
 """Items of a tuple or dict that an error lists."""
 
 
-class EstimatorClassifier(HostClassifier):
-    """A fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
+def from_estimator(estimator: Any) -> Classifier:
+    """Return a fitted scikit-learn classifier: logits are ``log predict_proba``, or else its decision function.
 
     Inputs of any shape are flattened to the rows that scikit-learn expects. **Votes are those of ``predict``**: where
     it names another class than the highest score (Platt scaling in ``SVC(probability=True)``, ties in ``SVC``, moved
-    thresholds), that class's logit is raised just above the others. This takes one more call for each batch.
+    thresholds), that class's logit is raised just above the others. This takes one more call for each batch. An
+    estimator without a score for each class raises InvalidInput.
     """
+    if not hasattr(estimator, "classes_"):
+        raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
+    if not hasattr(estimator, "predict"):
+        raise InvalidInput(f"model must have predict, as scikit-learn classifiers do; got {show(estimator)}")
+    labels = np.asarray(estimator.classes_)
+    if labels.ndim != 1 or len(labels) < 2:
+        raise InvalidInput(
+            f"model must have one output of at least two classes; got classes_ = {show(estimator.classes_)}"
+        )
+    if len(labels) > 2 and not hasattr(estimator, "predict_proba") and _is_pairwise(estimator):
+        raise InvalidInput(
+            'model must have a score for each class: set decision_function_shape="ovr"; got "ovo", which gives one '
+            "for each pair of classes"
+        )
+    order = np.argsort(labels)
 
-    def __init__(self, estimator: Any) -> None:
-        """Hold the estimator, and raise InvalidInput where it has no score for each class."""
-        if not hasattr(estimator, "classes_"):
-            raise InvalidInput(f"model must be a fitted scikit-learn classifier; got {show(estimator)}, not fitted")
-        if not hasattr(estimator, "predict"):
-            raise InvalidInput(f"model must have predict, as scikit-learn classifiers do; got {show(estimator)}")
-        labels = estimator.classes_
-        if np.ndim(labels) != 1 or len(labels) < 2:
-            raise InvalidInput(f"model must have one output of at least two classes; got classes_ = {show(labels)}")
-        if len(labels) > 2 and not hasattr(estimator, "predict_proba") and _is_pairwise(estimator):
-            raise InvalidInput(
-                'model must have a score for each class: set decision_function_shape="ovr"; got "ovo", which gives one '
-                "for each pair of classes"
-            )
-        super().__init__(len(labels))
-        self._labels = np.asarray(labels)
-        self._order = np.argsort(self._labels)
-        self.classes = _own_labels(self._labels.tolist())
-        self._estimator = estimator
-        self.files = {"fitted arrays": fitted_hash(estimator)}
-
-    def __call__(self, batch: AnyArray, /) -> AnyArray:
-        """Return log probabilities (zeros floored) or decision values, the class of ``predict`` highest."""
+    def call(batch: AnyArray) -> AnyArray:
         rows = batch.reshape(len(batch), -1)
-        logits = self._scores(rows)
-        if logits.shape != (len(rows), len(self._labels)):
-            raise ClassifierError(
-                f"must return a score for each of {len(self._labels)} classes; got shape {logits.shape}"
-            )
-        voted = self._order[np.searchsorted(self._labels, self._estimator.predict(rows), sorter=self._order)]
+        logits = _estimated(estimator, rows)
+        if logits.shape != (len(rows), len(labels)):
+            raise ClassifierError(f"must return a score for each of {len(labels)} classes; got shape {logits.shape}")
+        voted = order[np.searchsorted(labels, estimator.predict(rows), sorter=order)]
         moved = np.flatnonzero(logits.argmax(axis=1) != voted)
         if moved.size:
             logits[moved, voted[moved]] = np.nextafter(logits[moved].max(axis=1), np.inf)
         return logits
 
-    def _scores(self, rows: AnyArray) -> AnyArray:
-        if hasattr(self._estimator, "predict_proba"):
-            # np.maximum keeps NaN, which the engine reports as an error.
-            floor = np.finfo(np.float32).tiny
-            return np.asarray(np.log(np.maximum(self._estimator.predict_proba(rows), floor)), dtype=np.float64)
-        values = np.asarray(self._estimator.decision_function(rows), dtype=np.float64)
-        return np.stack([-values, values], axis=1) if values.ndim == 1 else values.copy()
+    return Classifier(
+        call,
+        len(labels),
+        classes=_own_labels(labels.tolist()),
+        files={"fitted arrays": fitted_hash(estimator)},
+        library="scikit-learn",
+    )
+
+
+def _estimated(estimator: Any, rows: AnyArray) -> AnyArray:
+    """Return log probabilities or decision values, one column for each class."""
+    if hasattr(estimator, "predict_proba"):
+        return np.asarray(_logarithms(estimator.predict_proba(rows)), dtype=np.float64)
+    values = np.asarray(estimator.decision_function(rows), dtype=np.float64)
+    return np.stack([-values, values], axis=1) if values.ndim == 1 else values.copy()
+
+
+def _logarithms(probabilities: AnyArray) -> AnyArray:
+    """Return logarithms, zeros floored; NaN stays, which the engine reports as an error."""
+    return np.asarray(np.log(np.maximum(probabilities, np.finfo(np.float32).tiny)))
 
 
 INSIDE = ("_final_estimator", "best_estimator_", "final_estimator_", "estimator_")
@@ -207,17 +202,6 @@ def to_label(classifier: Classifier, index: int) -> Label:
     return index if classifier.classes is None else classifier.classes[index]
 
 
-class _NormalizedCallable:
-    """``model((x - mean) / std)`` for a model that takes NumPy arrays."""
-
-    def __init__(self, model: Callable[[Any], Any], mean: AnyArray, std: AnyArray) -> None:
-        self.model, self.mean, self.std = model, mean, std
-
-    def __call__(self, batch: AnyArray) -> Any:
-        shape = (1, -1) + (1,) * (batch.ndim - 2)
-        return self.model((batch - self.mean.reshape(shape)) / self.std.reshape(shape))
-
-
 def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # noqa: N802  (reads as the noun it is)
     """Return ``model`` with its normalisation inside: ``x -> model((x - mean) / std)``, channel by channel.
 
@@ -234,7 +218,12 @@ def Normalized(model: Any, mean: npt.ArrayLike, std: npt.ArrayLike) -> Any:  # n
         return NormalizedModule(model, centre, scale)
     if not callable(model):
         raise InvalidInput(f"model must be a callable batch -> logits; got {show(model)}")
-    return _NormalizedCallable(model, centre, scale)
+
+    def inside(batch: AnyArray) -> Any:
+        shape = (1, -1) + (1,) * (batch.ndim - 2)
+        return model((batch - centre.reshape(shape)) / scale.reshape(shape))
+
+    return inside
 
 
 def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, problem: Exception) -> str:
@@ -243,7 +232,7 @@ def failure_hint(classifier: Classifier, num_classes: int, x: Float32Array, prob
     Callables are tried with a torch tensor, and images with their channels in the other place, where the classifier
     must give ``num_classes`` logits.
     """
-    if isinstance(classifier, CallableClassifier) and isinstance(problem, (AttributeError, TypeError)):
+    if classifier.library is None and isinstance(problem, (AttributeError, TypeError)):
         torch: Any = sys.modules.get("torch")
         if torch is not None and _columns(classifier, torch.from_numpy(x[None])):
             return (
@@ -322,11 +311,11 @@ def as_classifier(
     if isinstance(model, Classifier):
         made = model
     elif isinstance(model, (str, Path)):
-        made = OnnxClassifier(model)
+        made = from_onnx(Path(model))
     elif hasattr(model, "predict_proba") or hasattr(model, "decision_function"):
-        made = EstimatorClassifier(model)
+        made = from_estimator(model)
     elif callable(model):
-        made = CallableClassifier(model, num_classes)
+        made = Classifier(lambda batch: on_host(one_output(model(batch))))  # a tensor becomes a NumPy array
     else:
         raise InvalidInput(f"model must be a module, an estimator, an .onnx path or a callable; got {show(model)}")
     if num_classes is not None and made.num_classes not in {None, num_classes}:
@@ -346,61 +335,55 @@ FLOATS = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 LABELS = ("tensor(int64)", "tensor(string)")
 
 
-class OnnxClassifier(HostClassifier):
-    """An ONNX file with one input of floats.
+def from_onnx(path: Path) -> Classifier:
+    """Return an ONNX file with one input of floats as a classifier.
 
     Its first output is taken as logits. Where that holds labels, as in files that skl2onnx makes, the second holds
     probabilities, as a table or as a map for each row, and logits are their logarithms. A file that was exported for
     batches of one size is run at that size; a shorter batch is filled up with zeros, whose rows are dropped.
     """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise MissingExtra("onnxruntime", "onnx") from None
+    if not path.is_file():
+        raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as problem:
+        raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
+    inputs, outputs = session.get_inputs(), session.get_outputs()
+    if len(inputs) != 1 or inputs[0].type not in FLOATS:
+        raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
+    name, kind, shape = inputs[0].name, FLOATS[inputs[0].type], inputs[0].shape
+    whole = shape[0] if shape and isinstance(shape[0], int) else None
+    labelled = outputs[0].type in LABELS and len(outputs) > 1
+    output = outputs[1 if labelled else 0]
 
-    def __init__(self, path: str | Path) -> None:
-        try:
-            import onnxruntime
-        except ImportError:
-            raise MissingExtra("onnxruntime", "onnx") from None
-        if not Path(path).is_file():
-            raise InvalidInput(f"model must be an existing .onnx file; got {str(path)!r}")
-        options = onnxruntime.SessionOptions()
-        options.log_severity_level = 3
-        try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-        except Exception as problem:
-            raise InvalidInput(f"model {str(path)!r} is not a usable ONNX file: {show(str(problem), 200)}") from None
-        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        if len(inputs) != 1 or inputs[0].type not in FLOATS:
-            raise InvalidInput(f"model {str(path)!r} must have one input of floats; got {[i.type for i in inputs]}")
-        self._input, self._type, shape = inputs[0].name, FLOATS[inputs[0].type], inputs[0].shape
-        self._rows = shape[0] if shape and isinstance(shape[0], int) else None
-        self._probabilities = outputs[0].type in LABELS and len(outputs) > 1
-        self._output = outputs[1 if self._probabilities else 0]
-        classes = self._output.shape[-1] if self._output.type in FLOATS and self._output.shape else None
-        super().__init__(classes if isinstance(classes, int) else None)
-        if self.num_classes is None and len(shape) > 1 and all(isinstance(size, int) for size in shape[1:]):
-            self.num_classes = self(np.zeros((1, *shape[1:]), dtype=np.float32)).shape[-1]
-        self.files = weight_files(Path(path))
-
-    def __call__(self, batch: AnyArray, /) -> AnyArray:
-        """Return logits, one row for each row of the batch."""
-        batch = batch.astype(self._type, copy=False)
-        if self._rows is None:
-            return self._run(batch)
-        parts = []
-        for start in range(0, len(batch), self._rows):
-            part = batch[start : start + self._rows]
-            missing = self._rows - len(part)
-            full = np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) if missing else part
-            parts.append(self._run(full)[: len(part)])
-        return np.concatenate(parts)
-
-    def _run(self, batch: AnyArray) -> AnyArray:
-        found: Any = self._session.run([self._output.name], {self._input: batch})[0]
-        if not self._probabilities:
+    def run(batch: AnyArray) -> AnyArray:
+        found: Any = session.run([output.name], {name: batch})[0]
+        if not labelled:
             return np.asarray(found)
         if isinstance(found, list):  # a map from class to probability for each row, in the order of the classes
             found = [list(row.values()) for row in found]
         values = np.asarray(found)
         if (values < 0.0).any():
             raise ClassifierError("an ONNX file with labels must give probabilities; got numbers below 0 (raw scores?)")
-        # np.maximum keeps NaN, which the engine reports as an error.
-        return np.asarray(np.log(np.maximum(values, np.finfo(np.float32).tiny)))
+        return _logarithms(values)
+
+    def call(batch: AnyArray) -> AnyArray:
+        batch = batch.astype(kind, copy=False)
+        if whole is None:
+            return run(batch)
+        missing = -len(batch) % whole
+        full = np.concatenate([batch, np.zeros((missing, *batch.shape[1:]), kind)]) if missing else batch
+        parts = [run(full[start : start + whole]) for start in range(0, len(full), whole)]
+        return np.concatenate(parts)[: len(batch)]
+
+    classes = output.shape[-1] if output.type in FLOATS and output.shape else None
+    if not isinstance(classes, int):
+        known = len(shape) > 1 and all(isinstance(size, int) for size in shape[1:])
+        classes = call(np.zeros((1, *shape[1:]), dtype=np.float32)).shape[-1] if known else None
+    return Classifier(call, classes, files=weight_files(path), library="onnxruntime")

@@ -9,7 +9,7 @@ it calls ``settle``, so it does not wait for a device after each batch. ``device
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,51 +18,24 @@ from buckler.files import usable_cores
 from buckler.noise.words import WordNoise
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise, row_inputs, size
-from buckler.types import OTHERS, AnyArray, Float32Array, FloatArray, IntArray, Noise, NormalNoise, NumberedNoise
+from buckler.types import OTHERS, Float32Array, IntArray, Noise, NormalNoise, NumberedNoise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptScores:
-    """Scores to return and how to compute them: all columns, or some for each input and the maximum of the rest."""
+    """Scores to keep: their function of logits, the ``sink`` that takes their rows in the order of the draws, columns.
+
+    All columns, or some for each input and the maximum of the rest.
+    """
 
     score: Callable[[Any], Any]
+    sink: Callable[[Float32Array], None]
     columns: IntArray | None = None
-    rows: bool = True
-    sums: bool = False
 
     @property
     def has_rest(self) -> bool:
         """Whether the last column is the maximum over the other classes."""
         return self.columns is not None and bool((self.columns[:, -1] == OTHERS).all())
-
-
-class Backend(Protocol):
-    """Runs batches of noisy copies and tallies their votes."""
-
-    out_of_memory: tuple[type[BaseException], ...]
-    rows: int
-    """The most rows of a batch now; the engine halves it when memory runs out."""
-
-    def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
-
-    def logits(self, part: Batch) -> Any:
-        """Return checked logits of these draws, one row each."""
-
-    def step(self, part: Batch, slots: IntArray) -> None:
-        """Run these draws and add each row's vote at ``slots[row] + class``."""
-
-    def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
-
-    def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes, and the sums of the scores of each input if they were asked for."""
-
-    def release(self) -> None:
-        """Free cached memory after running out of it."""
-
-    def replayed(self) -> tuple[int, int]:
-        """Return the number of rows run a second time at another place of a batch, and of those with other logits."""
 
 
 def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
@@ -74,100 +47,109 @@ def check_shape(shape: tuple[int, ...], rows: int, num_classes: int) -> None:
         raise ClassifierError(f"must return {num_classes} classes; got {shape[1]}: pass num_classes={shape[1]}")
 
 
-class HostBackend:
-    """Backend in NumPy for callables, scikit-learn estimators and ONNX files."""
+class Backend:
+    """Runs batches of noisy copies and tallies their votes: in NumPy, for callables, estimators and ONNX files."""
 
     out_of_memory: tuple[type[BaseException], ...] = (MemoryError,)
-    rows = 1
 
     def __init__(
-        self,
-        classifier: Classifier,
-        *,
-        noise: Noise,
-        num_classes: int,
-        workers: int | None = None,
-        compare: bool = True,
+        self, classifier: Classifier, *, noise: Noise, num_classes: int, rows: int, workers: int | None = None
     ) -> None:
-        self._classifier = classifier
-        self._m = num_classes
-        self._one_shape = noise.idealised is None
-        self._copies = NoisyCopies(noise, workers)
-        self._repeats = RepeatCheck(self._run, _reversed, _bits if self._one_shape else None) if compare else None
+        """Open a backend for batches of at most ``rows``, which the engine halves when memory runs out."""
+        self.rows = rows
+        self._classifier, self._m = classifier, num_classes
+        self._host_copies = NoisyCopies(noise, workers)
+        # Kernels may round differently for another shape: noise without idealisation pads a short batch. So does a
+        # compiled module, which is compiled for one shape.
+        self._exact = noise.idealised is None
+        self._one_shape = self._exact or classifier.compiled
+        # Under noise that is computed with rounding, rows are compared once for a classifier and not in each call,
+        # and never where another shape would be compiled anew.
+        compare = self._exact or not (classifier.compared or classifier.compiled)
+        self._repeats = RepeatCheck(self._run, self._reversed, self._bits if self._exact else None) if compare else None
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
-        """Set the inputs and clear the tally."""
+        """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
         self._x, self._addresses, self._keep = x, addresses, keep
-        self._votes = np.zeros(slots, dtype=np.int64)
-        self._bad = np.zeros(len(x), dtype=np.int64)
-        self._sums = np.zeros((len(x), self._m))
-        self._rows: list[Float32Array] = []
+        self._votes, self._bad = self._zeros(slots), self._zeros(len(x))
+        self._columns = None if keep is None or keep.columns is None else self._send(keep.columns)
+        self._rows: list[Any] = []
 
-    def logits(self, part: Batch) -> AnyArray:
-        """Return checked logits of these draws."""
+    def logits(self, part: Batch) -> Any:
+        """Return checked logits of these draws, one row each."""
         rows = size(part)
-        # Kernels may round differently for another shape; noise without idealisation pads a short batch.
-        noisy = np.zeros((max(rows, self.rows) if self._one_shape else rows, *self._x.shape[1:]), dtype=np.float32)
-        self._copies.write(noisy[:rows], part, self._x, self._addresses)
-        # The classifier may overwrite its batch, and the rows may be run again.
+        noisy = self._noisy(part, max(rows, self.rows) if self._one_shape else rows)
+        # The classifier may overwrite its batch and reuse its output, and the rows may be run again.
         check = self._repeats if self._repeats is not None and self._repeats.wanted else None
-        values = self._run(noisy if check is None else noisy.copy())
+        values = self._run(noisy if check is None else self._copied(noisy))
         if check is not None:
+            values = self._copied(values)
             check.look(noisy, values)
         return values[:rows]
 
-    def _run(self, noisy: Float32Array) -> AnyArray:
-        values = np.array(self._classifier(noisy))  # a copy, since the classifier may reuse its output
+    def replayed(self) -> tuple[int, int]:
+        """Return the number of rows run a second time at another place of a batch, and of those with other logits."""
+        return (0, 0) if self._repeats is None else self._repeats.counts()
+
+    def step(self, part: Batch, slots: IntArray) -> None:
+        """Run these draws and add each row's vote at ``slots[row] + class``."""
+        logits = self.logits(part)
+        inputs = row_inputs(part)
+        finite = np.isfinite(logits).all(axis=1)
+        if not finite.all():
+            np.add.at(self._bad, inputs[~finite], 1)
+            return
+        keep, places = self._keep, slots + logits.argmax(axis=1)
+        if keep is not None:
+            scores = np.asarray(keep.score(logits), dtype=np.float32)
+            # A copy, since the classifier may reuse its output.
+            kept_rows = scores.copy() if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
+            self._rows.append(kept_rows)
+        # Count only after everything is computed: a batch that runs out of memory is drawn again.
+        np.add.at(self._votes, places, 1)
+
+    def settle(self) -> tuple[IntArray, list[Float32Array]]:
+        """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
+        rows, self._rows = self._rows, []
+        return self._bad, rows
+
+    def votes(self) -> IntArray:
+        """Return the tally."""
+        return np.asarray(self._votes)
+
+    def release(self) -> None:
+        """Free cached memory after running out of it; NumPy does so by itself."""
+
+    def _noisy(self, part: Batch, total: int) -> Any:
+        """Return the noisy copies of a batch, filled up with zeros to ``total`` rows."""
+        noisy = np.zeros((total, *self._x.shape[1:]), dtype=np.float32)
+        self._host_copies.write(noisy[: size(part)], part, self._x, self._addresses)
+        return noisy
+
+    def _run(self, noisy: Any) -> Any:
+        values = np.asarray(self._classifier(noisy))
         check_shape(values.shape, len(noisy), self._m)
         if values.dtype.kind not in "iuf":
             raise ClassifierError(f"must return numbers; got dtype {values.dtype}")
         return values
 
-    def replayed(self) -> tuple[int, int]:
-        """Return the number of rows run a second time, and of those with other logits."""
-        return (0, 0) if self._repeats is None else self._repeats.counts()
+    def _send(self, values: IntArray) -> Any:
+        return values
 
-    def step(self, part: Batch, slots: IntArray) -> None:
-        """Run these draws and count their votes."""
-        logits = self.logits(part)
-        inputs = row_inputs(part)
-        finite = np.isfinite(logits).all(axis=1)
-        if not finite.all():
-            self._bad += np.bincount(inputs[~finite], minlength=len(self._bad))
-            return
-        keep, rows, sums, places = self._keep, None, None, slots + logits.argmax(axis=1)
-        if keep is not None:
-            scores = np.asarray(keep.score(logits), dtype=np.float32)
-            if keep.rows:
-                rows = scores if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
-            if keep.sums:
-                sums = scores.astype(np.float64)
-        # Count only after everything is computed: a batch that runs out of memory is drawn again.
-        np.add.at(self._votes, places, 1)
-        if rows is not None:
-            self._rows.append(rows)
-        if sums is not None:
-            np.add.at(self._sums, inputs, sums)
+    def _zeros(self, count: int) -> Any:
+        return np.zeros(count, dtype=np.int64)
 
-    def settle(self) -> tuple[IntArray, list[Float32Array]]:
-        """Return the numbers of rows with NaN or Inf, and the scores since the last call."""
-        rows, self._rows = self._rows, []
-        return self._bad, rows
+    @staticmethod
+    def _copied(rows: Any) -> Any:
+        return rows.copy()
 
-    def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes of each place and class, and the sums of scores by input if they were asked for."""
-        return self._votes, self._sums if self._keep is not None and self._keep.sums else None
+    @staticmethod
+    def _reversed(rows: Any) -> Any:
+        return rows[::-1].copy()
 
-    def release(self) -> None:
-        """Do nothing: NumPy frees memory by itself."""
-
-
-def _reversed(rows: AnyArray) -> AnyArray:
-    return np.ascontiguousarray(rows[::-1]) if len(rows) > 1 else rows.copy()
-
-
-def _bits(values: AnyArray) -> AnyArray:
-    return np.ascontiguousarray(values).view(f"u{values.itemsize}")
+    @staticmethod
+    def _bits(values: Any) -> Any:
+        return np.ascontiguousarray(values).view(f"u{values.itemsize}")
 
 
 WORTH_A_THREAD = 1 << 16

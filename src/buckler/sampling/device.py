@@ -1,41 +1,67 @@
-"""Backend in torch: makes noisy copies, runs the classifier and counts votes on the device. Loads torch.
+"""Noise and votes on a device, in torch: the backend, and noise that is drawn where the classifier is. Loads torch.
 
 Votes are integers in a tally on the device, so the order of adding does not matter and no batch is waited for. NaN and
 Inf are counted too, and read when the engine calls ``settle``.
+
+There are three makers of noisy copies. ``cpu.NoisyCopies`` makes them on the host; ``CudaNoise`` from the device's own
+normal numbers; ``DeviceWords`` from random words, bit for bit those of the host: Triton kernels (``kernels``) make the
+words of a batch, each row from the key and counter of its block, and the form of the noise makes copies of them.
+Floats come from tables of the host, since a device may round a division differently. The first copies are compared
+with the host's. After that nothing here waits for the device, which may still run the batch before.
 """
 
 import struct
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from buckler.errors import InvalidInput
+from buckler.errors import BucklerError
+from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
+from buckler.noise.grid import values_of
+from buckler.noise.splitting import seen_table
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.cpu import KeptScores, NoisyCopies, RepeatCheck, check_shape
-from buckler.sampling.cuda import device_words
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, row_inputs, size
-from buckler.types import Float32Array, FloatArray, IntArray, Noise, NormalNoise
+from buckler.sampling.cpu import Backend, KeptScores, NoisyCopies, check_shape
+from buckler.sampling.fusion import AVAILABLE
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, Piece, row_draws, row_inputs, size
+from buckler.types import AnyArray, Float32Array, IntArray, Noise, NormalNoise
 
 
 class CudaNoise:
-    """Generator of unit normal numbers on the device, with its own counter-based generator.
+    """Maker of noisy copies from unit normal numbers of the device's own counter-based generator.
 
     The numbers depend on the size of the tensor filled, so a block is always drawn whole. The last block is kept for a
     batch that ends inside of it.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, spread: Float32Array | None = None) -> None:
+        """Take the device, and what a unit normal number is multiplied by: one number, or one for each value."""
         self._generator = torch.Generator(device=device)
         self._open: Address | None = None
         self._block = torch.empty(0)
+        self._device, scale = device, np.asarray(1.0 if spread is None else spread)
+        self._spread = torch.as_tensor(scale, device=device) if scale.ndim else float(scale)
 
-    def fill(self, out: torch.Tensor, address: Address, low: int) -> None:
-        """Write rows ``[low, low + len(out))`` of the block into ``out``, in place."""
+    def load(self, x: Float32Array) -> None:
+        """Send the inputs."""
+        self._x = torch.from_numpy(x).to(self._device)
+
+    def write(self, out: Tensor, part: Batch, addresses: Sequence[Address]) -> None:
+        """Write the noisy copies of a batch into ``out``, one row each."""
+        row = 0
+        for piece in part:
+            self.fill(out[row : row + len(piece)], addresses[piece.input].at(piece.block), piece.low)
+            row += len(piece)
+        out.mul_(self._spread).add_(self._x[torch.from_numpy(row_inputs(part)).to(self._device, non_blocking=True)])
+
+    def fill(self, out: Tensor, address: Address, low: int) -> None:
+        """Write rows ``[low, low + len(out))`` of the block's unit normal numbers into ``out``."""
         if low == 0 and len(out) == NOISE_BLOCK:
             self._draw(out, address)
             return
@@ -46,152 +72,309 @@ class CudaNoise:
             self._open = address
         out.copy_(self._block[low : low + len(out)])
 
-    def _draw(self, out: torch.Tensor, address: Address) -> None:
+    def _draw(self, out: Tensor, address: Address) -> None:
         # The state of this generator is (seed, offset); setting it is the public way to set the counter.
         state = bytearray(struct.pack("<QQ", *address.state()))
         self._generator.set_state(torch.frombuffer(state, dtype=torch.uint8))
         out.normal_(generator=self._generator)
 
 
-class TorchBackend:
+SIGN = -(1 << 63)
+"""Flips the highest bit of a word, so that signed integers, which torch has, compare like unsigned ones."""
+
+GUIDE_BITS = 15
+"""Highest bits of a word that index the guide, which narrows the search for its threshold. A larger guide leaves the
+fastest memory, a smaller one leaves more to search. Heuristic: affects speed alone."""
+
+TILE = 256
+"""Counters, of four words each, for each program of a kernel. Heuristic: affects speed alone."""
+
+DEVICE_VALUES_AT_A_TIME = 1 << 26
+"""Values of noisy copies made at a time, half a gigabyte of words, but at least one row."""
+
+COMPARED = 3
+"""Copies of the first input that are compared with the host's before any vote is counted."""
+
+WORD_MASK = (1 << 64) - 1
+"""Mask of the bits of a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowWords:
+    """Addresses of the words of rows: both halves of each row's key and the number of its first word, on the device."""
+
+    low: Tensor
+    high: Tensor
+    first: Tensor
+    count: int
+
+    def __getitem__(self, some: slice) -> "RowWords":
+        """Return some of the rows."""
+        return RowWords(self.low[some], self.high[some], self.first[some], self.count)
+
+    @property
+    def programs(self) -> tuple[int, int]:
+        """Grid of programs of a kernel: the rows, and the tiles of counters that cover the words of a row."""
+        return len(self.first), -(-(self.count // 4 + 2) // TILE)
+
+    def words(self) -> Tensor:
+        """Return words ``[rows, count]`` as signed integers."""
+        from buckler.sampling.kernels import philox_words
+
+        out = self._empty(torch.int64)
+        philox_words[self.programs](self.low, self.high, self.first, out, self.count, TILE)
+        return out
+
+    def below(self, count: int) -> Tensor:
+        """Return whole numbers from 0 to ``count - 1`` as ``Words.below`` makes them, int32 ``[rows, count]``."""
+        from buckler.sampling.kernels import philox_below
+
+        out = self._empty(torch.int32)
+        philox_below[self.programs](self.low, self.high, self.first, out, self.count, count, TILE)
+        return out
+
+    def smallest(self, keep: int) -> Tensor:
+        """Return the places of the ``keep`` smallest words of each row, as ``Words.smallest`` finds them."""
+        from buckler.sampling.kernels import smallest_words
+
+        order, out = self.words() ^ SIGN, self._empty(torch.int8)
+        last = order.kthvalue(keep, dim=1).values
+        tiles = -(-self.count // (4 * TILE))
+        smallest_words[(len(order),)](
+            self.low, self.high, self.first, order, last, out, self.count, keep, tiles, TILE
+        )  # fmt: skip
+        return out.bool()
+
+    def _empty(self, kind: torch.dtype) -> Tensor:
+        return torch.empty((len(self.first), self.count), dtype=kind, device=self.first.device)
+
+
+class GridForm:
+    """``GridGaussian.noisy`` in one kernel: makes words, counts thresholds, adds whole numbers, looks floats up."""
+
+    def __init__(self, noise: GridGaussian, device: str) -> None:
+        edges, low = noise.thresholds
+        self._noise, self._device, self._half = noise, device, noise.reach
+        cells = np.arange(1 << GUIDE_BITS, dtype=np.uint64) << np.uint64(64 - GUIDE_BITS)
+        guide = np.append(np.searchsorted(edges, cells), len(edges)).astype(np.int32)
+        tables = edges.view(np.int64), low.view(np.int64), guide
+        self._edges, self._low, self._guide = (torch.from_numpy(table).to(device) for table in tables)
+
+    def load(self, x: Float32Array) -> None:
+        """Send the inputs in whole steps, and a table of float32 that covers them and the noise."""
+        at = self._noise.indices(x).reshape(len(x), -1)
+        low, high = (int(at.min()), int(at.max())) if self._noise.clip is None else (0, self._noise.clip)
+        reach = self._half if self._noise.clip is None else 0
+        first = low - reach
+        table = values_of(np.arange(first, high + reach + 1), self._noise.grid)
+        self._table = torch.from_numpy(table).to(self._device)
+        # The kernel adds the number of thresholds reached, which is the noise plus half of all thresholds.
+        self._at = torch.from_numpy((at - self._half - first).astype(np.int32)).to(self._device)
+
+    def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
+        """Write the noisy copies, one for each row."""
+        from buckler.sampling.kernels import grid_copies
+
+        grid_copies[rows.programs](
+            rows.low, rows.high, rows.first, inputs, self._at, self._guide, self._edges, self._low, self._table, out,
+            rows.count,
+            self._noise.clip or 0, GUIDE_BITS, self._noise.clip is not None, TILE,
+        )  # fmt: skip
+
+
+class TableForm:
+    """Uniform and splitting noise: each value of a copy is looked up in a table, at the input's place plus a number."""
+
+    def __init__(self, noise: Uniform | Splitting, device: str) -> None:
+        self._noise, self._device = noise, device
+
+    def load(self, x: Float32Array) -> None:
+        """Send the places of the inputs in a table of float32 that covers them and the noise, and the table."""
+        noise, at = self._noise, self._noise.indices(x)
+        if isinstance(noise, Uniform):  # moves by whole steps
+            low, reach, self._last = int(at.min()), noise.count // 2, noise.count - 1
+            table, at = values_of(np.arange(low - reach, int(at.max()) + reach + 1), noise.grid), at - low
+        else:  # shows the middle of the part of the range that holds a value; beyond the last offset they are the same
+            seen = seen_table(noise.count)
+            self._last = seen.shape[1] - 1
+            table, at = seen.reshape(-1), at * seen.shape[1]
+        if isinstance(noise, DerandomizedSplitting):
+            self._start = torch.from_numpy(noise.start(x[0].size).astype(np.int32)).to(self._device)
+        self._table = torch.from_numpy(table).to(self._device)
+        self._at = torch.from_numpy(at.reshape(len(x), -1).astype(np.int32)).to(self._device)
+
+    def write(self, out: Tensor, inputs: Tensor, rows: Any) -> None:
+        """Write the noisy copies, one for each row of words, or for each number of a copy."""
+        if isinstance(self._noise, DerandomizedSplitting):
+            drawn = (self._start + rows.int()).remainder_(self._noise.count)
+        else:
+            drawn = rows.below(self._noise.count)
+        places = drawn.clamp_(max=self._last).add_(self._at[inputs])
+        out.copy_(self._table.index_select(0, places.view(-1)).view(out.shape))
+
+
+class AblationForm:
+    """``Ablation.noisy``: shows the pixels of the smallest words."""
+
+    def __init__(self, noise: Ablation, device: str) -> None:
+        self._noise, self._device = noise, device
+
+    def load(self, x: Float32Array) -> None:
+        """Send the inputs, channel by channel."""
+        self._x = torch.from_numpy(x.reshape(len(x), -1, self._noise.pixels)).to(self._device)
+
+    def write(self, out: Tensor, inputs: Tensor, rows: RowWords) -> None:
+        """Write copies with all other pixels marked, one for each row."""
+        shown = rows.smallest(self._noise.keep)
+        out.copy_(torch.where(shown[:, None], self._x[inputs], self._noise.mark).view(out.shape))
+
+
+FORMS: dict[str, Any] = {
+    GridGaussian.name: GridForm,
+    Uniform.name: TableForm,
+    Splitting.name: TableForm,
+    DerandomizedSplitting.name: TableForm,
+    Ablation.name: AblationForm,
+}
+"""The form of each noise by its name: ``load(x)`` takes the inputs, ``write(out, inputs, rows)`` makes copies of them
+from the words of rows (from numbers, where copies are numbered), given the position of each row's input."""
+
+
+class DeviceWords:
+    """Maker of noisy copies from random words on a device."""
+
+    def __init__(self, noise: Noise, device: str) -> None:
+        self._noise, self._device, self._compared = noise, device, False
+        self._form = FORMS[noise.name](noise, device)
+
+    def load(self, x: Float32Array) -> None:
+        """Send the inputs; the first time, compare some copies with the host's."""
+        self._shape = x.shape[1:]
+        self._form.load(x)
+        if not self._compared:
+            self._compare(x)
+            self._compared = True
+
+    def _compare(self, x: Float32Array) -> None:
+        # A device or compiler that was not tested may draw other noise, and certificates would be about that.
+        part, addresses = (Piece(0, 0, 0, COMPARED),), [Address(0, "0", "estimation")]
+        host = np.empty((COMPARED, *self._shape), dtype=np.float32)
+        NoisyCopies(self._noise, 1).write(host, part, x, addresses)
+        out = torch.empty(host.shape, device=self._device)
+        self.write(out, part, addresses)
+        if out.cpu().numpy().tobytes() != host.tobytes():
+            name = self._noise.describe()
+            raise BucklerError(f"{self._device} draws other noise than the host, and {name} needs the same bits")
+
+    def write(self, out: Tensor, part: Batch, addresses: Sequence[Address]) -> None:
+        """Write the noisy copies of a batch into ``out``, one row each."""
+        inputs, total = self._send(row_inputs(part)), size(part)
+        numbered = self._noise.draws == "numbers"
+        drawn: Any = self._send(row_draws(part)[:, None]) if numbered else self._words(part, addresses)
+        rows = max(1, DEVICE_VALUES_AT_A_TIME // out[0].numel())
+        for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
+            self._form.write(out[some], inputs[some], drawn[some])
+
+    def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
+        count: int = self._noise.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
+        keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
+        halves = (np.array([key >> shift & WORD_MASK for key in keys], dtype=np.uint64) for shift in (0, 64))
+        low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
+        first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part])
+        return RowWords(low, high, self._send(first * count), count)
+
+    def _send(self, values: AnyArray) -> Tensor:
+        return torch.from_numpy(values).to(self._device, non_blocking=True)
+
+
+def device_copies(noise: Noise, device: torch.device, generator: GeneratorKind) -> CudaNoise | DeviceWords | None:
+    """Return the maker of noisy copies on a device; None where the host draws, without CUDA, Triton or a form."""
+    if generator == "cuda":
+        return CudaNoise(str(device), cast(NormalNoise, noise).spread)
+    fits = device.type == "cuda" and AVAILABLE and noise.draws != "gaussian" and noise.name in FORMS
+    return DeviceWords(noise, str(device)) if fits else None
+
+
+class TorchBackend(Backend):
     """Backend for a torch module on any device."""
 
     out_of_memory: tuple[type[BaseException], ...] = (torch.OutOfMemoryError, MemoryError)
 
-    def __init__(
-        self,
-        classifier: Classifier,
-        *,
-        noise: Noise,
-        num_classes: int,
-        generator: GeneratorKind,
-        workers: int | None = None,
-        compare: bool = True,
-    ) -> None:
+    def __init__(self, classifier: Classifier, *, noise: Noise, generator: GeneratorKind, **settings: Any) -> None:
+        """Open a backend, with noise from the ``generator`` and the other settings of ``Backend``."""
+        super().__init__(classifier, noise=noise, **settings)
         self._device = torch.device(classifier.device)
-        if generator == "cuda" and self._device.type != "cuda":
-            raise InvalidInput(f"generator 'cuda' needs a classifier on a cuda device; it is on {classifier.device!r}")
-        self._classifier = classifier
-        # Pad a short batch for a compiled module, which is compiled for one shape, and for noise without idealisation:
-        # kernels may round differently for another shape.
-        self._one_shape = bool(getattr(classifier, "compiled", False)) or noise.idealised is None
-        self._m = num_classes
-        self._on_device = CudaNoise(classifier.device) if generator == "cuda" else None
-        self._on_host = NoisyCopies(noise, workers)
-        self._words = device_words(noise, self._device)
-        if self._on_device is not None:
-            spread = cast(NormalNoise, noise).spread
-            self._spread = float(spread) if np.ndim(spread) == 0 else torch.as_tensor(spread, device=self._device)
-        self._exact = noise.idealised is None
-        compare = compare and (self._exact or not self._one_shape)  # another shape would be compiled anew
-        self._repeats = RepeatCheck(self._run, _reversed, _bits if self._exact else None) if compare else None
-        self.rows = 1
+        self._copies = device_copies(noise, self._device, generator)
 
     def load(self, x: Float32Array, addresses: Sequence[Address], slots: int, keep: KeptScores | None) -> None:
         """Set the inputs, their noise addresses and the scores to ``keep``; clear a tally of ``slots`` vote counts."""
-        self._host_x, self._addresses, self._keep = x, addresses, keep
-        if self._words is not None:
-            self._words.load(x)
-        self._x = torch.from_numpy(x).to(self._device) if self._on_device is not None else torch.empty(0)
-        self._votes = torch.zeros(slots, dtype=torch.int64, device=self._device)
-        self._bad = torch.zeros(len(x), dtype=torch.int64, device=self._device)
-        self._sums = np.zeros((len(x), self._m))
-        self._columns = None if keep is None or keep.columns is None else self._send(keep.columns)
-        self._rows: list[torch.Tensor] = []
-
-    def logits(self, part: Batch) -> torch.Tensor:
-        """Return checked logits of these draws."""
-        rows = size(part)
-        total = max(rows, self.rows) if self._one_shape else rows
-        if self._words is not None:
-            noisy = self._room(rows, total)
-            self._words.write(noisy, part, self._addresses)
-        elif self._on_device is None:
-            host = np.zeros((total, *self._host_x.shape[1:]), dtype=np.float32)
-            self._on_host.write(host[:rows], part, self._host_x, self._addresses)
-            noisy = torch.from_numpy(host).to(self._device)
-        else:
-            noisy = self._noisy_on_device(self._on_device, part, rows, total)
-        check = self._repeats if self._repeats is not None and self._repeats.wanted else None
-        values = self._run(noisy if check is None else noisy.clone())  # the module may overwrite its batch
-        if check is not None:
-            values = values.clone()  # the module may reuse its output
-            check.look(noisy, values)
-        return values[:rows]
-
-    def _run(self, noisy: torch.Tensor) -> torch.Tensor:
-        with repeatable() if self._exact else nullcontext():
-            values: torch.Tensor = self._classifier(noisy)
-        check_shape(tuple(values.shape), len(noisy), self._m)
-        return values
-
-    def replayed(self) -> tuple[int, int]:
-        """Wait for the device; return the number of rows run a second time, and of those with other logits."""
-        return (0, 0) if self._repeats is None else self._repeats.counts()
-
-    def _room(self, rows: int, total: int) -> torch.Tensor:
-        noisy = torch.empty((total, *self._host_x.shape[1:]), device=self._device)
-        noisy[rows:].zero_()
-        return noisy
-
-    def _noisy_on_device(self, noise: CudaNoise, part: Batch, rows: int, total: int) -> torch.Tensor:
-        noisy = self._room(rows, total)
-        row = 0
-        for piece in part:
-            address = self._addresses[piece.input].at(piece.block)
-            noise.fill(noisy[row : row + len(piece)], address, piece.low)
-            row += len(piece)
-        noisy[:rows].mul_(self._spread).add_(self._x[self._send(row_inputs(part))])
-        return noisy
+        super().load(x, addresses, slots, keep)
+        if self._copies is not None:
+            self._copies.load(x)
 
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
         logits = self.logits(part)
         inputs, places = self._send(row_inputs(part)), self._send(slots) + logits.argmax(dim=1)
         bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
-        keep, columns, rows, sums, once = self._keep, self._columns, None, None, torch.ones_like(bad)
+        keep, columns, rows, once = self._keep, self._columns, None, torch.ones_like(bad)
         if keep is not None:
-            scores = keep.score(torch.nan_to_num(logits)).float()
-            if keep.rows:
-                rows = scores if columns is None else _kept(scores, columns[inputs], keep.has_rest)
-            if keep.sums:
-                # Sums choose columns, so they are made on the host in float64, in a fixed order.
-                sums = scores.cpu().numpy().astype(np.float64)
+            rows = keep.score(torch.nan_to_num(logits)).float()
+            rows = rows if columns is None else _kept(rows, columns[inputs], keep.has_rest)
         # Count only after everything is computed: a batch that runs out of memory is drawn again.
         self._bad.index_add_(0, inputs, bad)
         self._votes.index_add_(0, places, once)
         if rows is not None:
             self._rows.append(rows)
-        if sums is not None:
-            np.add.at(self._sums, row_inputs(part), sums)
 
     def settle(self) -> tuple[IntArray, list[Float32Array]]:
         """Wait for the device; return the count of NaN or Inf rows by input, and the scores since the last call."""
         rows, self._rows = self._rows, []
         return self._bad.cpu().numpy(), [torch.cat(rows).cpu().numpy()] if rows else []
 
-    def tally(self) -> tuple[IntArray, FloatArray | None]:
-        """Return the votes of each slot, and each input's sums of scores or None if they are not kept."""
-        return self._votes.cpu().numpy(), self._sums if self._keep is not None and self._keep.sums else None
+    def votes(self) -> IntArray:
+        """Return the tally."""
+        return np.asarray(self._votes.cpu())
 
     def release(self) -> None:
         """Free cached memory of the device."""
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _send(self, values: IntArray) -> torch.Tensor:
+    def _noisy(self, part: Batch, total: int) -> Tensor:
+        if self._copies is None:
+            return torch.from_numpy(super()._noisy(part, total)).to(self._device)
+        noisy = torch.empty((total, *self._x.shape[1:]), device=self._device)
+        noisy[size(part) :].zero_()
+        self._copies.write(noisy[: size(part)], part, self._addresses)
+        return noisy
+
+    def _run(self, noisy: Tensor) -> Tensor:
+        with repeatable() if self._exact else nullcontext():
+            values: Tensor = self._classifier(noisy)
+        check_shape(tuple(values.shape), len(noisy), self._m)
+        return values
+
+    def _send(self, values: IntArray) -> Tensor:
         return torch.from_numpy(values).to(self._device, non_blocking=True)
 
+    def _zeros(self, count: int) -> Tensor:
+        return torch.zeros(count, dtype=torch.int64, device=self._device)
 
-def _reversed(rows: torch.Tensor) -> torch.Tensor:
-    return torch.flip(rows, (0,))
+    @staticmethod
+    def _copied(rows: Tensor) -> Tensor:
+        return rows.clone()
+
+    @staticmethod
+    def _reversed(rows: Tensor) -> Tensor:
+        return torch.flip(rows, (0,))
+
+    @staticmethod
+    def _bits(values: Tensor) -> Tensor:
+        return values.contiguous().view(torch.int32)  # logits are float32
 
 
-def _bits(values: torch.Tensor) -> torch.Tensor:
-    return values.contiguous().view(torch.int32)  # logits are float32
-
-
-def _kept(scores: torch.Tensor, columns: torch.Tensor, has_rest: bool) -> torch.Tensor:
+def _kept(scores: Tensor, columns: Tensor, has_rest: bool) -> Tensor:
     if not has_rest:
         return scores.gather(1, columns)
     named = columns[:, :-1]

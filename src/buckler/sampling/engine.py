@@ -17,7 +17,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, TypeVar, cast, get_args
@@ -29,15 +29,15 @@ from buckler.errors import (
     ClassifierError,
     InvalidInput,
     check_choice,
-    check_positive,
     check_whole,
     check_whole_array,
     show,
 )
 from buckler.noise import as_noise
 from buckler.sampling.classifiers import Classifier, failure_hint
-from buckler.sampling.cpu import Backend, HostBackend, KeptScores
+from buckler.sampling.cpu import Backend, KeptScores
 from buckler.sampling.preprocess import to_float32
+from buckler.sampling.simplex import ScoreMap
 from buckler.sampling.streams import (
     Batch,
     GeneratorKind,
@@ -52,7 +52,7 @@ from buckler.sampling.streams import (
     size,
     span,
 )
-from buckler.types import ArrayLike, BoolArray, Float32Array, FloatArray, IntArray, Noise, SimplexMap
+from buckler.types import ArrayLike, BoolArray, Float32Array, FloatArray, IntArray, Noise
 
 BATCH_SIZE = 512
 """Rows of a batch by default: small networks on a CPU like it; a large device wants a few thousand."""
@@ -66,9 +66,6 @@ GROUP, LONGEST_GROUP = 16, 1.0
 ROUND = 4
 """Batches of a round of ``draw_until_decided``, unless one request is larger."""
 
-SUM_TO_ONE = 1e-3
-"""Distance from 1 below which a row's sum is taken to be that of probabilities. Heuristic: a warning rests on it."""
-
 OTHER_LOGITS = (
     "the model gave some inputs other logits when it was run on them again in another batch. If its answer to a row "
     "depends on the other rows (batch statistics, random numbers shared by a batch), its certificates do not hold. If "
@@ -77,17 +74,7 @@ OTHER_LOGITS = (
 )
 """Warning about a model that is not one function of its input, under noise that is computed with rounding."""
 
-ScoreSink = Callable[[Float32Array], None]
-ScoreMap = Callable[[Any], Any]
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, slots=True)
-class VotesAndSums:
-    """Votes ``counts[input, segment, class]`` and, where asked for, sums of scores ``sums[input, class]``."""
-
-    counts: IntArray
-    sums: FloatArray | None
 
 
 class Engine:
@@ -111,48 +98,40 @@ class Engine:
         threads make noise on the host, as many as there are processors unless told; the draws are the same.
         """
         self.noise = as_noise(sigma, noise)
-        for wanted in getattr(classifier, "denoiser_sigmas", ()):
+        for wanted in classifier.denoiser_sigmas:
             if self.noise.parameters.get("sigma", wanted) != wanted:
                 raise InvalidInput(f"sigma must be {wanted:g}, which the denoiser is told; got {self.noise.describe()}")
-        self.rows = check_whole("batch_size", batch_size, 1)
         m = classifier.num_classes if num_classes is None else num_classes
         if m is None:
             raise InvalidInput("num_classes must be given: it cannot be inferred from this model")
         self.num_classes = check_whole("num_classes", m, 2)
         self.seed = check_address(seed, "any", "selection").seed
-        own = classifier.device.startswith("cuda") and self.noise.draws == "gaussian"
-        self.generator: GeneratorKind = generator or ("cuda" if own else "philox")
-        if (
-            check_choice("generator", self.generator, get_args(GeneratorKind)) == "cuda"
-            and self.noise.draws != "gaussian"
-        ):
-            raise InvalidInput(f"generator must be 'philox' for {self.noise.describe()}, which is drawn from its words")
-        self._batch_size = self.rows
-        self._workers = None if workers is None else check_whole("workers", workers, 1)
+        on_cuda, normal = classifier.device.startswith("cuda"), self.noise.draws == "gaussian"
+        self.generator: GeneratorKind = generator or ("cuda" if on_cuda and normal else "philox")
+        if check_choice("generator", self.generator, get_args(GeneratorKind)) == "cuda" and not (on_cuda and normal):
+            where = f"{self.noise.describe()} on {classifier.device!r}"
+            raise InvalidInput(f"generator must be 'philox' for {where}; got 'cuda'")
+        self._batch_size = check_whole("batch_size", batch_size, 1)
         self.classifier = classifier
-        self._backend, self._warned = self._open_backend(), False
         self._inputs: Float32Array = np.zeros((0, 0), dtype=np.float32)
-        self._backend.rows = self.rows
+        self._warned = False
+        make: Callable[..., Backend] = Backend
+        if classifier.backend == "torch":
+            from buckler.sampling.device import TorchBackend
 
-    def _open_backend(self) -> Backend:
-        # Under noise that is computed with rounding, rows are compared once for a classifier and not in each call.
-        compare = self.noise.idealised is None or not getattr(self.classifier, "compared", False)
-        if self.classifier.backend == "numpy":
-            if self.generator != "philox":
-                raise InvalidInput(f"generator must be 'philox' for a classifier on the host; got {self.generator!r}")
-            return HostBackend(
-                self.classifier, noise=self.noise, num_classes=self.num_classes, workers=self._workers, compare=compare
-            )
-        from buckler.sampling.device import TorchBackend
-
-        return TorchBackend(
-            self.classifier,
+            make = partial(TorchBackend, generator=self.generator)
+        self._backend = make(
+            classifier,
             noise=self.noise,
             num_classes=self.num_classes,
-            generator=self.generator,
-            workers=self._workers,
-            compare=compare,
+            rows=self._batch_size,
+            workers=None if workers is None else check_whole("workers", workers, 1),
         )
+
+    @property
+    def rows(self) -> int:
+        """Rows of a batch: the batch size, halved as often as memory ran out."""
+        return self._backend.rows
 
     @contextmanager
     def session(self) -> Iterator[None]:
@@ -165,8 +144,7 @@ class Engine:
             yield
             compared, differed = self._backend.replayed()
         if compared:
-            with suppress(AttributeError):  # a classifier of the user's own may have no room for it
-                self.classifier.compared = True  # type: ignore[attr-defined]
+            self.classifier.compared = True
         if differed and not self._warned:
             self._warned = True
             said = OTHER_LOGITS
@@ -198,13 +176,12 @@ class Engine:
         *,
         checkpoints: Sequence[int] = (2**62,),
         keep: KeptScores | None = None,
-        sink: ScoreSink | None = None,
-    ) -> Generator[int, None, VotesAndSums]:
+    ) -> Generator[int, None, IntArray]:
         """Draw what is requested; yield the draws of each group of batches, and return the votes.
 
-        Votes are counted segment by segment between the checkpoints. Scores go to ``sink`` in the order of the
-        requests, a group of batches at a time, so memory does not grow with the number of draws. Call inside
-        ``session()``.
+        Votes ``[input, segment, class]`` are counted segment by segment between the checkpoints. Scores go to the sink
+        of ``keep`` in the order of the requests, a group of batches at a time, so memory does not grow with the number
+        of draws. Call inside ``session()``.
         """
         inputs = check_inputs(x, ids, self.noise)
         for name, one in zip(ids, inputs, strict=True):
@@ -224,23 +201,22 @@ class Engine:
             done += size(batch)
             pending += 1
             if pending == GROUP or time.monotonic() - since > LONGEST_GROUP:
-                self._settle(ids, sink)
+                self._settle(ids, keep)
                 yield done
                 pending, done, since = 0, 0, time.monotonic()
-        self._settle(ids, sink)
+        self._settle(ids, keep)
         if done:
             yield done
         if self.noise.total is not None:
             compared, differed = self._backend.replayed()
             if differed:
                 raise ClassifierError(self._not_one_function(compared, differed) + "; alpha = 0 needs one function")
-        votes, sums = self._backend.tally()
-        return VotesAndSums(votes.reshape(len(inputs), segments, m), sums)
+        return self._backend.votes().reshape(len(inputs), segments, m)
 
     def draw(
         self, x: ArrayLike, ids: Sequence[str], stream: Stream, requests: Iterable[Request], **options: Any
-    ) -> VotesAndSums:
-        """Return the votes of the requested draws; options are those of ``steps``."""
+    ) -> IntArray:
+        """Return the votes ``[input, segment, class]`` of the requested draws; options are those of ``steps``."""
         return exhaust(self.steps(x, ids, stream, requests, **options))
 
     def votes(
@@ -266,20 +242,17 @@ class Engine:
         """Yield the draws made, and return what ``votes`` returns."""
         n, start = check_whole("n", n, 1), check_whole("start", start, 0)
         requests = [Request(i, start, start + n) for i in range(len(ids))]
-        return (yield from self.steps(x, ids, stream, requests, **options)).counts[:, 0]
-
-    def scores(
-        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0, **options: Any
-    ) -> FloatArray:
-        """Return the scores ``[inputs, n, m]`` that ``make`` gives for the logits of the same draws as in ``votes``."""
-        return exhaust(self.score_steps(x, ids, stream, n, make, start, **options))
+        return (yield from self.steps(x, ids, stream, requests, **options))[:, 0]
 
     def score_steps(
-        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0, **options: Any
+        self, x: ArrayLike, ids: Sequence[str], stream: Stream, n: int, make: ScoreMap, start: int = 0
     ) -> Generator[int, None, FloatArray]:
-        """Yield the draws made, and return what ``scores`` returns."""
+        """Yield the draws made, and return the scores ``[inputs, n, m]`` that ``make`` gives for their logits.
+
+        The draws are those of ``votes``.
+        """
         rows: list[Float32Array] = []
-        yield from self.vote_steps(x, ids, stream, n, start, keep=KeptScores(make), sink=rows.append, **options)
+        yield from self.vote_steps(x, ids, stream, n, start, keep=KeptScores(make, rows.append))
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
@@ -297,22 +270,22 @@ class Engine:
                     ) from problem
                 if self.rows == 1:
                     raise ClassifierError(f"out of memory for a single row ({show(str(problem), 80)})") from problem
-                self.rows = self._backend.rows = max(1, min(self.rows, total) // 2)
+                self._backend.rows = max(1, min(self.rows, total) // 2)
                 self._backend.release()
                 continue
             except Exception as problem:
                 raise self._blame(part, ids, problem) from problem
             low = high
 
-    def _settle(self, ids: Sequence[str], sink: ScoreSink | None) -> None:
+    def _settle(self, ids: Sequence[str], keep: KeptScores | None) -> None:
         bad, rows = self._backend.settle()
         if bad.any():
             worst = int(np.argmax(bad > 0))
             what = f"{input_name(ids[worst])} ({int(bad[worst])} draws)"
             raise ClassifierError(f"the classifier returned a NaN or infinite logit for {what}")
-        if sink is not None:
+        if keep is not None:
             for part in rows:
-                sink(part)
+                keep.sink(part)
 
     def _blame(self, part: Batch, ids: Sequence[str], problem: Exception) -> ClassifierError:
         """Return the error that names the input: each input of the failed batch is tried alone."""
@@ -353,37 +326,6 @@ def check_inputs(x: ArrayLike, ids: Sequence[str], noise: Noise) -> Float32Array
     if len(ids) != len(inputs) or len(set(ids)) != len(ids):
         raise InvalidInput(f"ids must be {len(inputs)} different names, one for each input; got {show(list(ids))}")
     return inputs
-
-
-def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
-    """Return the function from logits to scores in the simplex that ``name`` and ``temperature`` give."""
-    from buckler.sampling.simplex import to_simplex
-
-    check_choice("map", name, get_args(SimplexMap))
-    if temperature is not None:
-        check_positive("temperature", temperature)
-    make = partial(to_simplex, map=name, temperature=temperature)
-    return _Softmax(make) if name == "softmax" else make
-
-
-class _Softmax:
-    """A softmax of logits that warns once if they are probabilities already."""
-
-    def __init__(self, make: ScoreMap) -> None:
-        self._make, self._looked = make, False
-
-    def __call__(self, logits: Any) -> Any:
-        """Return the scores that logits ``[rows, m]`` have, in the same shape."""
-        if not self._looked:
-            self._looked = True
-            if bool((logits >= 0).all()) and bool((abs(logits.sum(1) - 1.0) < SUM_TO_ONE).all()):
-                warnings.warn(
-                    "the model's outputs look like probabilities (every row sums to 1), and Softmax takes them for "
-                    "logits: give the model without its last softmax, or smooth its votes",
-                    BucklerWarning,
-                    stacklevel=2,
-                )
-        return self._make(logits)
 
 
 class Decider(Protocol):
@@ -484,7 +426,7 @@ def draw_until_decided(
     def draw(group: _Group) -> IntArray:
         spans = zip(group.first.tolist(), (group.first + group.wanted).tolist(), strict=True)
         requests = [Request(row, start, stop) for row, (start, stop) in enumerate(spans)]
-        return engine.draw(inputs[group.rows], [ids[i] for i in group.rows], stream, requests).counts[:, 0]
+        return engine.draw(inputs[group.rows], [ids[i] for i in group.rows], stream, requests)[:, 0]
 
     def begin(places: int) -> _Group:
         return look(_Group(places, NONE, NONE, NONE, NONE), None)[0]

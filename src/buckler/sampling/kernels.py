@@ -1,4 +1,4 @@
-"""The kernels of ``fusion`` and ``cuda``, in Triton, which comes with torch for CUDA: imported where they run."""
+"""The kernels of ``fusion`` and ``device``, in Triton, which comes with torch for CUDA: imported where they run."""
 
 import triton
 import triton.language as tl

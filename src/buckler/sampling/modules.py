@@ -1,23 +1,33 @@
-"""Classifiers from torch modules. Loads torch.
+"""Torch modules: as classifiers, and under noise with gradients. Loads torch.
 
-The module runs in eval mode without gradients; its mode is restored at the end. Lower precision is autocast:
-weights and noisy inputs stay float32, and matrix products and convolutions run in ``dtype``.
+``TorchClassifier`` runs a module in eval mode without gradients and restores its mode at the end. Lower precision is
+autocast: weights and noisy inputs stay float32, and matrix products and convolutions run in ``dtype``.
+
+``Gradients`` is for attacks that refute, ``SmoothedModule`` for any other. The noise of ``Gradients`` is addressed, in
+the stream ``attack``: all points of one input share it, and no other stream does. Neither is a guarantee; what an
+attack finds is judged on other draws (``evaluate.refutations``).
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Literal, get_args
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from buckler.errors import InvalidInput, check_choice, show
-from buckler.sampling.classifiers import Dtype, one_output
+from buckler.errors import InvalidInput, show
+from buckler.noise import Gaussian
+from buckler.sampling.classifiers import Classifier, Dtype, one_output
+from buckler.sampling.device import CudaNoise
+from buckler.sampling.engine import Decider, Engine, draw_until_decided
 from buckler.sampling.fusion import AVAILABLE, evaluating, fold, fuse
-from buckler.types import AnyArray, Label
+from buckler.sampling.simplex import ScoreMap
+from buckler.sampling.streams import NOISE_BLOCK, check_address, gaussian
+from buckler.types import AnyArray, Float32Array, IntArray, Noise
 
 
 class NormalizedModule(nn.Module):
@@ -29,7 +39,7 @@ class NormalizedModule(nn.Module):
         self.register_buffer("mean", torch.as_tensor(mean, dtype=torch.float32))
         self.register_buffer("std", torch.as_tensor(std, dtype=torch.float32))
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x: Tensor) -> Any:
         """Return the model's output for the normalised batch."""
         shape = (1, -1) + (1,) * (x.dim() - 2)
         return self.model((x - self.mean.view(shape)) / self.std.view(shape))  # type: ignore[operator]
@@ -58,11 +68,10 @@ class Resized(nn.Module):
         return self.model(functional.interpolate(x, self.size, mode=self.mode, antialias=self.mode != "nearest"))
 
 
-class TorchClassifier:
+class TorchClassifier(Classifier):
     """A ``torch.nn.Module`` as a classifier; an output with ``.logits`` (transformers) is unwrapped."""
 
-    classes: tuple[Label, ...] | None = None
-    backend: Literal["numpy", "torch"] = "torch"
+    backend = "torch"
 
     def __init__(
         self,
@@ -80,14 +89,12 @@ class TorchClassifier:
         (autocast). Compiled, weights are constants of the program, and layers of few channels are fused where the
         device is CUDA, in such a ``dtype`` with ``channels_last`` (``fusion``).
         """
-        check_choice("dtype", dtype, get_args(Dtype))
         for name, part in module.named_modules():
             if isinstance(part, _BatchNorm) and part.running_mean is None:
                 raise InvalidInput(
                     f"model must be a function of one input; its part {name!r} normalises over the rows of a batch, "
                     "having no running statistics"
                 )
-        self.num_classes = infer_classes(module) if num_classes is None else num_classes
         here = next((p.device for p in (*module.parameters(), *module.buffers())), torch.device("cpu"))
         there = here if device is None else _device(device)
         self._dtype: torch.dtype = getattr(torch, dtype)
@@ -96,6 +103,7 @@ class TorchClassifier:
             module = copy.deepcopy(module).to(there)
             if channels_last:
                 module = module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        super().__init__(module, infer_classes(module) if num_classes is None else num_classes)
         self.module = module
         self.device = str(there)
         self.compiled = compile
@@ -105,11 +113,10 @@ class TorchClassifier:
         self._input = weights.pop() if len(weights) == 1 else torch.float32
         self._call: Any = None if compile else module
         self._history: Any = None
-        self.files: Mapping[str, str] = {}
-        # Sigma that denoisers inside are told: it must be that of the noise that is drawn.
-        self.denoiser_sigmas = {part.denoiser_sigma for part in module.modules() if hasattr(part, "denoiser_sigma")}
+        told: set[Any] = {part.denoiser_sigma for part in module.modules() if hasattr(part, "denoiser_sigma")}
+        self.denoiser_sigmas = frozenset(told)
 
-    def __call__(self, batch: torch.Tensor, /) -> torch.Tensor:
+    def __call__(self, batch: Tensor, /) -> Tensor:
         """Return float32 logits for a float32 batch on ``device``."""
         if self._call is None:
             self._call = self._compile(self._laid_out(batch))
@@ -117,7 +124,7 @@ class TorchClassifier:
         with torch.no_grad():
             return self._logits(self._call, batch)
 
-    def with_gradients(self, batch: torch.Tensor) -> torch.Tensor:
+    def with_gradients(self, batch: Tensor) -> Tensor:
         """Return the logits with the graph for gradients with respect to the batch.
 
         This runs uncompiled. If the classifier is compiled, normalisations are folded into its weights here too.
@@ -127,18 +134,18 @@ class TorchClassifier:
             self._history = folded or self.module
         return self._logits(self._history, batch)
 
-    def _laid_out(self, batch: torch.Tensor) -> torch.Tensor:
+    def _laid_out(self, batch: Tensor) -> Tensor:
         return batch.contiguous(memory_format=self._format) if batch.dim() == 4 else batch
 
-    def _logits(self, call: Any, batch: torch.Tensor) -> torch.Tensor:
+    def _logits(self, call: Any, batch: Tensor) -> Tensor:
         with torch.autocast(torch.device(self.device).type, self._dtype, enabled=self._autocast):
             out = call(self._laid_out(batch).to(self._input))
         logits = one_output(getattr(out, "logits", out))
-        if not isinstance(logits, torch.Tensor):
+        if not isinstance(logits, Tensor):
             raise InvalidInput(f"a module must return a tensor of logits; got {show(out)}")
         return logits.float()
 
-    def _compile(self, batch: torch.Tensor) -> Any:
+    def _compile(self, batch: Tensor) -> Any:
         fused = None
         if AVAILABLE and batch.is_cuda and self._autocast and self._format is torch.channels_last:
             fused = fuse(self.module, self._dtype, batch)
@@ -172,3 +179,123 @@ def _device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as problem:
         raise InvalidInput(f"device must be one that torch can use; got {name!r} ({show(str(problem), 100)})") from None
     return device if device.type != "cuda" or device.index is not None else torch.device("cuda", 0)
+
+
+BLOCKS = 64
+"""Blocks of noise that one look may take."""
+
+
+class Estimates(NamedTuple):
+    """At each point: votes of the noisy copies and their mean scores ``[points, m]``, and the gradient of the pair."""
+
+    votes: Tensor
+    scores: Tensor
+    gradient: Tensor
+
+
+class Gradients:
+    """The model of an engine, at points near several inputs: votes and gradients; call it inside ``session()``."""
+
+    def __init__(self, engine: Engine, ids: Sequence[str]) -> None:
+        """Take an engine of a torch module: nothing else has gradients."""
+        if not isinstance(engine.classifier, TorchClassifier):
+            raise InvalidInput(f"an attack needs gradients, so a torch module; got {show(engine.classifier)}")
+        self._engine, self._classifier = engine, engine.classifier
+        self._sigma = float(np.float32(engine.noise.unit))
+        self._addresses = [check_address(engine.seed, name, "attack") for name in ids]
+        self.device = torch.device(self._classifier.device)
+        self._on_device = CudaNoise(self._classifier.device) if self.device.type == "cuda" else None
+        self.rows = engine.rows
+
+    def count(self, points: Float32Array, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
+        """Yield the draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
+        return (yield from self._engine.vote_steps(points, names, "attack", n))
+
+    def judge(self, points: Float32Array, ids: Sequence[str], decider: Decider) -> Iterator[int]:
+        """Draw at points fixed now, in the stream ``refutation``, until the decider wants no more; yield the draws."""
+        for made in draw_until_decided(self._engine, points, ids, decider, stream="refutation"):
+            yield made.drawn
+
+    def session(self) -> AbstractContextManager[None]:
+        """Return the context in which to look and to draw; the module is given back as it was."""
+        return self._engine.session()
+
+    def look(self, points: Tensor, inputs: IntArray, pair: Tensor, block: int, draws: int) -> Estimates:
+        """Return votes, and the gradient of the mean of ``score[pair[:, 1]] - score[pair[:, 0]]``, at each point.
+
+        ``inputs[k]`` is the input whose noise point k shares: the first ``draws`` from block ``BLOCKS * block`` of the
+        stream on. Points of one input should stand together.
+        """
+        whole, rest = divmod(draws, NOISE_BLOCK)
+        parts = [NOISE_BLOCK] * whole + [rest] * (rest > 0)
+        parts_seen = [self._each(points, inputs, pair, BLOCKS * block + k, rows) for k, rows in enumerate(parts)]
+        votes, scores, gradient = (torch.stack(kind) for kind in zip(*parts_seen, strict=True))
+        shares = torch.tensor([rows / draws for rows in parts], device=self.device)
+        return Estimates(votes.sum(dim=0), torch.tensordot(shares, scores, 1), torch.tensordot(shares, gradient, 1))
+
+    def _each(self, points: Tensor, inputs: IntArray, pair: Tensor, block: int, draws: int) -> Estimates:
+        found, first = [], 0
+        while first < len(points):
+            last = first + max(1, self.rows // draws)
+            try:
+                found.append(self._some(points[first:last], inputs[first:last], pair[first:last], block, draws))
+            except torch.OutOfMemoryError:
+                if self.rows <= draws:
+                    raise
+                self.rows //= 2
+                torch.cuda.empty_cache()
+                continue
+            first = last
+        return Estimates(*map(torch.cat, zip(*found, strict=True)))
+
+    def _some(self, points: Tensor, inputs: IntArray, pair: Tensor, block: int, draws: int) -> Estimates:
+        own, place = np.unique(inputs, return_inverse=True)
+        shape = points.shape[1:]
+        noise = torch.stack([self._noise(int(i), block, draws, tuple(shape)) for i in own])
+        noisy = noise[torch.as_tensor(place, device=self.device)].mul_(self._sigma).add_(points[:, None])
+        noisy = noisy.flatten(0, 1).requires_grad_()
+        logits = self._classifier.with_gradients(noisy)
+        scores = torch.softmax(logits, dim=1)
+        sides = pair.repeat_interleave(draws, dim=0)
+        gap = (scores.gather(1, sides[:, 1:]) - scores.gather(1, sides[:, :1])).sum()
+        # Of the inputs alone; weights keep asking for theirs, since a compiled module would be compiled anew if not.
+        (gradient,) = torch.autograd.grad(gap, noisy)
+        votes = torch.zeros((len(points), logits.shape[1]), device=self.device)
+        rows = torch.arange(len(points), device=self.device).repeat_interleave(draws)
+        votes.index_put_((rows, logits.argmax(dim=1)), torch.ones((), device=self.device), accumulate=True)
+        means = scores.detach().view(len(points), draws, -1).mean(dim=1)
+        return Estimates(votes, means, gradient.view(len(points), draws, *shape).mean(dim=1))
+
+    def _noise(self, place: int, block: int, draws: int, shape: tuple[int, ...]) -> Tensor:
+        address = self._addresses[place].at(block)
+        if self._on_device is None:
+            return torch.from_numpy(gaussian(address, draws, shape)).to(self.device)
+        out = torch.empty((draws, *shape), device=self.device)
+        self._on_device.fill(out, address, 0)
+        return out
+
+
+class SmoothedModule(nn.Module):
+    """The mean of a model's scores over noisy copies of each input, as a torch module with gradients.
+
+    Scores are those that are smoothed, or softmax of the logits where votes are smoothed, since votes have no gradient.
+    Every call draws fresh noise from torch's own generator. The output is an estimate and no certificate.
+    """
+
+    def __init__(self, classifier: Classifier, noise: Noise, scores: ScoreMap, draws: int) -> None:
+        """Hold a torch module under Gaussian noise; anything else raises InvalidInput."""
+        super().__init__()
+        if not isinstance(classifier, TorchClassifier):
+            raise InvalidInput(f"model must be a torch module here: nothing else has gradients; got {show(classifier)}")
+        if not isinstance(noise, Gaussian):
+            raise InvalidInput(f"noise must be Gaussian here: no other has gradients; got {noise.describe()}")
+        self.model, self.draws = classifier.module, draws
+        self._classifier, self._noise, self._scores = classifier, noise, scores
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the mean scores ``[inputs, m]``."""
+        noisy = self._noise.sample(x.repeat_interleave(self.draws, dim=0))
+        with self._classifier.session():
+            logits = self._classifier.with_gradients(noisy)
+        means: Tensor = self._scores(logits).view(len(x), self.draws, -1).mean(dim=1)
+        return means

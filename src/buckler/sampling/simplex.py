@@ -5,14 +5,21 @@ it was given: torch is neither imported here nor needed for NumPy arrays.
 """
 
 import sys
-from typing import Any, TypeVar
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar, get_args
 
 import numpy as np
 
-from buckler.errors import InvalidInput, check_choice, check_positive
+from buckler.errors import BucklerWarning, InvalidInput, check_choice, check_positive
 from buckler.types import SimplexMap
 
 Array = TypeVar("Array")
+ScoreMap = Callable[[Any], Any]
+
+SUM_TO_ONE = 1e-3
+"""Distance from 1 below which a row's sum is taken to be that of probabilities. Heuristic: a warning rests on it."""
 
 
 def _is_tensor(array: object) -> bool:
@@ -91,9 +98,34 @@ def to_simplex(logits: Array, map: SimplexMap = "softmax", temperature: float | 
     >>> to_simplex(np.array([0.0, 2.0]), "sparsemax")
     array([0., 1.])
     """
-    check_choice("map", map, ("softmax", "sparsemax"))
+    check_choice("map", map, get_args(SimplexMap))
     if map == "softmax":
         return softmax(logits, 1.0 if temperature is None else temperature)
     if temperature is not None:
         raise InvalidInput(f"temperature must be None for {map}; got {temperature}")
     return sparsemax(logits)
+
+
+def score_map(name: SimplexMap, temperature: float | None) -> ScoreMap:
+    """Return the function from logits to scores that ``to_simplex`` is under a name and a temperature, both checked.
+
+    A softmax of logits that are probabilities already warns once.
+    """
+    make: ScoreMap = partial(to_simplex, map=name, temperature=temperature)
+    make(np.zeros(2))
+    looked = name != "softmax"
+
+    def scores(logits: Any) -> Any:
+        nonlocal looked
+        if not looked:
+            looked = True
+            if bool((logits >= 0).all()) and bool((abs(logits.sum(1) - 1.0) < SUM_TO_ONE).all()):
+                warnings.warn(
+                    "the model's outputs look like probabilities (every row sums to 1), and Softmax takes them for "
+                    "logits: give the model without its last softmax, or smooth its votes",
+                    BucklerWarning,
+                    stacklevel=2,
+                )
+        return make(logits)
+
+    return scores
