@@ -2,6 +2,9 @@
 
     python benchmarks/noise_speed.py --arch resnet110 --device cuda --n 20000
     python benchmarks/noise_speed.py --arch resnet110 --device cpu --threads 1 --n 32 --batch-size 64
+    python benchmarks/noise_speed.py --noises gaussian grid --arch resnet50 --device cuda --n 4000
+    python benchmarks/noise_speed.py --draws --device cuda
+    python benchmarks/noise_speed.py --draws --device cpu --equal 100000 --chi 1000000
 
 Weights are random: speed does not depend on them. On cuda in bfloat16, channels last and compiled, as in a run;
 compiling comes first and is not timed. Draws are rounded up to whole batches, since all but the last of a run are full.
@@ -10,6 +13,10 @@ noise and the median over the rounds of its rate over the Gaussian's. On the hos
 processor, which another program's load changes little. Rows that are run again (one batch in 128, of noises
 that are true to the last bit) are part of the time as they come; how many were, and how many of them gave other
 bits, is printed.
+
+``--draws`` checks noise on a grid instead. First, of ``--equal`` draws made on the device, how many are not those of
+the host, to the bit. Second, chi-square of ``--chi`` draws against the noise's own probabilities, cells of fewer than
+ten expected draws put together, with its p-value.
 """
 
 import argparse
@@ -20,31 +27,28 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from scipy.special import chdtrc
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.throughput import SIZES, network, timed
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.device import device_copies
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import Request
-from buckler.types import FloatArray, Noise
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Piece, Request, words
+from buckler.types import AnyArray, FloatArray, IntArray, Noise
 
 WARM_UP = 2
 """Batches before anything is timed: what is run again has its own kernels, and the second batch is."""
 
+VALUES = 3072
+"""Values of an input for ``--draws``: an image of CIFAR-10."""
 
-def parser(text: str) -> argparse.ArgumentParser:
-    """Return the options of ``in_turn``."""
-    made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--arch", choices=sorted(SIZES), default="small")
-    made.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    made.add_argument("--n", type=int, default=1000, help="draws for each image, at least")
-    made.add_argument("--images", type=int, default=8)
-    made.add_argument("--batch-size", type=int, help="4096 on cuda, 1024 for resnet50 there, else 256")
-    made.add_argument("--threads", type=int, help="of the host; all of its processors unless told")
-    made.add_argument("--repeat", type=int, default=5)
-    return made
+LEAST_EXPECTED = 10.0
+"""Expected draws of a cell of chi-square, at least."""
+
+FIRST = Address(0, "0", "estimation")
 
 
 def in_turn(noises: Sequence[Noise], options: argparse.Namespace) -> Iterator[tuple[FloatArray, list[str]]]:
@@ -85,14 +89,82 @@ def in_turn(noises: Sequence[Noise], options: argparse.Namespace) -> Iterator[tu
             yield rates, ["{:,} ({:,})".format(*engine.replayed()) for engine in engines]
 
 
+def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
+    """Return the noise of whole blocks around 0, in steps, made where the engine makes it on this device."""
+    drawn = device_copies(noise, torch.device(device), "philox")
+    if drawn is None:
+        return np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
+    drawn.load(np.zeros((1, VALUES), dtype=np.float32))
+    out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)
+    part: Batch = tuple(Piece(0, block, 0, NOISE_BLOCK) for block in blocks)
+    drawn.write(out, part, [FIRST])
+    return noise.indices(out.cpu().numpy())
+
+
+def chi_square(noise: GridGaussian, seen: AnyArray) -> tuple[float, int, float]:
+    """Return chi-square of counts of the steps -L, ..., L, its degrees of freedom and the p-value."""
+    edges = np.concatenate([[0.0], noise.thresholds[0].astype(np.float64) / 2.0**64, [1.0]])
+    expected = np.diff(edges) * seen.sum()
+    order = np.searchsorted(np.cumsum(expected), np.arange(LEAST_EXPECTED, seen.sum(), LEAST_EXPECTED))
+    starts = np.unique(np.concatenate([[0], order + 1]))
+    starts = starts[starts < len(expected)]
+    e, s = np.add.reduceat(expected, starts), np.add.reduceat(seen, starts)
+    few = e < LEAST_EXPECTED  # the last cell alone can be short
+    if few[-1]:
+        e, s = np.append(e[:-2], e[-2:].sum()), np.append(s[:-2], s[-2:].sum())
+    statistic = float(((s - e) ** 2 / e).sum())
+    return statistic, len(e) - 1, float(chdtrc(len(e) - 1, statistic))
+
+
+def check_draws(noise: GridGaussian, options: argparse.Namespace) -> None:
+    """Compare draws with the host's, and with the probabilities."""
+    each = NOISE_BLOCK * VALUES
+    blocks = range(-(-options.equal // each))
+    different = total = 0
+    for some in (blocks[a : a + 8] for a in range(0, len(blocks), 8)):
+        host = np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in some])
+        different += int((steps(noise, some, options.device) != host).sum())
+        total += host.size
+    on_host = device_copies(noise, torch.device(options.device), "philox") is None
+    where = "the host: no CUDA here" if on_host else "the device's kernel"
+    print(f"{total:,} draws of {where}: {different} are not those of the host", flush=True)
+    half = noise.reach
+    seen = np.zeros(2 * half + 1, dtype=np.int64)
+    more = range(len(blocks), len(blocks) + -(-options.chi // each))
+    for some in (more[a : a + 32] for a in range(0, len(more), 32)):
+        seen += np.bincount((steps(noise, some, options.device) + half).ravel(), minlength=len(seen))
+    statistic, freedom, p = chi_square(noise, seen)
+    print(
+        f"{seen.sum():,} draws: chi-square {statistic:,.1f} with {freedom:,} degrees of freedom, p = {p:.3f}",
+        flush=True,
+    )
+
+
 def main() -> None:
-    """Time every noise and print a table."""
-    options = parser(str(__doc__)).parse_args()
+    """Time the noises and print a table, or check the draws of one."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", choices=sorted(SIZES), default="small")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--n", type=int, default=1000, help="draws for each image, at least")
+    parser.add_argument("--images", type=int, default=8)
+    parser.add_argument("--batch-size", type=int, help="4096 on cuda, 1024 for resnet50 there, else 256")
+    parser.add_argument("--threads", type=int, help="of the host; all of its processors unless told")
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--noises", nargs="+", help="names of noises, the first to compare with; all unless told")
+    parser.add_argument("--draws", action="store_true", help="check draws of noise on a grid instead")
+    parser.add_argument("--equal", type=int, default=10**7, help="draws compared with those of the host")
+    parser.add_argument("--chi", type=int, default=10**8, help="draws for chi-square")
+    options = parser.parse_args()
+    if options.draws:
+        check_draws(GridGaussian(0.5), options)
+        return
     side, _ = SIZES[options.arch]
-    noises: list[Noise] = [
+    every_noise: list[Noise] = [
         Gaussian(0.5), Gaussian(scale=np.full((3, 1, 1), 0.5)), GridGaussian(0.5), Uniform(0.5), Splitting(2.5),
         DerandomizedSplitting(2.5), Ablation(75, side * side, channels=3),
     ]  # fmt: skip
+    first = {noise.name: noise for noise in reversed(every_noise)}
+    noises = [first[name] for name in options.noises] if options.noises else every_noise
     found = []
     for rates, again in in_turn(noises, options):
         found.append((rates, again))
