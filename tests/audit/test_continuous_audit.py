@@ -10,21 +10,22 @@ from scipy.stats import binom
 
 from buckler.bounds.betting import (
     CAP,
+    MEANS,
     NO_EARLIER,
     Pair,
     bernstein_lower,
     betting_lower,
     hoeffding_lower,
+    plain,
     plug_in_bets,
     rejects,
     sequence_lower,
     wealth_goal,
 )
-from buckler.bounds.star import star_lower
+from buckler.bounds.star import cells_limit, star_lower
 from buckler.certify.scores import LIMITS, score_margin_lower
-from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
+from buckler.certify.tangents import MARGINS, SLOPES, means_of, predictable_slopes
 from buckler.types import FloatArray, Limit
-from tests.bettors import own_limit
 from tests.simulation import first_by_default, judge, simulate_misses
 
 Noise = Callable[[np.random.Generator, int, int], FloatArray]
@@ -70,15 +71,12 @@ def test_betting_limits_hold_at_one_percent(star: bool, law: str, n: int) -> Non
     # Whether the limit passes the truth, without its last digits: the search stops at a ceiling, or (one path for all
     # candidates, so that wealth falls in them) the truth itself is rejected or not.
     draw, truth = HOSTILE[law]
-    zeros, index = np.zeros(n), np.zeros(n, dtype=np.int64)
     goal = wealth_goal(0.01, n)
 
     def passes(row: FloatArray) -> bool:
         if star:
-            return own_limit(row, 0.01, truth) >= truth
-        return rejects(
-            plug_in_bets(Pair(row, zeros, zeros[:1], index, NO_EARLIER), -np.log(0.01)), np.array([truth]), goal
-        )
+            return cells_limit(plain(row), MEANS, 0.01, truth) >= truth
+        return rejects(plug_in_bets(plain(row), -np.log(0.01)), np.array([truth]), goal)
 
     def above(x: FloatArray) -> FloatArray:
         return np.array([passes(row) for row in np.ascontiguousarray(x.T)], dtype=np.float64)
@@ -185,10 +183,11 @@ def test_adaptive_slopes_reject_the_true_margin_rarely(top: float, other: float,
     misses = 0
     for i in range(size):
         index = predictable_slopes(a[i], b[i : i + 1], np.zeros((1, NO_EARLIER.size)), alpha)[0]
+        pair = Pair(a[i], b[i], SLOPES, index, NO_EARLIER)
         if star:
-            misses += cells_limit(a[i], b[i], index, NO_EARLIER, alpha, truth, coarse=False) >= truth
+            misses += cells_limit(pair, MARGINS, alpha, truth) >= truth
         else:
-            misses += rejects(plug_in_bets(Pair(a[i], b[i], SLOPES, index, NO_EARLIER), -np.log(alpha)), means, goal)
+            misses += rejects(plug_in_bets(pair, -np.log(alpha)), means, goal)
     assert judge(misses, size, alpha).passed, misses
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
+from buckler.bounds.betting import MEANS, NO_EARLIER, Pair, plug_in_bets, rejects, wealth_goal
+from buckler.bounds.star import cells_limit
 from buckler.certify.scores import score_margin_lower
-from buckler.certify.tangents import SLOPES, cells_limit, means_of, predictable_slopes
+from buckler.certify.tangents import MARGINS, SLOPES, means_of, predictable_slopes
 from buckler.types import FloatArray, IntArray, Limit, MarginKind
-from tests.bettors import own_limit
 from tests.simulation import first_by_default, judge
 
 LAWS: dict[str, tuple[FloatArray, FloatArray]] = {
@@ -69,12 +69,11 @@ def missed(
         slopes, means = SLOPES, means_of(truth)
 
     def passes(rival: FloatArray, steps: IntArray) -> bool:
+        pair = Pair(a, rival, slopes, steps, NO_EARLIER)
         if not star:
-            return rejects(plug_in_bets(Pair(a, rival, slopes, steps, NO_EARLIER), price), means, goal)
-        if margin == "quantile":
-            return cells_limit(a, rival, steps, NO_EARLIER, alpha, truth, coarse=False) >= truth
-        top = float(means[0])
-        return own_limit(0.5 * (a - rival + 1.0), alpha, top) >= top
+            return rejects(plug_in_bets(pair, price), means, goal)
+        candidates, top = (MARGINS, truth) if margin == "quantile" else (MEANS, float(means[0]))
+        return cells_limit(pair, candidates, alpha, top) >= top
 
     return combine(passes(rival, index[j]) for j, rival in enumerate(rivals))
 

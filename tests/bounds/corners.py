@@ -6,12 +6,12 @@ Run by ``test_buffers`` as a program, with numba's bounds checking on: there a w
 import numpy as np
 from numpy.polynomial.chebyshev import chebval
 
-from buckler.bounds.betting import NO_EARLIER, betting_lower, sequence_lower
+from buckler.bounds.betting import NO_EARLIER, Pair, betting_lower, sequence_lower
 from buckler.bounds.buehler import buehler_lower
-from buckler.bounds.star import star_lower
+from buckler.bounds.star import cells_limit, star_lower
 from buckler.bounds.supremum import polynomial_ceiling
 from buckler.certify import scores
-from buckler.certify.tangents import cells_limit
+from buckler.certify.tangents import MARGINS, SLOPES
 
 
 def near_constant_scores() -> None:
@@ -26,8 +26,8 @@ def slopes_that_change_at_every_draw() -> None:
     rng = np.random.default_rng(0)
     for n in (1, 2, 40, 1000):
         a = rng.random(n)
-        limit = cells_limit(a, (1.0 - a) * rng.random(n), np.arange(n) % 13, NO_EARLIER, 1e-3, 16.0, coarse=False)
-        assert limit < 16.0
+        pair = Pair(a, (1.0 - a) * rng.random(n), SLOPES, np.arange(n) % 13, NO_EARLIER)
+        assert cells_limit(pair, MARGINS, 1e-3, 16.0) < 16.0
 
 
 def points_of_an_interpolant() -> None:

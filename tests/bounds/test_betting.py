@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from hypothesis.extra.numpy import arrays
 from buckler.bounds import betting
 from buckler.bounds.betting import (
     CAP,
+    MEANS,
     NO_EARLIER,
     PACE,
     PRIOR,
@@ -24,16 +27,18 @@ from buckler.bounds.betting import (
     deviation,
     earlier_moments,
     hoeffding_lower,
+    largest_rejected,
     last_goal,
+    path_limit,
+    plain,
     plug_in_bets,
-    plug_in_bets_below,
     rejects,
-    search,
     sequence_lower,
     wealth_goal,
 )
 from buckler.bounds.binomial import clopper_pearson_lower
-from buckler.bounds.star import follow, smallest_lower, star_lower
+from buckler.bounds.star import follow, star_lower
+from buckler.certify.tangents import LARGEST_REPORTED_MARGIN, MARGINS
 from buckler.errors import InvalidInput
 from buckler.types import FloatArray
 
@@ -42,8 +47,7 @@ DRAWS = arrays(np.float64, st.integers(1, 60), elements=st.floats(0.0, 1.0))
 
 
 def plain_plan(x: FloatArray, alpha: float) -> Bets:
-    n = len(x)
-    return plug_in_bets(Pair(x, np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64), NO_EARLIER), -np.log(alpha))
+    return plug_in_bets(plain(x), -np.log(alpha))
 
 
 def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
@@ -56,11 +60,6 @@ def reference_stakes(x: FloatArray, alpha: float) -> FloatArray:
             stake = np.sqrt(-2.0 * np.log(alpha) / (n * variance))
         stakes[i] = stake
     return stakes
-
-
-def path_end(path: Bets, alpha: float, uniform: float = 1.0) -> float:
-    goal = wealth_goal(alpha, path.y.size)
-    return float(search(path.y, path.stakes, 0.0, 1.0, goal, last_goal(goal, uniform)))
 
 
 def reference_wealth(path: Bets, m: float) -> FloatArray:
@@ -76,45 +75,43 @@ LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 }
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("n", [1, 2, 10, 100, 400])
-def test_compiled_stakes_equal_reference(law: str, n: int) -> None:
-    x = LAWS[law](np.random.default_rng(n), n)
-    np.testing.assert_allclose(plain_plan(x, 1e-3).stakes, reference_stakes(x, 1e-3), rtol=1e-5, atol=1e-8)
+def test_compiled_stakes_equal_reference() -> None:
+    for (law, draw), n in product(LAWS.items(), (1, 2, 10, 100, 400)):
+        x = draw(np.random.default_rng(n), n)
+        found, expected = plain_plan(x, 1e-3).stakes, reference_stakes(x, 1e-3)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-8, err_msg=f"{law}, n = {n}")
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_limit_of_a_path_equals_a_search_on_the_reference_wealth(law: str) -> None:
-    x = LAWS[law](np.random.default_rng(7), 150)
-    path = plain_plan(x, 1e-2)
-    low, high = 0.0, 1.0
-    while high - low > 1e-12:
-        m = 0.5 * (low + high)
-        low, high = (m, high) if reference_wealth(path, m).max() >= 100.0 else (low, m)
-    found = path_end(path, 1e-2)
-    assert found <= low + 1e-12
-    assert found == pytest.approx(low, abs=1e-9)
-    assert float(betting_lower(x, 1e-2)) == pytest.approx(min(found, x.mean()), abs=1e-9)
+def test_limit_of_a_path_equals_a_search_on_the_reference_wealth() -> None:
+    """And there is no hole below it: every candidate there is rejected."""
+    for law, draw in LAWS.items():
+        x = draw(np.random.default_rng(7), 150)
+        path, goal = plain_plan(x, 1e-2), wealth_goal(1e-2, 150)
+        low, high = 0.0, 1.0
+        while high - low > 1e-12:
+            m = 0.5 * (low + high)
+            low, high = (m, high) if reference_wealth(path, m).max() >= 100.0 else (low, m)
+        found = path_limit(plain(x), MEANS, 1e-2, 1.0)
+        assert low - 1e-9 <= found <= low + 1e-12, law
+        assert float(betting_lower(x, 1e-2)) == pytest.approx(min(found, x.mean()), abs=1e-9), law
+        assert all(rejects(path, np.array([m]), goal) for m in np.linspace(1e-6, found, 500)), law
 
 
-@pytest.mark.parametrize("law", LAWS)
-@pytest.mark.parametrize("n", [1, 5, 300])
-@pytest.mark.parametrize("uniform", [1.0, 0.3])
-def test_residual_in_ball_arithmetic(law: str, n: int, uniform: float) -> None:
+def test_residual_in_ball_arithmetic() -> None:
     # The wealth against the returned limit, multiplied out exactly from the stakes as they are, does reach 1/alpha, or
     # uniform/alpha after the last draw.
     ctx.prec = 300
     alpha = 0.04
-    x = LAWS[law](np.random.default_rng(n), n)
-    path = plain_plan(x, alpha)
-    low = path_end(path, alpha, uniform)
-    if low == 0.0:
-        return
-    m, wealth, most = arb(low), arb(1), arb(0)
-    for y, stake in zip(path.y.tolist(), path.stakes.tolist(), strict=True):
-        wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
-        most = wealth if float(wealth.mid()) > float(most.mid()) else most
-    assert most >= 1 / arb(alpha) or wealth >= arb(uniform) / arb(alpha)
+    for (law, draw), n, uniform in product(LAWS.items(), (1, 5, 300), (1.0, 0.3)):
+        x = draw(np.random.default_rng(n), n)
+        path, low = plain_plan(x, alpha), path_limit(plain(x), MEANS, alpha, 1.0, uniform)
+        if low == 0.0:
+            continue
+        m, wealth, most = arb(low), arb(1), arb(0)
+        for y, stake in zip(path.y.tolist(), path.stakes.tolist(), strict=True):
+            wealth *= 1 + min(arb(stake), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(y) - m)
+            most = wealth if float(wealth.mid()) > float(most.mid()) else most
+        assert most >= 1 / arb(alpha) or wealth >= arb(uniform) / arb(alpha), (law, n, uniform)
 
 
 @given(x=DRAWS, u=st.floats(0.01, 1.0), less=st.floats(0.01, 1.0))
@@ -125,18 +122,9 @@ def test_a_smaller_uniform_number_gives_no_smaller_limit(x: FloatArray, u: float
         assert float(lower(x, 0.05)) - 1e-9 <= at_u <= at_less + 1e-9 <= x.mean() + 1e-9
 
 
-@given(x=DRAWS, cut=st.integers(0, 59), other=st.floats(0.0, 1.0))
-@settings(max_examples=60, deadline=None)
-def test_stakes_are_predictable(x: FloatArray, cut: int, other: float) -> None:
-    changed = x.copy()
-    changed[cut:] = other
-    before, after = plain_plan(x, 0.01).stakes, plain_plan(changed, 0.01).stakes
-    np.testing.assert_array_equal(before[: cut + 1], after[: cut + 1])
-
-
 @given(a=DRAWS, seed=st.integers(0, 99), cut=st.integers(0, 59))
 @settings(max_examples=40, deadline=None)
-def test_stakes_are_predictable_with_slopes(a: FloatArray, seed: int, cut: int) -> None:
+def test_stakes_are_predictable(a: FloatArray, seed: int, cut: int) -> None:
     rng = np.random.default_rng(seed)
     n = len(a)
     b, index = rng.random(n), rng.integers(0, 3, n)
@@ -158,59 +146,24 @@ def test_wealth_falls_in_the_candidate(x: FloatArray) -> None:
     assert (np.diff(wealths, axis=0) <= 1e-9 * wealths[:-1]).all()
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_there_is_no_hole_below_the_limit(law: str) -> None:
-    x = LAWS[law](np.random.default_rng(11), 200)
-    path, goal = plain_plan(x, 0.01), wealth_goal(0.01, 200)
-    low = path_end(path, 0.01)
-    for m in np.linspace(1e-6, low, 500):
-        assert rejects(path, np.array([m]), goal)
-
-
-def test_the_smallest_over_rivals_is_the_minimum() -> None:
-    rng = np.random.default_rng(12)
-    for k in range(20):
-        p = rng.dirichlet(np.full(6, 0.4), size=120)
-        a, rivals = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1:].T)
-        order = np.argsort(-rivals.mean(axis=1)) if k % 2 else np.arange(5)
-        for star, u in ((True, 1.0), (False, 1.0), (True, 0.2), (False, 0.2)):
-            screened = smallest_lower(a, rivals, np.zeros((5, NO_EARLIER.size)), 0.05, order, star=star, uniform=u)
-            first = np.array([0])
-            alone = [
-                smallest_lower(a, rivals[j : j + 1], np.zeros((1, NO_EARLIER.size)), 0.05, first, star=star, uniform=u)
-                for j in range(5)
-            ]
-            assert screened == pytest.approx(min(alone), abs=3e-10)
-
-
 def test_draws_seen_beforehand_are_used_and_may_be_anything() -> None:
-    rng = np.random.default_rng(14)
-    x = 0.7 + 0.01 * rng.random(100)
-    zeros, index = np.zeros(100), np.zeros(100, dtype=np.int64)
-    goal = wealth_goal(1e-3, 100)
-
-    def limit(earlier: FloatArray) -> float:
-        path = plug_in_bets(Pair(x, zeros, np.zeros(1), index, earlier), -np.log(1e-3))
-        tested = np.linspace(0.5, 0.71, 2101)
-        return float(max(m for m in tested if rejects(path, np.array([m]), goal)))
-
-    helped, misled = (
-        limit(earlier_moments(x[:50], np.zeros(50))),
-        limit(earlier_moments(np.tile([0.0, 1.0], 25), np.zeros(50))),
+    x, nothing = 0.7 + 0.01 * np.random.default_rng(14).random(100), np.zeros(50)
+    helped, plainly, misled = (
+        path_limit(plain(x)._replace(earlier=earlier), MEANS, 1e-3, 1.0)
+        for earlier in (earlier_moments(x[:50], nothing), NO_EARLIER, earlier_moments(np.tile([0.0, 1.0], 25), nothing))
     )
-    assert helped > limit(NO_EARLIER) > misled
+    assert helped > plainly > misled
 
 
-@pytest.mark.parametrize("top", [1.0, 0.999, 0.97, 0.9, 0.75])
-def test_one_hot_rows_reach_nine_tenths_of_clopper_pearson(top: float) -> None:
+def test_one_hot_rows_reach_nine_tenths_of_clopper_pearson() -> None:
     # Draws of -1 and 1: the margin of a two-class vote. Orders are shuffled; the mean over them is compared.
-    n, k = 500, round(500 * top)
-    x = np.append(np.ones(k), -np.ones(n - k))
-    rng = np.random.default_rng(15)
-    orders = np.stack([rng.permutation(x) for _ in range(60)], axis=1)
-    ours = star_lower(orders, 1e-3, -1.0, 1.0).mean()
-    theirs = 2.0 * float(clopper_pearson_lower(k, n, 1e-3)) - 1.0
-    assert 0.9 * theirs <= ours <= theirs
+    n, rng = 500, np.random.default_rng(15)
+    for top in (1.0, 0.999, 0.97, 0.9, 0.75):
+        k = round(n * top)
+        orders = np.stack([rng.permutation(np.append(np.ones(k), -np.ones(n - k))) for _ in range(60)], axis=1)
+        ours = star_lower(orders, 1e-3, -1.0, 1.0).mean()
+        theirs = 2.0 * float(clopper_pearson_lower(k, n, 1e-3)) - 1.0
+        assert 0.9 * theirs <= ours <= theirs, top
 
 
 def test_large_n() -> None:
@@ -250,15 +203,10 @@ def test_a_wealth_that_is_lost_stays_lost() -> None:
     for value in y:
         rounded *= 1.0 + stake * (value - m)
     assert rounded > goal, "the input needs it"
-    stakes, index = np.full(y.size, stake), np.zeros(y.size, dtype=np.int64)
-    assert not rejects(Bets(y, stakes, index), np.array([m]), goal)
+    bets = Bets(y, np.full(y.size, stake), np.zeros(y.size, dtype=np.int64))
+    assert not rejects(bets, np.array([m]), goal)
     assert follow(y, stake, m, 1.0, goal) == 0.0
-    assert search(y, stakes, m, 1.0, goal) == m
-    for losses in range(2000, 2120, 3):  # a wealth that began anew would be near one after some of these
-        y = np.append(np.zeros(losses), np.ones(500))
-        pair = Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
-        above, _ = plug_in_bets_below(pair, 3.0, PACE, m, goal)
-        assert not above
+    assert largest_rejected(bets, MEANS, m, 1.0, goal) == m
 
 
 LIMITS: list[Callable[..., FloatArray]] = [hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower]
@@ -279,19 +227,15 @@ def exact(x: FloatArray, alpha: float, low: float, high: float) -> tuple[arb, ar
     return hoeffding, bernstein
 
 
-@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-64.0, 1.0), (1000.0, 1000.5)])
-@pytest.mark.parametrize("n", [2, 17, 1000])
-@pytest.mark.parametrize("alpha", [0.5, 1e-3, 1e-12])
-def test_closed_forms_never_exceed_the_exact_formula(n: int, alpha: float, low: float, high: float) -> None:
-    rng = np.random.default_rng(n)
-    x = np.clip(low + (high - low) * (0.99 + 0.01 * rng.random(n)), low, high)
-    for found, true in zip(
-        (hoeffding_lower(x, alpha, low, high), bernstein_lower(x, alpha, low, high)),
-        exact(x, alpha, low, high),
-        strict=True,
-    ):
-        assert arb(float(found)) <= true or float(found) == low
-        assert float(found) >= float(true.mid()) - 1e-11 * max(abs(low), abs(high), 1.0) or float(found) == low
+def test_closed_forms_never_exceed_the_exact_formula() -> None:
+    ranges = (0.0, 1.0), (-1.0, 1.0), (-64.0, 1.0), (1000.0, 1000.5)
+    for n, alpha, (low, high) in product((2, 17, 1000), (0.5, 1e-3, 1e-12), ranges):
+        rng = np.random.default_rng(n)
+        x = np.clip(low + (high - low) * (0.99 + 0.01 * rng.random(n)), low, high)
+        for limit, true in zip((hoeffding_lower, bernstein_lower), exact(x, alpha, low, high), strict=True):
+            found, case = float(limit(x, alpha, low, high)), (limit.__name__, n, alpha, low, high)
+            assert arb(found) <= true or found == low, case
+            assert found >= float(true.mid()) - 1e-11 * max(abs(low), abs(high), 1.0) or found == low, case
 
 
 def test_the_logarithm_of_maurer_and_pontil_is_of_two_over_alpha() -> None:
@@ -306,43 +250,28 @@ def test_the_logarithm_of_maurer_and_pontil_is_of_two_over_alpha() -> None:
     assert printed > ours + 0.005
 
 
-@every_limit
 @given(x=TWO_OR_MORE, alpha=st.sampled_from([0.3, 0.05, 1e-3]))
 @settings(max_examples=30, deadline=None)
-def test_no_more_than_the_mean_and_no_less_than_the_range(
-    limit: Callable[..., FloatArray], x: FloatArray, alpha: float
-) -> None:
-    low = float(limit(x, alpha))
-    assert 0.0 <= low <= max(0.0, x.mean())
+def test_no_more_than_the_mean_and_no_less_than_the_range(x: FloatArray, alpha: float) -> None:
+    for limit in LIMITS:
+        assert 0.0 <= float(limit(x, alpha)) <= max(0.0, x.mean()), limit.__name__
 
 
 @every_limit
-def test_columns_are_judged_alone(limit: Callable[..., FloatArray]) -> None:
+def test_columns_ranges_levels_and_constants(limit: Callable[..., FloatArray]) -> None:
+    """Columns are judged alone, limits shift and scale with the draws, and fall with alpha."""
     x = np.random.default_rng(1).random((50, 7))
     together = limit(x, 0.01)
     assert together.shape == (7,)
     assert together.dtype == np.float64
-    alone = [limit(x[:, j], 0.01) for j in range(7)]
-    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(together, [limit(x[:, j], 0.01) for j in range(7)])
     assert limit(x[:, 0], 0.01).shape == ()
-
-
-@every_limit
-def test_shift_and_scale(limit: Callable[..., FloatArray]) -> None:
     x = np.random.default_rng(2).beta(2.0, 0.5, size=(80, 5))
     np.testing.assert_allclose(limit(3.0 * x - 1.0, 0.01, -1.0, 2.0), 3.0 * limit(x, 0.01) - 1.0, atol=1e-8)
-
-
-@every_limit
-def test_smaller_alpha_means_a_lower_limit(limit: Callable[..., FloatArray]) -> None:
     x = np.random.default_rng(3).beta(5.0, 1.0, size=300)
     lows = [float(limit(x, alpha)) for alpha in (0.2, 0.05, 1e-3, 1e-6, 1e-12)]
     assert lows == sorted(lows, reverse=True)
     assert lows[0] > 0.7
-
-
-@every_limit
-def test_constants(limit: Callable[..., FloatArray]) -> None:
     assert float(limit(np.zeros(50), 0.01)) == 0.0
     assert float(limit(np.full(50, -1.0), 0.01, -1.0, 1.0)) == -1.0
     # No valid limit passes alpha^(1/n) when every draw is at the top of the range.
@@ -350,12 +279,9 @@ def test_constants(limit: Callable[..., FloatArray]) -> None:
 
 
 @every_limit
-@pytest.mark.parametrize(
-    ("x", "alpha", "low", "high", "word"),
-    [
+def test_bad_input_is_refused(limit: Callable[..., FloatArray]) -> None:
+    cases: list[tuple[object, float, float, float, str]] = [
         ([0.5, np.nan], 0.05, 0.0, 1.0, "finite"),
-        ([0.5, 1.5], 0.05, 0.0, 1.0, "draw 1"),
-        ([0.5, -0.1], 0.05, 0.0, 1.0, "draw 1"),
         ([0.0, 1.0, 1.5], 0.05, 0.0, 1.0, "draw 2"),
         ([0.0, 1.0, -0.1], 0.05, 0.0, 1.0, "draw 2"),
         ([], 0.05, 0.0, 1.0, "x must have shape"),
@@ -365,13 +291,10 @@ def test_constants(limit: Callable[..., FloatArray]) -> None:
         ([0.5, 0.5], 0.05, 1.0, 0.0, "low must be below high"),
         ([0.5, 0.5], 0.05, 0.0, np.inf, "high"),
         (["a", "b"], 0.05, 0.0, 1.0, "numbers"),
-    ],
-)
-def test_bad_input_is_refused(
-    limit: Callable[..., FloatArray], x: object, alpha: float, low: float, high: float, word: str
-) -> None:
-    with pytest.raises(InvalidInput, match=word):
-        limit(x, alpha, low, high)
+    ]
+    for x, alpha, low, high, word in cases:
+        with pytest.raises(InvalidInput, match=word):
+            limit(x, alpha, low, high)
 
 
 def test_bernstein_needs_two_draws() -> None:
@@ -392,7 +315,7 @@ def test_the_allowance_is_in_units_of_the_larger_end(low: float, high: float, mo
     monkeypatch.setattr(betting, "LIMIT_SLACK", slack)
     for limit, before in plain.items():
         assert before - float(limit(x, alpha, low, high)) == pytest.approx(slack * scale, rel=1e-6)
-    width = np.sqrt(2.0 * cost / n) * slack * scale + 7.0 * span * cost / (3.0 * (n - 1))
+    width = np.sqrt(2.0 * cost / n) * slack * span + 7.0 * span * cost / (3.0 * (n - 1))
     assert float(bernstein_lower(x, alpha, low, high)) == pytest.approx(middle - width - slack * scale, rel=1e-9)
     for limit in (hoeffding_lower, bernstein_lower, sequence_lower, betting_lower, star_lower):
         wide = np.full(200_000, middle)
@@ -419,23 +342,21 @@ def reference(x: FloatArray, alpha: float) -> FloatArray:
     return np.asarray((np.cumsum(bet * x) - np.log(1.0 / alpha) - np.cumsum(v * psi)) / np.cumsum(bet))
 
 
-@pytest.mark.parametrize("n", [1, 2, 30, 3000])
-def test_compiled_equals_reference(n: int) -> None:
-    rng = np.random.default_rng(n)
-    for x in (rng.random(n), rng.beta(0.1, 0.1, n), np.ones(n), (rng.random(n) < 0.97).astype(float)):
+def test_compiled_equals_reference() -> None:
+    for (law, draw), n in product(LAWS.items(), (1, 2, 30, 3000)):
+        x = draw(np.random.default_rng(n), n)
         limits = reference(x, 0.01)
         expected = max(0.0, min(limits.max(), x.mean()))
         found = float(sequence_lower(x, 0.01))
-        assert found <= expected + 1e-15
-        assert found == pytest.approx(expected, abs=1e-11)
+        assert found <= expected + 1e-15, (law, n)
+        assert found == pytest.approx(expected, abs=1e-11), (law, n)
 
 
-@pytest.mark.parametrize("bet", [1e-9, 1e-6, 1e-3, 0.0499, 0.0501, 0.2, 0.5])
-def test_psi_is_rounded_up(bet: float) -> None:
+def test_psi_is_rounded_up() -> None:
     ctx.prec = 200
-    true = (-(1 - arb(bet)).log() - arb(bet)) / 4
-    assert arb(_psi(bet)) >= true
-    assert _psi(bet) <= float(true.mid()) * (1.0 + 1e-12)
+    for bet in (1e-9, 1e-6, 1e-3, 0.0499, 0.0501, 0.2, 0.5):
+        true = (-(1 - arb(bet)).log() - arb(bet)) / 4
+        assert true <= arb(_psi(bet)) <= true * (1 + arb(1e-12)), bet
 
 
 def test_the_limit_is_a_running_maximum() -> None:
@@ -452,13 +373,22 @@ def test_the_goal_after_the_last_draw_is_met_by_a_wealth_equal_to_it() -> None:
     bets = Bets(one, one, index)  # wealth 1 + 1 (1 - 1/2) against one half, exactly
     assert rejects(bets, half, 3.0, 1.5)
     assert not rejects(bets, half, 3.0, np.nextafter(1.5, 2.0))
-    assert search(one, one, 0.0, 1.0, 3.0, 1.5) >= 0.5
-    assert search(one, one, 0.0, 1.0, 3.0, np.nextafter(1.5, 2.0)) < 0.5
-    pair = Pair(one, np.zeros(1), np.zeros(1), index, NO_EARLIER)
-    stake = float(plug_in_bets(pair, 3.0).stakes[0])
-    wealth = 1.0 + min(stake, CAP / 0.5) * 0.5
-    assert plug_in_bets_below(pair, 3.0, PACE, 0.5, 20.0, wealth)[0]
-    assert not plug_in_bets_below(pair, 3.0, PACE, 0.5, 20.0, np.nextafter(wealth, 2.0 * wealth))[0]
+    assert largest_rejected(bets, MEANS, 0.0, 1.0, 3.0, 1.5) >= 0.5
+    assert largest_rejected(bets, MEANS, 0.0, 1.0, 3.0, np.nextafter(1.5, 2.0)) < 0.5
+
+
+def test_the_largest_rejected_candidate_is_found_wherever_it_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the rejected ones end: not above, and no lower than the tolerance; the first known to be so or not."""
+    nothing: Any = None
+    for candidates, top in ((MEANS, 1.0), (MARGINS, LARGEST_REPORTED_MARGIN)):
+        for end in (0.0, 1e-6, 0.3, 0.999, 1.0, 1.5, 7.0, 16.0):
+            most = candidates.means_of(end)
+            monkeypatch.setattr(betting, "rejects", lambda _, means, *__, most=most: bool((means <= most).all()))
+            for low in (candidates.nothing, min(0.5 * end, 0.5 * top)):
+                found = largest_rejected(nothing, candidates, low, top, 3.0)
+                assert min(end, top) - candidates.tolerance <= found <= end, (top, end, low)
+        monkeypatch.setattr(betting, "rejects", lambda *_: False)
+        assert largest_rejected(nothing, candidates, candidates.nothing, top, 3.0) == candidates.nothing
 
 
 def test_the_goal_after_the_last_draw_is_rounded_up_and_never_above_the_other() -> None:

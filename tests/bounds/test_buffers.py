@@ -1,17 +1,16 @@
-"""No kernel writes past a buffer: the fullest corners with bounds checking on, and what does not fit is refused."""
+"""No kernel writes past a buffer: the fullest corners with bounds checking on."""
 
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from buckler.bounds.betting import COARSE_PACE, NO_EARLIER, PACE
+from buckler.bounds.betting import COARSE_PACE, PACE
 from buckler.bounds.star import most_blocks
-from buckler.certify.tangents import MOST_CHANGES, cells_limit
-from buckler.errors import InvalidInput
 from tests.bounds import corners
 
 REACHED = [
@@ -55,12 +54,10 @@ def test_bounds_checking_finds_a_planted_write(tmp_path: Path) -> None:
     assert "IndexError" in ran.stderr
 
 
-@pytest.mark.parametrize("pace", [PACE, COARSE_PACE])
-@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 31, 32, 63, 64, 65, 1000, 100_003])
-def test_no_more_blocks_than_there_is_room_for(n: int, pace: int) -> None:
-    rng = np.random.default_rng(n)
-    for every in (1, 3, n):
-        index = np.cumsum(rng.integers(0, every, n) == 0) % 13
+def test_no_more_blocks_than_there_is_room_for() -> None:
+    lengths = (1, 2, 7, 8, 9, 31, 32, 63, 64, 65, 1000, 100_003)
+    for n, pace, every in product(lengths, (PACE, COARSE_PACE), (1, 3, 0)):
+        index = np.cumsum(np.random.default_rng(n).integers(0, every or n, n) == 0) % 13
         blocks, i, cutting = 0, 0, max(1, n // 32)
         while i < n:
             stop = min(i + 1 + i // pace, n)
@@ -70,10 +67,4 @@ def test_no_more_blocks_than_there_is_room_for(n: int, pace: int) -> None:
             changed = np.flatnonzero(index[i + 1 : stop] != index[i])
             i = i + 1 + int(changed[0]) if changed.size else stop
             blocks += 1
-        assert blocks <= most_blocks(index, pace)
-
-
-def test_an_index_that_changes_too_often_is_refused() -> None:
-    n = MOST_CHANGES + 2
-    with pytest.raises(InvalidInput, match=f"index must change at most {MOST_CHANGES} times; got {n - 1} changes"):
-        cells_limit(np.full(n, 0.9), np.full(n, 0.1), np.arange(n) % 13, NO_EARLIER, 1e-3, 16.0, coarse=False)
+        assert blocks <= most_blocks(index, pace), (n, pace, every)

@@ -1,6 +1,7 @@
 """Limits by cells: equal to a plain reference, in which every candidate holds stakes of its own, made from the past."""
 
 from collections.abc import Callable
+from itertools import product
 
 import numpy as np
 import pytest
@@ -11,15 +12,17 @@ from hypothesis.extra.numpy import arrays
 from scipy.special import ndtri_exp
 
 from buckler.bounds.betting import (
-    BISECTION_TOLERANCE,
     CAP,
     COARSE_PACE,
+    MEANS,
     NO_EARLIER,
     PACE,
     PRIOR,
+    Candidates,
     Pair,
     betting_lower,
     earlier_moments,
+    plain,
     wealth_goal,
 )
 from buckler.bounds.star import (
@@ -29,19 +32,18 @@ from buckler.bounds.star import (
     DROPPED_BELOW,
     FINE_CELL,
     HAZARDS,
-    MEAN_NODES,
     MOST_CELLS,
     OPENING,
     Game,
+    cells_limit,
     cut_cell,
     hazard,
     lowest_cell,
     node_below,
     star_lower,
 )
-from buckler.certify.tangents import _GRID, MARGIN_NODES, SLOPES, cells_limit, means_of
-from buckler.types import FloatArray, IntArray
-from tests.bettors import own_limit
+from buckler.certify.tangents import MARGINS, SLOPES
+from buckler.types import FloatArray
 
 ALPHA = 0.02
 DRAWS = arrays(np.float64, st.integers(1, 80), elements=st.floats(0.0, 1.0))
@@ -59,32 +61,20 @@ LAWS: dict[str, Callable[[np.random.Generator, int], FloatArray]] = {
 def limit(
     y: FloatArray, ceiling: float = 1.0, earlier: FloatArray = NO_EARLIER, coarse: bool = False, uniform: float = 1.0
 ) -> float:
-    return own_limit(y, ALPHA, ceiling, earlier, coarse=coarse, uniform=uniform)
+    return cells_limit(plain(y)._replace(earlier=earlier), MEANS, ALPHA, ceiling, uniform, coarse=coarse)
 
 
 class Bettor:
-    """One candidate and its stakes: draw by draw, from the draws before it and the cell that the candidate lies in.
+    """One candidate and its stakes: draw by draw, from the draws before it and the cell that the candidate lies in."""
 
-    The candidate is above node ``k - 1`` and not above node k of ``table``, and ``means`` are its own means.
-    """
-
-    def __init__(
-        self,
-        draws: tuple[FloatArray, FloatArray],
-        k: int,
-        means: FloatArray,
-        *,
-        slopes: FloatArray,
-        index: IntArray,
-        table: FloatArray,
-        earlier: FloatArray = NO_EARLIER,
-        coarse: bool = False,
-    ) -> None:
-        a, b = draws
+    def __init__(self, pair: Pair, candidates: Candidates, value: float, *, coarse: bool = False) -> None:
+        a, b, slopes, index, earlier = pair
+        k = int(np.searchsorted(candidates.values, value))  # above node k - 1, and not above node k
+        table, means = candidates.table, candidates.means_of(value)
         c = slopes[index]
         self.y, self.n, self.goal = (a - c * b + c) / (1.0 + c), a.size, wealth_goal(ALPHA, a.size)
         self.index, self.table, self.means, self.stakes = index, table, means, list[float]()
-        self.low, self.high = -1 if table is MARGIN_NODES else 0, len(table) - 1
+        self.low, self.high = -1 if candidates is MARGINS else 0, len(table) - 1
         pace, fineness = (COARSE_PACE, COARSE_CELL) if coarse else (PACE, FINE_CELL)
         stake, due, log_goal = 0.0, 0, np.log(self.goal) + BEYOND
         opening = cutting = max(1, self.n // OPENING)
@@ -158,83 +148,68 @@ def moments_of(earlier: FloatArray, c: float) -> FloatArray:
     return np.array([count, *(total / (1.0 + c) ** power for power, total in enumerate(shifted, 1))])
 
 
-def plain(y: FloatArray, m: float, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> Bettor:
+def bettor(y: FloatArray, m: float, earlier: FloatArray = NO_EARLIER, coarse: bool = False) -> Bettor:
     """Return the bettor for a candidate mean of a plain variable."""
-    k = int(np.searchsorted(MEAN_NODES[:, 0], m))
-    index, slopes = np.zeros(y.size, dtype=np.int64), np.zeros(1)
-    draws, means = (y, np.zeros(y.size)), np.array([m])
-    return Bettor(draws, k, means, slopes=slopes, index=index, table=MEAN_NODES, earlier=earlier, coarse=coarse)
+    return Bettor(plain(y)._replace(earlier=earlier), MEANS, m, coarse=coarse)
 
 
 @pytest.mark.parametrize(("coarse", "uniform"), [(False, 1.0), (True, 1.0), (False, 0.3), (True, 0.01)])
-@pytest.mark.parametrize("n", [1, 2, 7, 40, 150])
-@pytest.mark.parametrize("law", LAWS)
-def test_the_limit_is_the_end_of_what_the_reference_rejects(law: str, n: int, coarse: bool, uniform: float) -> None:
-    y = LAWS[law](np.random.default_rng(n), n)
-    found = limit(y, coarse=coarse, uniform=uniform)
-    for m in np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0):
-        assert plain(y, m, coarse=coarse).verdict(uniform) is not False
-    above = found + 1e-8  # further above there may be rejected candidates again: the limit is below the first hole
-    if above < 1.0:
-        assert plain(y, above, coarse=coarse).verdict(uniform) is not True
+def test_the_limit_is_the_end_of_what_the_reference_rejects(coarse: bool, uniform: float) -> None:
+    for (law, draw), n in product(LAWS.items(), (1, 2, 7, 40, 150)):
+        y = draw(np.random.default_rng(n), n)
+        found = limit(y, coarse=coarse, uniform=uniform)
+        for m in np.linspace(1e-6, found - 1e-6, 25 if found > 1e-5 else 0):
+            assert bettor(y, m, coarse=coarse).verdict(uniform) is not False, (law, n, m)
+        above = found + 1e-8  # further above there may be rejected candidates again: the limit is below the first hole
+        if above < 1.0:
+            assert bettor(y, above, coarse=coarse).verdict(uniform) is not True, (law, n)
 
 
-@pytest.mark.parametrize("law", LAWS)
-def test_the_stakes_of_the_last_cell_are_those_of_the_reference(law: str) -> None:
-    y = LAWS[law](np.random.default_rng(8), 150)
-    pair = Pair(y, np.zeros(150), np.zeros(1), np.zeros(150, dtype=np.int64), NO_EARLIER)
-    goal = wealth_goal(ALPHA, 150)
-    bets = Game(pair, MEAN_NODES, goal, goal, HAZARDS, False)
-    cell = lowest_cell(bets, 0, len(MEAN_NODES) - 1, np.ones(1))
-    assert not cell.above
-    np.testing.assert_allclose(cell.stakes, plain(y, float(MEAN_NODES[cell.high, 0])).stakes, rtol=1e-6, atol=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(12))
-def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(5, 150))
-    p = rng.dirichlet([4.0, 0.5, 0.3][: 2 + seed % 2] if seed % 3 else [8.0, 0.05, 0.3], n)
-    a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
-    index = np.repeat(rng.integers(0, len(SLOPES) // 2, 4), -(-n // 4))[:n]  # a slope that changes on the way
-    earlier = earlier_moments(a[:20], b[:20]) if seed % 2 else NO_EARLIER
-    u = 1.0 if seed < 6 else 0.2
-    found = cells_limit(a, b, index, earlier, ALPHA, 8.0, coarse=False, uniform=u)
-
-    def bettor(margin: float) -> Bettor:
-        k = int(np.searchsorted(_GRID, margin))
-        means = means_of(margin)
-        return Bettor((a, b), k, means, slopes=SLOPES, index=index, table=MARGIN_NODES, earlier=earlier)
-
-    for margin in np.linspace(0.0, found - 1e-7, 12) if found > 0.0 else ():
-        assert bettor(margin).verdict(u) is not False
-    if found < 8.0:
-        assert bettor(max(found + 1e-7, 0.0)).verdict(u) is not True
-    low = cells_limit(a, b, index, earlier, ALPHA, 0.3, coarse=False, uniform=u)
-    assert low == pytest.approx(min(found, 0.3), abs=3e-9)
-
-
-@pytest.mark.parametrize("law", LAWS)
-def test_residual_in_ball_arithmetic(law: str) -> None:
-    # The wealth against the limit, multiplied out exactly from the candidate's own stakes, reaches 1/alpha.
+def test_the_stakes_of_the_last_cell_are_those_of_the_reference() -> None:
+    """And the wealth against the limit, multiplied out exactly from the candidate's own stakes, reaches 1/alpha."""
     ctx.prec = 300
-    y = LAWS[law](np.random.default_rng(3), 200)
-    low = limit(y) - 1e-12  # not on an edge between two cells
-    if low <= 0.0:
-        return
-    m, total, most = arb(low), arb(1), arb(0)
-    for value, stake in zip(y.tolist(), plain(y, low).stakes, strict=True):
-        total *= 1 + min(arb(float(stake)), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(value) - m)
-        most = total if float(total.mid()) > float(most.mid()) else most
-    assert float((most * arb(ALPHA)).mid()) > 1.0 - 1e-9  # stakes of kernel and reference differ by rounding
+    for law, draw in LAWS.items():
+        y, goal = draw(np.random.default_rng(8), 150), wealth_goal(ALPHA, 150)
+        cell = lowest_cell(
+            Game(plain(y), MEANS.table, goal, goal, HAZARDS, False), 0, MEANS.values.size - 1, np.ones(1)
+        )
+        assert not cell.above, law
+        expected = bettor(y, float(MEANS.values[cell.high])).stakes
+        np.testing.assert_allclose(cell.stakes, expected, rtol=1e-6, atol=1e-9, err_msg=law)
+        y = draw(np.random.default_rng(3), 200)
+        low = limit(y) - 1e-12  # not on an edge between two cells
+        if low <= 0.0:
+            continue
+        m, total, most = arb(low), arb(1), arb(0)
+        for value, stake in zip(y.tolist(), bettor(y, low).stakes, strict=True):
+            total *= 1 + min(arb(float(stake)), arb(CAP) / m, key=lambda ball: float(ball.mid())) * (arb(value) - m)
+            most = total if float(total.mid()) > float(most.mid()) else most
+        assert float((most * arb(ALPHA)).mid()) > 1.0 - 1e-9, law  # stakes of kernel and reference differ by rounding
+
+
+def test_the_limit_of_a_margin_is_the_end_of_what_the_reference_rejects() -> None:
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n = int(rng.integers(5, 150))
+        p = rng.dirichlet([4.0, 0.5, 0.3][: 2 + seed % 2] if seed % 3 else [8.0, 0.05, 0.3], n)
+        a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
+        index = np.repeat(rng.integers(0, len(SLOPES) // 2, 4), -(-n // 4))[:n]  # a slope that changes on the way
+        pair = Pair(a, b, SLOPES, index, earlier_moments(a[:20], b[:20]) if seed % 2 else NO_EARLIER)
+        u = 1.0 if seed < 6 else 0.2
+        found = cells_limit(pair, MARGINS, ALPHA, 8.0, u)
+        for margin in np.linspace(0.0, found - 1e-7, 12) if found > 0.0 else ():
+            assert Bettor(pair, MARGINS, margin).verdict(u) is not False, (seed, margin)
+        if found < 8.0:
+            assert Bettor(pair, MARGINS, max(found + 1e-7, 0.0)).verdict(u) is not True, seed
+        low = cells_limit(pair, MARGINS, ALPHA, 0.3, u)
+        assert low == pytest.approx(min(found, 0.3), abs=3e-9), seed
 
 
 @given(y=DRAWS, share=st.floats(0.01, 0.99), uniform=st.sampled_from([1.0, 0.1]))
 @settings(max_examples=80, deadline=None)
 def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float, uniform: float) -> None:
     full = limit(y, uniform=uniform)
-    ceiling = max(share, 1e-3)
-    assert limit(y, ceiling, uniform=uniform) == pytest.approx(min(full, ceiling), abs=2.0 * BISECTION_TOLERANCE)
+    assert limit(y, share, uniform=uniform) == pytest.approx(min(full, share), abs=2.0 * MEANS.tolerance)
 
 
 @given(y=DRAWS, cut=st.integers(0, 79), other=st.floats(0.0, 1.0), m=st.floats(0.01, 0.99))
@@ -242,7 +217,7 @@ def test_a_ceiling_changes_nothing_below_it(y: FloatArray, share: float, uniform
 def test_stakes_are_predictable(y: FloatArray, cut: int, other: float, m: float) -> None:
     changed = y.copy()
     changed[cut:] = other
-    assert plain(y, m).stakes[: cut + 1] == plain(changed, m).stakes[: cut + 1]
+    assert bettor(y, m).stakes[: cut + 1] == bettor(changed, m).stakes[: cut + 1]
 
 
 TABLE: FloatArray = np.linspace(0.0, 1.0, 1001)[:, None]
@@ -283,8 +258,8 @@ def test_draws_seen_beforehand_help_and_may_be_anything() -> None:
     helped, misled = limit(y, earlier=right), limit(y, earlier=wrong)
     assert helped > limit(y) > misled
     for found, earlier in ((helped, right), (misled, wrong)):
-        assert plain(y, found - 1e-8, earlier).verdict() is not False
-        assert plain(y, found + 1e-8, earlier).verdict() is not True
+        assert bettor(y, found - 1e-8, earlier).verdict() is not False
+        assert bettor(y, found + 1e-8, earlier).verdict() is not True
 
 
 def test_bettors_of_their_own_beat_one_path_for_all() -> None:
@@ -296,10 +271,10 @@ def test_bettors_of_their_own_beat_one_path_for_all() -> None:
     assert own < plain_stakes - 0.03
 
 
-@pytest.mark.parametrize("n", [*range(1, 70), 127, 128, 129, 1023, 4097, 100_003])
-def test_any_number_of_draws(n: int) -> None:
-    y = np.random.default_rng(n).beta(3.0, 1.0, n)
-    assert 0.0 <= limit(y) <= y.mean() + 1e-9
-    assert limit(np.zeros(n)) == 0.0
-    # n ones: nobody can do better than (1 + CAP (1 - m)/m)^n against m, or than alpha^(1/n) with all at stake.
-    assert limit(np.ones(n)) <= ALPHA ** (1.0 / n)
+def test_any_number_of_draws() -> None:
+    for n in (*range(1, 70), 127, 128, 129, 1023, 4097, 100_003):
+        y = np.random.default_rng(n).beta(3.0, 1.0, n)
+        assert 0.0 <= limit(y) <= y.mean() + 1e-9, n
+        assert limit(np.zeros(n)) == 0.0, n
+        # n ones: nobody can do better than (1 + CAP (1 - m)/m)^n against m, or than alpha^(1/n) with all at stake.
+        assert limit(np.ones(n)) <= ALPHA ** (1.0 / n), n

@@ -1,48 +1,42 @@
 """Tangents of the second margin: heights rounded up, inversion rounded down, slopes predictable."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.betting import NO_EARLIER, Pair, plug_in_bets, wealth_goal
-from buckler.certify import tangents
+from buckler.bounds.betting import NO_EARLIER, Pair, path_limit, plug_in_bets
 from buckler.certify.tangents import (
     LARGEST_REPORTED_MARGIN,
+    MARGINS,
     SLOPES,
     best_slopes,
     estimate,
     heights,
     margin_from_height,
-    path_limit,
     predictable_slopes,
 )
 from buckler.types import FloatArray
-from tests.balls import normal_quantile
+from tests.balls import normal_cdf, normal_quantile
 
 
-def normal_cdf(x: arb) -> arb:
-    return (-x / arb(2).sqrt()).erfc() / 2
-
-
-@pytest.mark.parametrize("margin", [1e-9, 1e-4, 0.03, 0.5, 1.0, 2.7, 6.0, 12.0, LARGEST_REPORTED_MARGIN])
-@pytest.mark.parametrize("slope", [1.0, 1.0001, 1.5, 4.0, 64.0])
-def test_height_is_never_below_the_exact_one(margin: float, slope: float) -> None:
+def test_height_is_never_below_the_exact_one() -> None:
     ctx.prec = 200
-    t = -arb(slope).log() / arb(margin)
-    true = normal_cdf(t + arb(margin) / 2) - arb(slope) * normal_cdf(t - arb(margin) / 2)
-    found = float(heights(margin, slope))
-    assert arb(found) >= true
-    assert found <= float(true.mid()) + 3e-14 * (1.0 + slope)
+    margins = (1e-9, 1e-4, 0.03, 0.5, 1.0, 2.7, 6.0, 12.0, LARGEST_REPORTED_MARGIN)
+    for margin, slope in product(margins, (1.0, 1.0001, 1.5, 4.0, 64.0)):
+        t = -arb(slope).log() / arb(margin)
+        true = normal_cdf(t + arb(margin) / 2) - arb(slope) * normal_cdf(t - arb(margin) / 2)
+        found = float(heights(margin, slope))
+        assert true <= arb(found) <= true + arb(3e-14) * (1.0 + slope), (margin, slope)
 
 
-@pytest.mark.parametrize("slope", SLOPES[::3])
-def test_height_is_the_supremum_over_the_curve(slope: float) -> None:
+def test_height_is_the_supremum_over_the_curve() -> None:
     b = np.append(np.linspace(1e-9, 1.0 - 1e-9, 20001), np.geomspace(1e-12, 1e-3, 2000))
-    for margin in (0.0, 0.1, 1.0, 3.0):
-        curve = ndtr(margin + ndtri(b)) - slope * b
-        assert curve.max() <= float(heights(margin, slope)) + 1e-12
-        assert curve.max() >= float(heights(margin, slope)) - 1e-3
+    for margin, slope in product((0.0, 0.1, 1.0, 3.0), SLOPES[::3].tolist()):
+        highest, found = float((ndtr(margin + ndtri(b)) - slope * b).max()), float(heights(margin, slope))
+        assert found - 1e-3 <= highest <= found + 1e-12, (margin, slope)
 
 
 def test_heights_rise_in_the_margin() -> None:
@@ -93,17 +87,17 @@ def test_chosen_slopes_are_damped_and_grow_with_knowledge() -> None:
     assert abs(SLOPES[many] / ideal - 1.0) < 0.5
 
 
-@pytest.mark.parametrize("cut", [0, 15, 16, 17, 40, 99])
-def test_slopes_are_predictable(cut: int) -> None:
-    rng = np.random.default_rng(cut)
-    p = rng.dirichlet([8.0, 1.0, 1.0], size=100)
-    q = p.copy()
-    q[cut:] = rng.dirichlet([1.0, 1.0, 1.0], size=100 - cut)
-    before, after = (
-        predictable_slopes(np.ascontiguousarray(x[:, 0]), np.ascontiguousarray(x[:, 1:].T), np.zeros((2, 6)), 0.01)
-        for x in (p, q)
-    )
-    np.testing.assert_array_equal(before[:, : cut + 1], after[:, : cut + 1])
+def test_slopes_are_predictable() -> None:
+    for cut in (0, 15, 16, 17, 40, 99):
+        rng = np.random.default_rng(cut)
+        p = rng.dirichlet([8.0, 1.0, 1.0], size=100)
+        q = p.copy()
+        q[cut:] = rng.dirichlet([1.0, 1.0, 1.0], size=100 - cut)
+        before, after = (
+            predictable_slopes(np.ascontiguousarray(x[:, 0]), np.ascontiguousarray(x[:, 1:].T), np.zeros((2, 6)), 0.01)
+            for x in (p, q)
+        )
+        np.testing.assert_array_equal(before[:, : cut + 1], after[:, : cut + 1], err_msg=f"cut {cut}")
 
 
 def test_path_limits_are_rejected_margins_without_holes() -> None:
@@ -112,10 +106,10 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
     a, b = np.ascontiguousarray(p[:, 0]), np.ascontiguousarray(p[:, 1])
     index = predictable_slopes(a, b[None, :], np.zeros((1, 6)), 0.01)[0]
     assert len(np.unique(index)) > 1
-    path = plug_in_bets(Pair(a, b, SLOPES, index, NO_EARLIER), -np.log(0.01))
-    goal = wealth_goal(0.01, 400)
+    pair = Pair(a, b, SLOPES, index, NO_EARLIER)
+    path = plug_in_bets(pair, -np.log(0.01))
     truth = ndtri(0.75) - ndtri(0.125)
-    low = path_limit(path, goal, LARGEST_REPORTED_MARGIN)
+    low = path_limit(pair, MARGINS, 0.01, LARGEST_REPORTED_MARGIN)
     assert 0.0 < low < truth
 
     def wealth(margin: float) -> FloatArray:
@@ -127,24 +121,13 @@ def test_path_limits_are_rejected_margins_without_holes() -> None:
     assert wealth(low + 1e-8).max() < 100.0 * (1.0 + 1e-6)
     falls = np.array([wealth(m) for m in np.linspace(0.0, 4.0, 100)])
     assert (np.diff(falls, axis=0) <= 1e-9 * falls[:-1]).all()
-    assert path_limit(path, goal, 0.5 * low) == 0.5 * low
+    assert path_limit(pair, MARGINS, 0.01, 0.5 * low) == 0.5 * low
 
 
 def test_nothing_proved_is_minus_infinity() -> None:
     half = np.full(50, 0.5)
-    path = plug_in_bets(Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER), 5.0)
-    assert path_limit(path, wealth_goal(0.01, 50), LARGEST_REPORTED_MARGIN) == -np.inf
-
-
-@pytest.mark.parametrize("end", [0.0, 1e-6, 0.3, 0.999, 1.5, 7.0, LARGEST_REPORTED_MARGIN])
-def test_the_largest_rejected_margin_is_found_wherever_it_lies(end: float) -> None:
-    """Wherever the rejected margins end: not above, and no lower than the tolerance; known to be rejected or not."""
-    for low in (None, 0.5 * end):
-        found = tangents._largest(
-            lambda means: bool((means <= tangents.means_of(end)).all()), low, LARGEST_REPORTED_MARGIN
-        )
-        assert end - tangents.MARGIN_TOLERANCE <= found <= end
-    assert tangents._largest(lambda _: False, None, LARGEST_REPORTED_MARGIN) == -np.inf
+    pair = Pair(half, half, SLOPES, np.zeros(50, dtype=np.int64), NO_EARLIER)
+    assert path_limit(pair, MARGINS, 0.01, LARGEST_REPORTED_MARGIN) == -np.inf
 
 
 def test_estimates_at_the_ends_are_numbers() -> None:

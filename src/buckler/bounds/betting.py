@@ -1,9 +1,8 @@
 """Lower limits of the mean of a bounded variable: closed forms, and betting with one path of bets for every candidate.
 
 Draws are one column ``[n]`` or several ``[n, columns]``, each with a limit of its own. **Closed forms**: Hoeffding,
-empirical Bernstein, predictable plug-in (T13). Sums run along contiguous memory, where NumPy adds pairwise: their
-relative error stays below 40 units of roundoff for any n up to 1e9, and ``LIMIT_SLACK`` pays for that and for the few
-operations after it (F7).
+empirical Bernstein, predictable plug-in (T13). Sums run along contiguous memory, where NumPy adds pairwise, so that
+``LIMIT_SLACK`` pays for their rounding for any n up to 1e9 (F7).
 
 **Betting.** The variable is ``y_i = (a_i - c_i b_i + c_i) / (1 + c_i)`` in [0, 1], for draws a and b in [0, 1] and a
 slope ``c_i >= 0`` fixed before draw i; a plain variable is the case c = 0, y = a. A bettor against the candidate mean m
@@ -20,6 +19,7 @@ and later after every ``1/PACE`` of the draws so far (``COARSE_PACE`` where ther
 heuristic: any predictable bet is sound.
 """
 
+from collections.abc import Callable
 from math import inf, log, log1p, nextafter, sqrt
 from typing import Any, NamedTuple
 
@@ -31,39 +31,40 @@ from buckler.errors import InvalidInput, check_alpha, check_float_array, check_p
 from buckler.types import ArrayLike, FloatArray, IntArray
 
 LIMIT_SLACK = 2e-14
-"""Subtracted from every limit, in units of the largest magnitude of the range: 90 units of roundoff."""
+"""Subtracted from every limit, in units of the largest magnitude of the range: 180 roundoffs (F7)."""
 
 
-def check_range(low: object, high: object) -> tuple[float, float]:
-    """Return the ends of a range with ``low < high``."""
+def check_draws(x: ArrayLike, low: object, high: object, least: int = 1) -> tuple[FloatArray, float, float]:
+    """Return draws as contiguous ``[columns, n]``, and the ends of their range, checked.
+
+    Every draw must lie in [low, high], ``low < high``, and n be at least ``least``.
+    """
     left, right = check_real("low", low), check_real("high", high)
     if not left < right:
         raise InvalidInput(f"low must be below high; got low {left} and high {right}")
-    return left, right
-
-
-def check_draws(x: ArrayLike, low: float, high: float, least: int = 1) -> FloatArray:
-    """Return draws as contiguous ``[columns, n]`` with every value in [low, high] and n of at least ``least``."""
     array = check_float_array("x", x)
     if array.ndim not in {1, 2} or 0 in array.shape:
         raise InvalidInput(f"x must have shape [n] or [n, columns] with at least one draw; got shape {array.shape}")
     if array.shape[0] < least:
         raise InvalidInput(f"x must hold at least {least} draws for this limit; got {array.shape[0]}")
-    if array.min() < low or array.max() > high:
-        where = tuple(int(i) for i in np.argwhere((array < low) | (array > high))[0])
-        raise InvalidInput(f"x must lie in [{low}, {high}]; got {array[where]} at draw {where[0]}")
-    return np.ascontiguousarray(array.reshape(array.shape[0], -1).T)
+    if array.min() < left or array.max() > right:
+        where = tuple(int(i) for i in np.argwhere((array < left) | (array > right))[0])
+        raise InvalidInput(f"x must lie in [{left}, {right}]; got {array[where]} at draw {where[0]}")
+    return np.ascontiguousarray(array.reshape(array.shape[0], -1).T), left, right
 
 
-def settle(limits: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
-    """Return each column's limit, lowered to its sample mean and raised to ``low`` where needed, in the caller's shape.
+def limits_of_columns(
+    x: ArrayLike, low: float, high: float, find: Callable[[FloatArray], FloatArray], least: int = 1
+) -> FloatArray:
+    """Return each column's limit: ``find`` of the draws ``[columns, n]`` scaled to [0, 1], scaled back, rounded down.
 
-    Lowering a lower limit keeps it valid, and a running maximum over prefixes can pass the mean of all draws, which
-    would be of no use; the mean is never below ``low``, so raising to it costs nothing.
+    A limit is lowered to the sample mean, which a running maximum over prefixes can pass, and which would be of no use;
+    and raised to ``low``, below which no mean is.
     """
-    scale = max(abs(low), abs(high))
-    ceiling = draws.mean(axis=1) - LIMIT_SLACK * scale
-    return np.asarray(np.maximum(np.minimum(limits, ceiling), low).reshape(shape[1:]), dtype=np.float64)
+    draws, left, right = check_draws(x, low, high, least)
+    ends = find(np.clip((draws - left) / (right - left), 0.0, 1.0))
+    limits = np.minimum(left + (right - left) * ends, draws.mean(axis=1)) - LIMIT_SLACK * max(abs(left), abs(right))
+    return np.asarray(np.maximum(limits, left).reshape(np.shape(x)[1:]), dtype=np.float64)
 
 
 def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
@@ -77,13 +78,8 @@ def hoeffding_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
     >>> round(float(hoeffding_lower(np.full(100, 0.9), 0.001)), 6)
     0.714154
     """
-    left, right = check_range(low, high)
-    alpha = check_alpha(alpha)
-    draws = check_draws(x, left, right)
-    scale = max(abs(left), abs(right))
-    width = (right - left) * sqrt(-log(alpha) / (2 * draws.shape[1]))
-    limits = draws.mean(axis=1) - width * (1.0 + 1e-14) - LIMIT_SLACK * scale
-    return settle(limits, draws, left, right, np.shape(x))
+    price = -log(check_alpha(alpha))
+    return limits_of_columns(x, low, high, lambda y: y.mean(axis=1) - sqrt(price / (2 * y.shape[1])) * (1.0 + 1e-14))
 
 
 def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0) -> FloatArray:
@@ -98,16 +94,16 @@ def bernstein_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 
     >>> round(float(bernstein_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.681668
     """
-    left, right = check_range(low, high)
-    alpha = check_alpha(alpha)
-    draws = check_draws(x, left, right, least=2)
-    n = draws.shape[1]
-    scale = max(abs(left), abs(right))
-    cost = (log(2.0) - log(alpha)) * (1.0 + 1e-15)
-    # The two-pass variance errs by LIMIT_SLACK relative to itself and by the square of the mean's error.
-    variance = draws.var(axis=1, ddof=1) * (1.0 + LIMIT_SLACK) + (LIMIT_SLACK * scale) ** 2
-    width = np.sqrt(2.0 * variance * cost / n) + 7.0 * (right - left) * cost / (3.0 * (n - 1))
-    return settle(draws.mean(axis=1) - width * (1.0 + 1e-14) - LIMIT_SLACK * scale, draws, left, right, np.shape(x))
+    cost = (log(2.0) - log(check_alpha(alpha))) * (1.0 + 1e-15)
+
+    def find(y: FloatArray) -> FloatArray:
+        n = y.shape[1]
+        # The two-pass variance errs by LIMIT_SLACK relative to itself and by the square of the mean's error.
+        variance = y.var(axis=1, ddof=1) * (1.0 + LIMIT_SLACK) + LIMIT_SLACK**2
+        width = np.sqrt(2.0 * variance * cost / n) + 7.0 * cost / (3.0 * (n - 1))
+        return np.asarray(y.mean(axis=1) - width * (1.0 + 1e-14))
+
+    return limits_of_columns(x, low, high, find, least=2)
 
 
 def _psi(bet: float) -> float:
@@ -164,12 +160,8 @@ def sequence_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1
     >>> round(float(sequence_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.756869
     """
-    left, right = check_range(low, high)
     log_goal = -log(check_alpha(alpha)) * (1.0 + 1e-15)
-    draws = check_draws(x, left, right)
-    span = right - left
-    best = np.array([_sequence_compiled(y, log_goal) for y in np.clip((draws - left) / span, 0.0, 1.0)])
-    return settle(left + span * best - LIMIT_SLACK * max(abs(left), abs(right)), draws, left, right, np.shape(x))
+    return limits_of_columns(x, low, high, lambda y: np.array([_sequence_compiled(row, log_goal) for row in y]))
 
 
 CAP = 0.99
@@ -184,9 +176,6 @@ LOST = 1e-200
 
 PRIOR = 2.0
 """Imagined draws, half of them at 0 and half at 1, from which the estimates start."""
-
-BISECTION_TOLERANCE = 1e-10
-"""How far below the exact limit, in units of the range, bisection may stop."""
 
 NO_EARLIER: FloatArray = np.zeros(10)
 """The ten sums of ``earlier_moments`` where no draws were seen earlier: zeros."""
@@ -204,6 +193,11 @@ class Pair(NamedTuple):
     slope_index: IntArray
     earlier: FloatArray
     """Sums over draws seen earlier (``earlier_moments``)."""
+
+
+def plain(y: FloatArray) -> Pair:
+    """Return draws in [0, 1] of one column as a pair: ``b`` and the slope are 0."""
+    return Pair(y, np.zeros(y.size), np.zeros(1), np.zeros(y.size, dtype=np.int64), NO_EARLIER)
 
 
 class Bets(NamedTuple):
@@ -241,21 +235,14 @@ def deviation(count: float, total: float, squares: float, scale: float) -> float
 
 
 @compiled
-def plug_in_bets_below(
-    pair: Pair, log_goal: float, pace: int, candidate: float, goal: float, last: float = inf
-) -> tuple[bool, Bets]:
-    """Return whether the bets of a pair reject ``candidate``, and the bets, complete only if they do not reject it.
-
-    Where only limits below ``candidate`` matter (and the slope never changes), the loop ends as soon as the wealth
-    against it reaches the goal: this column's limit is above. ``candidate = 1`` is never rejected but by ``last``.
-    """
+def plug_in_bets(pair: Pair, log_goal: float, pace: int = PACE) -> Bets:
+    """Return the bets of one pair of columns, one path for every candidate; bet i uses the draws before i alone."""
     a, b, slopes, index, earlier = pair
     n = a.size
     y, stakes = np.empty(n), np.empty(n)
     count, sa, sb, saa, sab, sbb = earlier[0], earlier[1], earlier[2], earlier[3], earlier[4], earlier[5]
-    stake, scale, capped = 0.0, 1.0, 0.0
+    stake, scale = 0.0, 1.0
     due, current = 0, index[0]
-    wealth, most = 1.0, CAP / candidate
     for i in range(n):
         s = index[i]
         c = slopes[s]
@@ -267,23 +254,16 @@ def plug_in_bets_below(
             if not stake > 0.0:
                 # Never so by the formula; a stake that is no number, or against the mean, would break the proof.
                 stake = 0.0
-            capped = min(stake, most)
         stakes[i] = stake
         p, q = a[i], b[i]
-        x = min(max((p - c * q + c) * scale, 0.0), 1.0)
-        y[i] = x
-        wealth *= 1.0 + capped * (x - candidate)
-        if wealth >= goal:
-            return True, Bets(y, stakes, index)
-        if wealth < LOST:
-            wealth = 0.0
+        y[i] = min(max((p - c * q + c) * scale, 0.0), 1.0)
         count += 1.0
         sa += p
         sb += q
         saa += p * p
         sab += p * q
         sbb += q * q
-    return wealth >= last, Bets(y, stakes, index)
+    return Bets(y, stakes, index)
 
 
 def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -293,25 +273,16 @@ def earlier_moments(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.array([a.size, a.sum(), b.sum(), aa.sum(), a @ b, bb.sum(), *third], dtype=np.float64)
 
 
-def plug_in_bets(pair: Pair, log_goal: float) -> Bets:
-    """Return the bets of one pair of columns; bet i uses the draws before i alone.
-
-    >>> made = plug_in_bets(Pair(np.ones(4), np.zeros(4), np.ones(1), np.zeros(4, dtype=np.int64), NO_EARLIER), 7.0)
-    >>> made.stakes.round(4)
-    array([3.7417, 4.5826, 5.2915, 5.9161])
-    """
-    return plug_in_bets_below(pair, log_goal, PACE, 1.0, np.inf)[1]
-
-
 @compiled
-def wealth_reaches(
-    y: FloatArray, stakes: FloatArray, index: IntArray, means: FloatArray, goal: float, last: float
-) -> bool:
-    """Return whether the wealth against candidate means (one a slope) ever reaches the goal, or ``last`` at the end."""
+def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bool:
+    """Return whether the wealth against a candidate ever reaches the goal, or ``last`` at the end.
+
+    ``means[s]`` is the candidate's mean under slope s.
+    """
     wealth = 1.0
-    for i in range(y.size):
-        m = means[index[i]]
-        wealth *= 1.0 + min(stakes[i], CAP / m) * (y[i] - m)
+    for i in range(bets.y.size):
+        m = means[bets.slope_index[i]]
+        wealth *= 1.0 + min(bets.stakes[i], CAP / m) * (bets.y[i] - m)
         if wealth >= goal:
             return True
         if wealth < LOST:
@@ -319,42 +290,61 @@ def wealth_reaches(
     return wealth >= last
 
 
-def rejects(bets: Bets, means: FloatArray, goal: float, last: float = inf) -> bool:
-    """Return whether bets reject the candidate whose mean under slope s is ``means[s]``."""
-    return bool(wealth_reaches(bets.y, bets.stakes, bets.slope_index, means, goal, last))
+class Candidates(NamedTuple):
+    """Values of what a limit is of, each slope's mean rising in them: the means themselves, or margins."""
+
+    values: FloatArray
+    """Nodes, between which ``star`` cuts cells."""
+    table: FloatArray
+    """``means_of`` each node, ``[nodes, slopes]``."""
+    means_of: Callable[[float], FloatArray]
+    """Value -> its mean under each slope."""
+    nothing: float
+    """The limit where nothing is rejected: the first node if that is a limit without any proof, else -inf."""
+    tolerance: float
+    """How far below the exact limit bisection may stop."""
 
 
-@compiled
-def search(y: FloatArray, stakes: FloatArray, low: float, high: float, goal: float, last: float = inf) -> float:
-    """Return the largest mean of (low, high] that bisection finds rejected, within BISECTION_TOLERANCE, or ``low``.
+MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)
+MEANS = Candidates(MEAN_NODES, MEAN_NODES[:, None], lambda m: np.array([m]), 0.0, 1e-10)
+"""Candidate means of one slope; nodes are 4e-6 apart."""
 
-    The bets are the same for every candidate, so the wealth falls in the mean and bisection is sound.
+
+def largest_rejected(
+    bets: Bets, candidates: Candidates, low: float, high: float, goal: float, last: float = inf
+) -> float:
+    """Return the largest candidate of (low, high] that bisection finds rejected, rounded down, or ``low``.
+
+    ``low`` is known to be rejected, or is ``candidates.nothing``. The bets are the same for every candidate, so the
+    wealth falls in it and bisection is sound.
     """
-    while high - low > BISECTION_TOLERANCE:
-        m = 0.5 * (low + high)
-        most = CAP / m
-        wealth = 1.0
-        for i in range(y.size):
-            wealth *= 1.0 + min(stakes[i], most) * (y[i] - m)
-            if wealth >= goal or wealth < LOST:
-                break
-        if wealth >= min(goal, last):
-            low = m
+    if rejects(bets, candidates.means_of(high), goal, last):
+        return high
+    if low == -inf:
+        first = float(candidates.values[0])
+        if not rejects(bets, candidates.means_of(first), goal, last):
+            return low
+        low = first
+    while high - low > candidates.tolerance:
+        middle = 0.5 * (low + high)
+        if rejects(bets, candidates.means_of(middle), goal, last):
+            low = middle
         else:
-            high = m
+            high = middle
     return low
 
 
-def scaled_draws(x: ArrayLike, low: float, high: float) -> tuple[FloatArray, FloatArray, float, float]:
-    """Return the draws ``[columns, n]``, the same draws scaled to [0, 1], and the two ends of their range."""
-    left, right = check_range(low, high)
-    draws = check_draws(x, left, right)
-    return draws, np.clip((draws - left) / (right - left), 0.0, 1.0), left, right
+def path_limit(
+    pair: Pair, candidates: Candidates, alpha: float, high: float, uniform: float = 1.0, *, coarse: bool = False
+) -> float:
+    """Return the end of the candidates that the one path of plug-in bets on a pair rejects; at most ``high``.
 
-
-def from_unit(ends: FloatArray, draws: FloatArray, low: float, high: float, shape: tuple[int, ...]) -> FloatArray:
-    """Return limits of scaled draws as limits of the draws themselves: rounded down, at most the sample means."""
-    return settle(low + (high - low) * ends - LIMIT_SLACK * max(abs(low), abs(high)), draws, low, high, shape)
+    **Guarantee.** As ``betting_lower``, for slopes and sums of the pair that use earlier draws alone. ``high`` may come
+    from anywhere. ``coarse`` renews stakes less often, to save time.
+    """
+    goal = wealth_goal(alpha, pair.a.size)
+    bets = plug_in_bets(pair, -log(alpha), COARSE_PACE if coarse else PACE)
+    return largest_rejected(bets, candidates, candidates.nothing, high, goal, last_goal(goal, uniform))
 
 
 def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
@@ -373,14 +363,10 @@ def betting_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.
     >>> round(float(betting_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.834014
     """
-    draws, scaled, left, right = scaled_draws(x, low, high)
-    n = draws.shape[1]
-    goal, log_goal = wealth_goal(check_alpha(alpha), n), -log(alpha)
-    last = last_goal(goal, uniform)
-    nothing, plain, index = np.zeros(n), np.zeros(1), np.zeros(n, dtype=np.int64)
-    made = [plug_in_bets(Pair(y, nothing, plain, index, NO_EARLIER), log_goal) for y in scaled]
-    ends = np.array([search(bets.y, bets.stakes, 0.0, 1.0, goal, last) for bets in made])
-    return from_unit(ends, draws, left, right, np.shape(x))
+    level = check_alpha(alpha)
+    return limits_of_columns(
+        x, low, high, lambda y: np.array([path_limit(plain(row), MEANS, level, 1.0, uniform) for row in y])
+    )
 
 
 def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 0.0, high: float = 1.0) -> float:
@@ -396,13 +382,17 @@ def constant_stake_lower(x: ArrayLike, alpha: float, stake: float, low: float = 
     >>> round(constant_stake_lower(np.repeat([1.0, 0.0], 500), 0.001, 0.25), 6)
     0.441357
     """
-    draws, (scaled, *_), left, right = scaled_draws(x, low, high)
-    n = draws.shape[1]
-    goal = log(wealth_goal(check_alpha(alpha), n))
-    below, above = 0.0, 1.0
-    while above - below > BISECTION_TOLERANCE:
-        m = 0.5 * (below + above)
-        # Sums of logarithms are off by less than 1e-12 of their size (F7).
-        logs = np.log1p(min(check_positive("stake", stake), CAP / m) * (scaled - m))
-        below, above = (m, above) if logs.sum() - 1e-12 * np.abs(logs).sum() >= goal else (below, m)
-    return float(from_unit(np.array([below]), draws[:1], left, right, (n, 1))[0])
+    share = check_positive("stake", stake)
+    level = check_alpha(alpha)
+
+    def largest(y: FloatArray) -> float:
+        goal = log(wealth_goal(level, y.size))
+        below, above = 0.0, 1.0
+        while above - below > MEANS.tolerance:
+            m = 0.5 * (below + above)
+            # Sums of logarithms are off by less than 1e-12 of their size (F7).
+            logs = np.log1p(min(share, CAP / m) * (y - m))
+            below, above = (m, above) if logs.sum() - 1e-12 * np.abs(logs).sum() >= goal else (below, m)
+        return below
+
+    return float(limits_of_columns(x, low, high, lambda y: np.array([largest(row) for row in y])))

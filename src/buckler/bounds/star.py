@@ -23,7 +23,7 @@ below ``exp(-DROPPED_BELOW)`` bets nothing until it is cut again; the cells abov
 Where to cut, when, and when to give up is heuristic: it moves the limit, never its validity.
 """
 
-from math import ceil, inf, log, sqrt
+from math import inf, log, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -33,15 +33,16 @@ from buckler.bounds.betting import (
     CAP,
     COARSE_PACE,
     LOST,
-    NO_EARLIER,
+    MEANS,
     PACE,
     PRIOR,
+    Bets,
+    Candidates,
     Pair,
-    from_unit,
+    largest_rejected,
     last_goal,
-    plug_in_bets_below,
-    scaled_draws,
-    search,
+    limits_of_columns,
+    plain,
     wealth_goal,
 )
 from buckler.bounds.compiled import compiled, inner
@@ -403,45 +404,24 @@ def lowest_cell(game: Game, floor: int, ceiling: int, ceiling_means: FloatArray)
     return LowestCell(floor, upper[first], False, y, held)
 
 
-MANY = 100
-"""Above this many columns bets are renewed less often, to save time."""
-
-MEAN_NODES: FloatArray = np.linspace(0.0, 1.0, 2**18 + 1)[:, None]
-"""Candidates of a plain mean between which cells may be cut, 4e-6 apart."""
-
-UNIT_SLOPE: FloatArray = np.ones(1)
-
-
-class Columns(NamedTuple):
-    """Class A, its rivals as rows, the slope between them, and sums over earlier draws of each pair, one a row."""
-
-    a: FloatArray
-    rivals: FloatArray
-    slope: float
-    earlier: FloatArray
-
-
-@compiled
-def smallest_limit(
-    columns: Columns, order: IntArray, nodes: FloatArray, hazards: FloatArray, goal: float, last: float, coarse: bool
+def cells_limit(
+    pair: Pair, candidates: Candidates, alpha: float, high: float, uniform: float = 1.0, *, coarse: bool = False
 ) -> float:
-    """Return the smallest limit of the mean of ``(a - c b + c)/(1 + c)``, c the slope, over the rows b of ``rivals``.
+    """Return the end of the candidates that are rejected, each by bets of its own; at most ``high``.
 
-    A row that rejects every candidate up to the smallest limit so far has a larger one, and is not solved.
+    **Guarantee.** As ``star_lower``, for slopes and sums of the pair that use earlier draws alone. ``high`` saves work
+    and may come from anywhere.
     """
-    n = columns.a.size
-    slopes, index, means = np.array([columns.slope]), np.zeros(n, dtype=np.int64), np.ones(1)
-    top = nodes.shape[0] - 1
-    smallest = 1.0
-    for j in order:
-        means[0] = smallest
-        pair = Pair(columns.a, columns.rivals[j], slopes, index, columns.earlier[j])
-        cell = lowest_cell(Game(pair, nodes, goal, last, hazards, coarse), 0, ceil(smallest * top), means)
-        if not cell.above:
-            smallest = search(cell.y, cell.stakes, nodes[cell.low, 0], min(nodes[cell.high, 0], smallest), goal, last)
-        if smallest <= 0.0:
-            break
-    return smallest
+    goal = wealth_goal(alpha, pair.a.size)
+    last = last_goal(goal, uniform)
+    game = Game(pair, candidates.table, goal, last, HAZARDS, coarse)
+    floor = 0 if candidates.nothing == candidates.values[0] else -1
+    cell = lowest_cell(game, floor, int(np.searchsorted(candidates.values, high)), candidates.means_of(high))
+    if cell.above:
+        return high
+    low = candidates.nothing if cell.low < 0 else float(candidates.values[cell.low])
+    top = min(float(candidates.values[cell.high]), high)
+    return largest_rejected(Bets(cell.y, cell.stakes, pair.slope_index), candidates, low, top, goal, last)
 
 
 def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, uniform: float = 1.0) -> FloatArray:
@@ -457,46 +437,7 @@ def star_lower(x: ArrayLike, alpha: float, low: float = 0.0, high: float = 1.0, 
     >>> round(float(star_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.833199
     """
-    draws, scaled, left, right = scaled_draws(x, low, high)
-    n = draws.shape[1]
-    goal, nothing, order = wealth_goal(check_alpha(alpha), n), np.zeros((1, n)), np.zeros(1, dtype=np.int64)
-    last = last_goal(goal, uniform)
-    columns = [Columns(y, nothing, 0.0, NO_EARLIER[None]) for y in scaled]
-    ends = np.array([smallest_limit(one, order, MEAN_NODES, HAZARDS, goal, last, False) for one in columns])
-    return from_unit(ends, draws, left, right, np.shape(x))
-
-
-def smallest_lower(
-    a: FloatArray,
-    rivals: FloatArray,
-    earlier: FloatArray,
-    alpha: float,
-    order: IntArray,
-    *,
-    star: bool = True,
-    uniform: float = 1.0,
-) -> float:
-    """Return the smallest of the limits of the means of ``(a - b + 1)/2`` over the rows b of ``rivals``.
-
-    **Guarantee.** For each row, ``P(its limit > its mean) <= alpha`` under the conditions of ``betting_lower``;
-    one-sided, a lower limit, rounded down. The smallest limit is one for the smallest mean (intersection-union),
-    with one ``uniform`` number for all rows.
-
-    A row that rejects every candidate up to the smallest limit so far has a larger one, so it need not be solved: the
-    result is the plain minimum to within BISECTION_TOLERANCE, whatever the order.
-    """
-    n = a.size
-    goal, log_goal, coarse = wealth_goal(alpha, n), -log(alpha), len(rivals) > MANY
-    last = last_goal(goal, uniform)
-    if star:
-        return smallest_limit(Columns(a, rivals, 1.0, earlier), order, MEAN_NODES, HAZARDS, goal, last, coarse)
-    index = np.zeros(n, dtype=np.int64)
-    smallest = 1.0
-    for j in order:
-        pair = Pair(a, rivals[j], UNIT_SLOPE, index, earlier[j])
-        above, bets = plug_in_bets_below(pair, log_goal, COARSE_PACE if coarse else PACE, smallest, goal, last)
-        if not above:
-            smallest = search(bets.y, bets.stakes, 0.0, smallest, goal, last)
-        if smallest <= 0.0:
-            break
-    return smallest
+    level = check_alpha(alpha)
+    return limits_of_columns(
+        x, low, high, lambda y: np.array([cells_limit(plain(row), MEANS, level, 1.0, uniform) for row in y])
+    )

@@ -11,25 +11,24 @@ must give each of them ``budget.split_alpha(alpha, how_many)``, or choose on a s
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from math import log
 from typing import cast, get_args
 
 import numpy as np
 
 from buckler.bounds.betting import (
     LIMIT_SLACK,
+    MEANS,
     NO_EARLIER,
+    Candidates,
     Pair,
     bernstein_lower,
     betting_lower,
     earlier_moments,
     hoeffding_lower,
-    last_goal,
-    plug_in_bets,
+    path_limit,
     sequence_lower,
-    wealth_goal,
 )
-from buckler.bounds.star import MANY, smallest_lower, star_lower
+from buckler.bounds.star import cells_limit, star_lower
 from buckler.certificate import ABSTAINED, LEAST_UNIFORM, SIMPLEX_MAPS
 from buckler.certificates import Certificates
 from buckler.certify.methods import ScoreDraws
@@ -47,12 +46,11 @@ from buckler.certify.settings import (
 )
 from buckler.certify.tangents import (
     LARGEST_REPORTED_MARGIN,
+    MARGINS,
     SLOPES,
     best_slopes,
-    cells_limit,
     estimate,
     margin_from_height,
-    path_limit,
     predictable_slopes,
 )
 from buckler.certify.votes import warn_of_few_draws
@@ -77,6 +75,8 @@ LIMITS: dict[str, Callable[[FloatArray, float, float, float], FloatArray]] = {
     "hoeffding": hoeffding_lower,
 }
 BETTING = ("star", "betting")
+MANY = 100
+"""Above this many rivals bets are renewed less often, to save time. Heuristic: affects tightness, not validity."""
 
 ROW_SUM_TOLERANCE = 5e-3
 """Largest difference of the sum of a full row of scores from 1; ten scores in float16 stay well below it."""
@@ -402,11 +402,11 @@ def draws_of(scores: ArrayLike | Scores, label: ArrayLike, selection: ArrayLike 
 
 
 def _first(given: ScoreDraws, alpha: float, limit: Limit) -> float:
-    a, rivals, earlier = given[:3]
+    a, rivals = given[:2]
     means = rivals.mean(axis=1)
     if limit in BETTING:
-        order = np.argsort(-means, kind="stable")
-        end = smallest_lower(a, rivals, earlier, alpha, order, star=limit == "star", uniform=given.uniform)
+        index = np.zeros(rivals.shape, dtype=np.int64)
+        end = _smallest(given, SLOPES[:1], index, MEANS, np.argsort(-means, kind="stable"), 1.0, alpha, limit)
         return max(-1.0, min(2.0 * end - 1.0 - LIMIT_SLACK, float(a.mean() - means.max()) - LIMIT_SLACK))
     return max(-1.0, float(LIMITS[limit](np.clip(a - rivals, -1.0, 1.0).T, alpha, -1.0, 1.0).min()) - LIMIT_SLACK)
 
@@ -417,22 +417,37 @@ def _second(given: ScoreDraws, alpha: float, limit: Limit) -> float:
     smallest = min(LARGEST_REPORTED_MARGIN, float(ceilings.min()))
     if smallest <= 0.0:
         return -np.inf
-    if limit not in BETTING:
-        slopes = SLOPES[best_slopes(earlier, a.size, alpha)] if earlier[:, 0].any() else np.ones(len(rivals))
-        for c in np.unique(slopes):
-            draws = np.clip(a - c * rivals[slopes == c], -c, 1.0).T
-            mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - LIMIT_SLACK * (1.0 + c)
-            smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
-        return smallest
-    goal, index = wealth_goal(alpha, a.size), predictable_slopes(a, rivals, earlier, alpha)
-    for j in np.argsort(ceilings, kind="stable"):
-        if limit == "star":
-            coarse, u = len(rivals) > MANY, given.uniform
-            smallest = cells_limit(a, rivals[j], index[j], earlier[j], alpha, smallest, coarse=coarse, uniform=u)
-        else:
-            path = plug_in_bets(Pair(a, rivals[j], SLOPES, index[j], earlier[j]), -log(alpha))
-            smallest = path_limit(path, goal, smallest, last_goal(goal, given.uniform))
-        if smallest == -np.inf:
+    if limit in BETTING:
+        index, order = predictable_slopes(a, rivals, earlier, alpha), np.argsort(ceilings, kind="stable")
+        return _smallest(given, SLOPES, index, MARGINS, order, smallest, alpha, limit)
+    slopes = SLOPES[best_slopes(earlier, a.size, alpha)] if earlier[:, 0].any() else np.ones(len(rivals))
+    for c in np.unique(slopes):
+        draws = np.clip(a - c * rivals[slopes == c], -c, 1.0).T
+        mean = LIMITS[limit](draws, alpha, -float(c), 1.0).min() - LIMIT_SLACK * (1.0 + c)
+        smallest = min(smallest, float(margin_from_height(float(mean), float(c))))
+    return smallest
+
+
+def _smallest(
+    given: ScoreDraws,
+    slopes: FloatArray,
+    index: IntArray,
+    candidates: Candidates,
+    order: IntArray,
+    smallest: float,
+    alpha: float,
+    limit: Limit,
+) -> float:
+    """Return the smallest betting limit over rivals, at most ``smallest``; each holds at level alpha (T2).
+
+    A rival that rejects every candidate up to the smallest limit so far has a larger one, and is not solved: the
+    result is the plain minimum to within the tolerance, whatever the order.
+    """
+    find, coarse = cells_limit if limit == "star" else path_limit, len(given.rivals) > MANY
+    for j in order:
+        pair = Pair(given.a, given.rivals[j], slopes, index[j], given.earlier[j])
+        smallest = find(pair, candidates, alpha, smallest, given.uniform, coarse=coarse)
+        if smallest <= candidates.nothing:
             break
     return smallest
 

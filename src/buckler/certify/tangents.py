@@ -7,15 +7,12 @@ come from anywhere but the draws it is used on: from a selection sample, or, for
 before. ``heights`` rounds up by ``HEIGHT_SLACK`` (1 + c) (F9).
 """
 
-from collections.abc import Callable
 from math import inf, log
 
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from buckler.bounds.betting import Bets, Pair, last_goal, rejects, wealth_goal
-from buckler.bounds.star import HAZARDS, Game, lowest_cell
-from buckler.errors import InvalidInput
+from buckler.bounds.betting import Candidates
 from buckler.types import FloatArray, IntArray
 
 SLOPES: FloatArray = 2.0 ** (np.arange(13) / 2.0)
@@ -25,7 +22,6 @@ HEIGHT_SLACK = 1e-14
 LARGEST_REPORTED_MARGIN = 16.0
 """The largest margin that is ever reported: beyond it both normal tails are lost in double precision."""
 
-MARGIN_TOLERANCE = 1e-9
 _GRID: FloatArray = np.concatenate([[0.0], np.geomspace(1e-3, LARGEST_REPORTED_MARGIN, 1600)])
 
 
@@ -66,11 +62,8 @@ def means_of(margin: FloatArray | float) -> FloatArray:
     return (heights(np.asarray(margin)[..., None], SLOPES) + SLOPES) / (1.0 + SLOPES) + HEIGHT_SLACK
 
 
-MOST_CHANGES = 1000
-"""Largest number of changes of the slope: each adds a stake of every cell to what is kept in memory."""
-
-MARGIN_NODES: FloatArray = np.ascontiguousarray(means_of(_GRID))
-"""Means ``[margins, slopes]`` of the candidate margins at which cells may be cut."""
+MARGINS = Candidates(_GRID, np.ascontiguousarray(means_of(_GRID)), means_of, -inf, 1e-9)
+"""Candidate margins; below 0 none is rejected."""
 
 
 def best_slopes(moments: FloatArray, n: int, alpha: float) -> IntArray:
@@ -122,68 +115,6 @@ def predictable_slopes(a: FloatArray, rivals: FloatArray, earlier: FloatArray, a
         ]
         moments[:, : len(seen)] += np.stack(seen, axis=1)
     return index
-
-
-def path_limit(bets: Bets, goal: float, high: float, last: float = inf) -> float:
-    """Return the largest margin up to ``high`` that one path of bets rejects, rounded down; -inf if there is none.
-
-    **Guarantee.** With ``goal = wealth_goal(alpha, n)``, and ``last`` infinite or ``last_goal(goal, uniform)``,
-    ``P(limit > margin) <= alpha`` for this one rival.
-    """
-    return _largest(lambda means: rejects(bets, means, goal, last), None, high)
-
-
-def cells_limit(
-    a: FloatArray,
-    rival: FloatArray,
-    index: IntArray,
-    earlier: FloatArray,
-    alpha: float,
-    high: float,
-    *,
-    coarse: bool,
-    uniform: float = 1.0,
-) -> float:
-    """Return the end of the margins that are rejected, each by bets of its own (``bounds.star``); at most ``high``.
-
-    **Guarantee.** ``P(limit > margin) <= alpha`` for this one rival; a lower limit, rounded down by up to
-    MARGIN_TOLERANCE, for n fixed beforehand, slopes ``index`` that use earlier draws alone, and sums ``earlier`` of
-    separate draws. ``high`` saves work and may come from anywhere. -inf if not even the margin 0 is rejected.
-
-    Each slope's candidate mean rises in L, as ``lowest_cell`` needs it.
-    """
-    changes = int(np.count_nonzero(np.diff(index)))
-    if changes > MOST_CHANGES:
-        raise InvalidInput(f"index must change at most {MOST_CHANGES} times; got {changes} changes")
-    goal, node = wealth_goal(alpha, a.size), int(np.searchsorted(_GRID, high))
-    last = last_goal(goal, uniform)
-    game = Game(Pair(a, rival, SLOPES, index, earlier), MARGIN_NODES, goal, last, HAZARDS, coarse)
-    cell = lowest_cell(game, -1, node, means_of(high))
-    if cell.above:
-        return high
-    bets, low = Bets(cell.y, cell.stakes, index), None if cell.low < 0 else _GRID[cell.low]
-    return _largest(lambda means: rejects(bets, means, goal, last), low, min(_GRID[cell.high], high))
-
-
-def _largest(rejected: Callable[[FloatArray], bool], low: float | None, high: float) -> float:
-    """Return the largest rejected margin up to ``high``, within MARGIN_TOLERANCE and rounded down.
-
-    ``low`` is known to be rejected; without it 0 is tried first, and -inf returned if it is not. Each slope's candidate
-    mean rises in L, so wealth falls in L and bisection is sound.
-    """
-    if rejected(means_of(high)):
-        return high
-    if low is None:
-        if not rejected(means_of(0.0)):
-            return -np.inf
-        low = 0.0
-    while high - low > MARGIN_TOLERANCE:
-        middle = 0.5 * (low + high)
-        if rejected(means_of(middle)):
-            low = middle
-        else:
-            high = middle
-    return float(low)
 
 
 def estimate(a: FloatArray, rivals: FloatArray) -> FloatArray:

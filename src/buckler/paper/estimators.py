@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from scipy.special import ndtri
 
-from buckler.bounds.betting import check_draws, check_range
+from buckler.bounds.betting import check_draws
 from buckler.bounds.binomial import clopper_pearson_lower, clopper_pearson_upper
 from buckler.certify.budget import split_alpha
 from buckler.certify.methods import Method, Reads, ScoreDraws, Votes, find
@@ -165,8 +165,7 @@ def published_bernstein_lower(
     >>> round(float(published_bernstein_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.699834
     """
-    left, right = check_range(low, high)
-    draws = check_draws(x, left, right, least=2)
+    draws, left, right = check_draws(x, low, high, least=2)
     n = draws.shape[1]
     cost = log((2.0 if corrected else 1.0) / check_alpha(alpha))
     width = np.sqrt(2.0 * draws.var(axis=1, ddof=1) * cost / n) + 7.0 * (right - left) * cost / (3.0 * (n - 1))
@@ -186,8 +185,8 @@ def published_sequence_lower(
     >>> round(float(published_sequence_lower(np.tile([0.8, 1.0], 50), 0.001)), 6)
     0.344112
     """
-    left, right = check_range(low, high)
-    y = (check_draws(x, left, right) - left) / (right - left)
+    draws, left, right = check_draws(x, low, high)
+    y = (draws - left) / (right - left)
     cost = log(2.0 / check_alpha(alpha))
     i = np.arange(1, y.shape[1] + 1)
     means = (0.5 + np.cumsum(y, axis=1)) / (i + 1)
