@@ -12,7 +12,7 @@ import pytest
 from buckler.cli.app import run as command
 from buckler.runs import sample as cut
 from buckler.runs.executor import Interrupted
-from buckler.runs.sample import SECONDS, Block, Blocks, SamplingProgress, sample
+from buckler.runs.sample import SECONDS, Block, Blocks, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.sampling.classifiers import as_classifier
@@ -89,7 +89,7 @@ def test_blocks_fill_the_gaps_and_keep_to_groups() -> None:
 
 def test_groups_begin_at_multiples_wherever_a_block_begins() -> None:
     block = Block(5, tuple("abcdefgh"), None, np.zeros((8, 1), dtype=np.float32))
-    assert [(group.first, "".join(group.ids)) for group in block.groups(3)] == [
+    assert [(group.first, "".join(group.ids)) for group, _ in block.groups(3)] == [
         (5, "a"), (6, "bcd"), (9, "efg"), (12, "h"),
     ]  # fmt: skip
 
@@ -118,8 +118,8 @@ def test_what_is_drawn_does_not_depend_on_where_shards_end(tmp_path: Path, monke
 
 
 def test_an_interrupt_says_what_is_kept_and_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(state: SamplingProgress) -> None:
-        if state.drawn >= 31 * 150 - 100:  # the selection draws of an eleventh group, and no estimation draws
+    def stop(_: int, __: int, made: int) -> None:
+        if made >= 31 * 150 - 100:  # the selection draws of an eleventh group, and no estimation draws
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted) as caught:

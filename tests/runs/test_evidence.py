@@ -98,9 +98,9 @@ def test_the_bytes_are_those_of_any_other_run(undisturbed: Path, tmp_path: Path)
     ticks: list[Any] = []
     again = str(tmp_path / "again")
     assert not run(again, max_samples=5000).complete
-    summary = run(again, progress=ticks.append)
+    summary = run(again, progress=lambda *told: ticks.append(told))
     assert summary.complete
-    assert ticks[-1].done == ticks[-1].total == 40 * 450
+    assert ticks[-1] == (40 * 450, 40 * 450, summary.samples)
     assert contents(tmp_path / "again") == contents(undisturbed)
     assert run(again).samples == 0
 
@@ -112,7 +112,7 @@ def test_a_time_limit_ends_the_run_and_keeps_what_is_whole(
     ticks: list[Any] = []
     with monkeypatch.context() as patch:
         patch.setattr("time.monotonic", lambda: float(len(ticks)))  # a clock that a batch moves by one second
-        summary = run(again, max_seconds=8.0, progress=ticks.append)
+        summary = run(again, max_seconds=8.0, progress=lambda *told: ticks.append(told))
     assert 0 < summary.inputs_done < summary.inputs
     run(again)
     assert contents(tmp_path / "again") == contents(undisturbed)
@@ -214,7 +214,7 @@ def test_resuming_indexes_the_inputs_once(copy: Path) -> None:
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     refused: list[str] = []
 
-    def second(_: Any) -> None:
+    def second(*_: Any) -> None:
         with pytest.raises(StoreError, match="another process is writing") as caught:
             run(str(tmp_path / "run"))
         refused.append(str(caught.value))

@@ -152,7 +152,7 @@ def sample_command(
                 run.executor,
                 run.dataset,
                 out,
-                progress=lambda state: advance(state.done, state.total, state.drawn),
+                progress=advance,
                 max_seconds=max_seconds,
                 max_samples=max_samples,
                 repair=repair,

@@ -77,7 +77,7 @@ def demo_command(
             as_classifier(model),
             from_arrays(test.inputs.astype(np.float32), test.labels, ids=test.ids),
             out / "evidence",
-            progress=lambda state: advance(state.done, state.total, state.drawn),
+            progress=advance,
         )
     evidence = open_evidence(out / "evidence")
     methods = sound_methods()

@@ -7,7 +7,7 @@ and its votes so far are kept in the folder too, so that an interruption costs t
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -65,11 +65,14 @@ class Block:
     x: Float32Array
     before: PartialInput | None = None
 
-    def groups(self, size: int) -> list["Block"]:
-        """Return the block cut where the position of an input is a multiple of ``size``."""
+    def groups(self, size: int) -> list[tuple["Block", slice]]:
+        """Return the block cut where the position of an input is a multiple of ``size``, and the rows of each part."""
         edges = [0, *range(size - self.first % size, len(self.ids), size), len(self.ids)]
         return [
-            Block(self.first + a, self.ids[a:b], None if self.labels is None else self.labels[a:b], self.x[a:b])
+            (
+                Block(self.first + a, self.ids[a:b], None if self.labels is None else self.labels[a:b], self.x[a:b]),
+                slice(a, b),
+            )
             for a, b in pairwise(edges)
         ]
 
@@ -142,49 +145,13 @@ class Summary:
         return self.inputs_done == self.inputs
 
 
-@dataclass(frozen=True, slots=True)
-class SamplingProgress:
-    """Progress of a run: draws in the folder, draws in all, and draws made by this call."""
-
-    done: int
-    total: int
-    drawn: int
-
-
-class _Keeper:
-    """Writes what is drawn to the folder, and counts it."""
-
-    def __init__(self, writer: Writer, blocks: Blocks, each: int, rows: int) -> None:
-        self._writer, self._blocks, self._each, self.rows = writer, blocks, each, rows
-        self._kept: dict[int, int] = {}
-        self.there = writer.inputs_done * each + sum(begun.done for begun in writer.begun.values())
-        self._before = {first: begun.done for first, begun in writer.begun.items()}
-
-    @property
-    def kept(self) -> int:
-        """The draws of this call that the folder holds."""
-        return sum(self._kept.values())
-
-    def take(self, made: PartialInput | tuple[int, Shard]) -> None:
-        """Write a block of inputs, or the votes so far of an input that is partly drawn, to the folder."""
-        if isinstance(made, PartialInput):
-            self._kept[made.first] = made.done - self._before.get(made.first, 0)
-            self._writer.keep(made)
-            return
-        first, content = made
-        self.rows = min(self.rows, content.rows)
-        self._blocks.took(len(content.ids), content.seconds)
-        self._kept[first] = len(content.ids) * self._each - self._before.get(first, 0)
-        self._writer.append(first, content)
-
-
 def sample(
     spec: RunSpec,
     classifier: Classifier | Executor,
     dataset: Dataset,
     folder: str | Path,
     *,
-    progress: Callable[[SamplingProgress], None] = lambda _: None,
+    progress: Callable[[int, int, int], None] = lambda *_: None,
     max_seconds: float | None = None,
     max_samples: int | None = None,
     repair: bool = False,
@@ -194,7 +161,8 @@ def sample(
 
     ``classifier`` is one in this process, or an executor that runs it elsewhere; the bytes are the same.
     ``max_samples`` ends before a block that would pass it, ``max_seconds`` at the first look at the clock after it; an
-    interrupt raises ``Interrupted`` with the summary of what is kept.
+    interrupt raises ``Interrupted`` with the summary of what is kept. ``progress`` is told the draws in the folder, the
+    draws in all, and the draws made by this call.
 
     A run goes on with the model, the environment and the data that began it (``runs.identity``); one finished input is
     drawn again and must give the same votes. ``allow_other_model`` lets another model or environment go on, which the
@@ -210,26 +178,40 @@ def sample(
         raise InvalidInput(f"num_classes must be above the largest label, {largest}; got {spec.num_classes}{hint}")
     executor = classifier if isinstance(classifier, Executor) else Executor(classifier)
     identity, probe = identify(spec, executor, dataset)
-    each, drawn = spec.n + spec.n0, 0
+    each, drawn, rows = spec.n + spec.n0, 0, spec.batch_size
     with open_writer(
         folder, spec, identity, inputs=len(dataset), repair=repair, allow_other_model=allow_other_model
     ) as writer:
         check_finished(writer, executor, dataset, identity)
         most = None if max_samples is None else max_samples // each
         blocks = Blocks(writer.spec, dataset, writer.missing(), writer.begun, most)
-        keeper = _Keeper(writer, blocks, each, spec.batch_size)
         work = Work(probe, identity, partial(draw_block, writer.spec), allow_other_model)
 
-        def summary() -> Summary:
-            spent, lost = time.monotonic() - started, max(drawn - keeper.kept, 0)
-            begun = sum(begun.done for begun in writer.begun.values())
-            return Summary(writer.inputs_done, len(dataset), len(writer.done), begun, drawn, lost, spent, keeper.rows)
+        def take(made: PartialInput | tuple[int, Shard]) -> None:
+            nonlocal rows
+            if isinstance(made, PartialInput):
+                writer.keep(made)
+                return
+            first, content = made
+            rows = min(rows, content.rows)
+            blocks.took(len(content.ids), content.seconds)
+            writer.append(first, content)
 
+        def under_way() -> int:
+            return sum(begun.done for begun in writer.begun.values())
+
+        def summary() -> Summary:
+            lost = there + drawn - writer.inputs_done * each - under_way()
+            return Summary(
+                writer.inputs_done, len(dataset), len(writer.done), under_way(), drawn, max(lost, 0),
+                time.monotonic() - started, rows,
+            )  # fmt: skip
+
+        there, total = writer.inputs_done * each + under_way(), len(dataset) * each
         try:
-            for more in executor.run(work.begin, blocks, keeper.take, writer.step_folder, deadline):
+            for more in executor.run(work.begin, blocks, take, writer.step_folder, deadline):
                 drawn += more
-                total = len(dataset) * each
-                progress(SamplingProgress(min(keeper.there + drawn, total), total, drawn))
+                progress(min(there + drawn, total), total, drawn)
         except KeyboardInterrupt:
             raise Interrupted(summary()) from None
         return summary()
@@ -290,40 +272,30 @@ def draw_block(
     Groups of inputs share batches. Without scores a group is finished before the next one begins.
     """
     started, at_first = time.monotonic(), np.array(engine.replayed())
-    make = None if spec.scores == "none" else _scores(spec.scores, spec.temperature)
-    groups, inputs = block.groups(spec.drawn_together), len(block.ids)
-    columns = None if make is None else np.concatenate([_columns(engine, spec, group, make) for group in groups])
-    votes = np.zeros((inputs, 1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
-    if make is None:
-        begun = _InPieces(engine, spec, record, block, votes, sink) if inputs == 1 else None
-        try:
-            for group in groups:
-                rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
-                for span in _spans(spec):
-                    for part in [span] if begun is None else begun.pieces(span):
-                        yield from _draw(engine, spec, group, part, votes[rows])
-        finally:
-            if begun is not None:
-                begun.hand_over()
-    else:
-        scores = ScoreWriter(folder / _score_file(block), block.ids, spec)
-        for span in _spans(spec):
-            if span[1] == 0:
-                scores.begin(span[0])
-            for group in groups:
-                rows = slice(group.first - block.first, group.first - block.first + len(group.ids))
-                chosen = columns[rows] if columns is not None and OTHERS in columns else None
-                kept = span[0] == "selection" or span[2] <= spec.kept_draws
-                keep = KeptScores(make, scores.add, chosen) if kept else None
-                yield from _draw(engine, spec, group, span, votes[rows], keep=keep)
-        scores.close()
-    counts, hashes = votes[:, 1:].cumsum(axis=1), tuple(content_id(row) for row in block.x)
-    compared, differed = (np.array(engine.replayed()) - at_first).tolist()
     if block.before is not None:
-        compared, differed = compared + block.before.replayed[0], differed + block.before.replayed[1]
+        at_first -= block.before.replayed
+
+    def replayed() -> tuple[int, int]:
+        compared, differed = (np.array(engine.replayed()) - at_first).tolist()
+        return compared, differed
+
+    def hand_over(done: int) -> None:
+        sink(PartialInput(block.first, done, votes[0].copy(), engine.rows, record, replayed()))
+
+    votes = np.zeros((len(block.ids), 1 + len(spec.checkpoints), spec.num_classes), dtype=np.int64)
+    columns = None
+    if spec.scores != "none":
+        columns = yield from _draw_with_scores(engine, spec, block, votes, folder)
+    elif len(block.ids) == 1:
+        yield from _draw_in_pieces(engine, spec, block, votes, hand_over)
+    else:
+        for group, rows in block.groups(spec.drawn_together):
+            for span in _spans(spec):
+                yield from _draw(engine, spec, group, span, votes[rows])
+    counts, hashes = votes[:, 1:].cumsum(axis=1), tuple(content_id(row) for row in block.x)
     made = Shard(
         block.ids, block.labels, hashes, votes[:, 0] if spec.n0 else None, counts, columns, engine.rows,
-        time.monotonic() - started, record, (compared, differed),
+        time.monotonic() - started, record, replayed(),
     )  # fmt: skip
     sink((block.first, made))
 
@@ -336,49 +308,49 @@ def _draw(engine: Engine, spec: RunSpec, group: Block, span: Span, votes: IntArr
     votes[:, rows] += yield from engine.steps(group.x, group.ids, stream, requests, checkpoints=points, **options)
 
 
-class _InPieces:
-    """Cuts the draws of one input into pieces of whole batches, and hands over its votes after each few seconds."""
-
-    def __init__(
-        self, engine: Engine, spec: RunSpec, record: dict[str, Any], block: Block, votes: IntArray, sink: Sink
-    ) -> None:
-        self._engine, self._spec, self._record, self._sink = engine, spec, record, sink
-        self._first, self._votes, self._before = block.first, votes, block.before
-        self._skip = self._done = self._saved = 0 if block.before is None else block.before.done
-        self._at_first, self._batches = np.array(engine.replayed()), 1
-        if block.before is not None:
-            votes[0] += block.before.votes
-
-    def pieces(self, span: Span) -> Iterator[Span]:
-        """Yield the draws left of a span in pieces; the caller asks for the next piece after drawing the one before."""
-        stream, low, high = span
-        skipped = min(self._skip, high - low)
-        self._skip -= skipped
-        low += skipped
-        while low < high:
-            stop, began = min(low + self._batches * self._spec.batch_size, high), time.monotonic()
-            yield stream, low, stop
-            self._done += stop - low
-            low, took = stop, time.monotonic() - began
-            self._batches = max(1, int(min(BLOCK_GROWTH, PIECE / max(took, 1e-9)) * self._batches))
-            if took >= PIECE / BLOCK_GROWTH:
-                self.hand_over()
-
-    def hand_over(self) -> None:
-        """Hand over the votes of an input that is partly drawn; do nothing before its first or after its last draw."""
-        if self._saved < self._done < self._spec.n + self._spec.n0:
-            replayed = np.array(self._engine.replayed()) - self._at_first
-            replayed += (0, 0) if self._before is None else self._before.replayed
-            votes = self._votes[0].copy()
-            made = PartialInput(
-                self._first, self._done, votes, self._engine.rows, self._record, tuple(replayed.tolist())
-            )
-            self._sink(made)
-            self._saved = self._done
+def _draw_with_scores(
+    engine: Engine, spec: RunSpec, block: Block, votes: IntArray, folder: Path
+) -> Generator[int, None, IntArray]:
+    """Yield the draws of a block, span by span, write its scores to the folder, and return their columns."""
+    make, groups = _scores(spec.scores, spec.temperature), block.groups(spec.drawn_together)
+    columns = np.concatenate([_columns(engine, spec, group, make) for group, _ in groups])
+    file = ShardRange(block.first, block.first + len(block.ids)).path(Path(), "scores")
+    scores = ScoreWriter(folder / temporary(file).name, block.ids, spec)
+    for span in _spans(spec):
+        if span[1] == 0:
+            scores.begin(span[0])
+        for group, rows in groups:
+            chosen = columns[rows] if OTHERS in columns else None
+            kept = span[0] == "selection" or span[2] <= spec.kept_draws
+            keep = KeptScores(make, scores.add, chosen) if kept else None
+            yield from _draw(engine, spec, group, span, votes[rows], keep=keep)
+    scores.close()
+    return columns
 
 
-def _score_file(block: Block) -> str:
-    return temporary(ShardRange(block.first, block.first + len(block.ids)).path(Path(), "scores")).name
+def _draw_in_pieces(
+    engine: Engine, spec: RunSpec, block: Block, votes: IntArray, hand_over: Callable[[int], None]
+) -> Iterator[int]:
+    """Yield the draws left of one input in pieces of whole batches, and hand over its votes after each few seconds."""
+    saved = done = skip = 0 if block.before is None else block.before.done
+    if block.before is not None:
+        votes[0] += block.before.votes
+    batches, last = 1, spec.n + spec.n0
+    try:
+        for stream, first, stop in _spans(spec):
+            low = min(first + skip, stop)
+            skip -= low - first
+            while low < stop:
+                high, began = min(low + batches * spec.batch_size, stop), time.monotonic()
+                yield from _draw(engine, spec, block, (stream, low, high), votes)
+                done, low, took = done + high - low, high, time.monotonic() - began
+                batches = max(1, int(min(BLOCK_GROWTH, PIECE / max(took, 1e-9)) * batches))
+                if took >= PIECE / BLOCK_GROWTH and done < last:
+                    hand_over(done)
+                    saved = done
+    finally:
+        if saved < done < last:
+            hand_over(done)
 
 
 def _columns(engine: Engine, spec: RunSpec, group: Block, make: ScoreMap) -> IntArray:
