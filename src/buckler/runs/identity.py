@@ -228,18 +228,18 @@ def draw_again(
     """Draw the spans of an input again; raise StoreError if its votes differ in more than ``share`` of the draws.
 
     ``group`` are the positions of the inputs that shared its batches: the same batches are made, and of them only those
-    with a draw of this input.
+    with a draw of this input. ``before`` are the votes of its first draws in each stream; further draws do not count.
     """
-    name, ids = dataset.ids[position], dataset.ids[group.start : group.stop]
-    x = dataset.load(group.start, group.stop)
-    made = executor.call(partial(_votes_again, spec, ids, x, position - group.start, spans))
+    ids, x = dataset.ids[group.start : group.stop], dataset.load(group.start, group.stop)
+    counted = {stream: int(votes.sum()) for stream, votes in before.items()}
+    made = executor.call(partial(_votes_again, spec, ids, x, position - group.start, spans, counted))
     for stream, then in before.items():
-        now = sum(votes for (of, _, _), votes in zip(spans, made, strict=True) if of == stream)
-        moved = int(np.abs(now - then).sum()) // 2
-        if moved > share * then.sum():
+        moved = int(np.abs(made[stream] - then).sum()) // 2
+        if moved > share * counted[stream]:
             raise StoreError(
                 f"{str(where)!r} was drawn by another model, or with another number of threads: {moved:,} of "
-                f"{then.sum():,} draws of input {name!r}, drawn again, have other votes; use another folder"
+                f"{counted[stream]:,} draws of input {dataset.ids[position]!r}, drawn again, have other votes; use "
+                "another folder"
             )
 
 
@@ -249,23 +249,21 @@ def _votes_again(
     x: Float32Array,
     row: int,
     spans: Sequence[Span],
+    counted: Mapping[Stream, int],
     classifier: Classifier,
     threads: int | None,
-) -> list[IntArray]:
-    """Return the votes of the input ``row`` of a group, ``[classes]``, in each span."""
-    engine, size, found = spec.engine(classifier, threads), spec.batch_size, []
+) -> dict[Stream, IntArray]:
+    """Return the votes ``[classes]`` of the input ``row`` of a group in each stream, of its first ``counted`` draws."""
+    engine, size = spec.engine(classifier, threads), spec.batch_size
+    found = {stream: np.zeros(spec.num_classes, dtype=np.int64) for stream in counted}
     with engine.session():
         for stream, start, stop in spans:
-            n, point = stop - start, 2**62
-            if len(ids) == 1:  # whole batches, as in the run; votes beyond ``stop`` are not counted
-                end = min(start + -(-n // size) * size, spec.n if stream == "estimation" else spec.n0)
-                requests, point = [Request(0, start, max(stop, end))], stop
-            else:
-                first = row * n // size * size
-                last = min(-(-(row + 1) * n // size) * size, len(ids) * n)
-                parts = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
-                requests = [Request(i, start + low, start + high) for i, low, high in parts]
-            found.append(engine.draw(x, ids, stream, requests, checkpoints=(point, 2**62))[row, 0])
+            n = stop - start
+            first = row * n // size * size
+            last = min(-(-(row + 1) * n // size) * size, len(ids) * n)
+            parts = [(i, max(first - i * n, 0), min(last - i * n, n)) for i in range(first // n, -(-last // n))]
+            requests = [Request(i, start + low, start + high) for i, low, high in parts]
+            found[stream] += engine.draw(x, ids, stream, requests, checkpoints=(counted[stream], 2**62))[row, 0]
     return found
 
 

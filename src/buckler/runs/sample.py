@@ -246,13 +246,16 @@ def check_finished(writer: Writer, executor: Executor, dataset: Dataset, identit
     position, selection, counts = chosen
     first = position // spec.drawn_together * spec.drawn_together
     group = range(first, min(first + spec.drawn_together, len(dataset)))
-    spans, point, most = _spans(spec), -1, BATCHES_AGAIN * spec.batch_size
-    if len(group) == 1 and spec.scores == "none":
+    spans, point = _spans(spec), -1
+    if len(group) == 1 and spec.scores == "none":  # whole batches, as in the run, that hold a checkpoint
+        size = spec.batch_size
+        most = BATCHES_AGAIN * size
         point = max([i for i, n in enumerate(spec.checkpoints) if n <= most], default=0)
-        cut = {"estimation": spec.checkpoints[point], "selection": spec.n0 if spec.n0 <= most else 0}
-        spans = [(stream, low, cut[stream]) for stream, low, _ in spans if cut[stream]]
-    before: dict[Stream, Any] = {"estimation": counts[point], "selection": selection}
-    before = {stream: before[stream] for stream, _, _ in spans}
+        cut = {"estimation": -(-spec.checkpoints[point] // size) * size, "selection": spec.n0 if spec.n0 <= most else 0}
+        spans = [(stream, low, min(cut[stream], high)) for stream, low, high in spans if cut[stream]]
+    before: dict[Stream, Any] = {
+        stream: selection if stream == "selection" else counts[point] for stream, _, _ in spans
+    }
     share = 0.0 if spec.device == "cpu" else ROUNDING_SHARE
     draw_again(writer.root, executor, spec, dataset, position, group, spans, before, share)
 
