@@ -180,7 +180,7 @@ class Search:
         value_range: tuple[float, float] | None = None,
     ) -> None:
         """Hold the inputs on the model's device; points stay in ``value_range`` where there is one."""
-        self._model, self._sigma, self.reach, self._range = model, sigma, reach, value_range
+        self.model, self._sigma, self.reach, self._range = model, sigma, reach, value_range
         self._x = torch.as_tensor(x, device=model.device)
         self._labels = torch.as_tensor(labels, device=model.device)
         self.start = torch.as_tensor(start, dtype=torch.float32, device=model.device).clamp(max=reach)
@@ -197,7 +197,7 @@ class Search:
         count = self.inputs
         # Any other class will do here: the gradient is not used.
         pair = torch.stack([self._labels, torch.where(self._labels == 0, 1, 0)], dim=1)
-        scores = self._model.look(self._x, np.arange(count), pair, 0, FIRST_LOOK).scores
+        scores = self.model.look(self._x, np.arange(count), pair, 0, FIRST_LOOK).scores
         order = scores.scatter(1, self._labels[:, None], -1.0).argsort(dim=1, descending=True)[:, :-1]
         aims = torch.stack([order[:, min(k, order.shape[1] - 1)] for k in range(searches)], dim=1)
         aims[:, -1] = order[:, 0]
@@ -213,7 +213,7 @@ class Search:
         """Turn the directions along the gradients at fresh noisy copies, and return the votes of these."""
         pair = torch.stack([rows.label, rows.rival], dim=1)
         points = self._points(self._x[rows.inputs], rows.direction, rows.norm)
-        seen = self._model.look(points, rows.inputs.cpu().numpy(), pair, block, draws)
+        seen = self.model.look(points, rows.inputs.cpu().numpy(), pair, block, draws)
         rows.recent = MEMORY * rows.recent + seen.votes
         rivals = (rows.recent + seen.scores).scatter(1, rows.label[:, None], -1.0).argmax(dim=1)
         rows.rival = torch.where(rows.free, rivals, rows.rival)

@@ -16,6 +16,7 @@ audited is not its own judge.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, permutations
 from math import factorial
 from typing import get_args
@@ -95,14 +96,14 @@ def audit_discrete(
     m, draws, level = check_whole("num_classes", num_classes, 2), check_whole("n", n, 1), check_alpha(alpha)
     counts = outcomes(m, draws)
     lows = _checked_limits(bound(counts), len(counts))
-    table = _Table(counts, lows, margin)
+    worst = partial(_worst, counts, lows, margin)
     rng = np.random.default_rng(0)
 
     spread = np.vstack([rng.dirichlet(np.full(m, a), 400) for a in (0.1, 0.5, 1.0, 3.0)])
     spread[::2] = np.take_along_axis(spread[::2], np.argsort(-spread[::2], axis=1), axis=1)
     roles = [tuple(range(1, m))] if treats_rivals_alike(counts, lows) else orders(m)
     spread = _in_roles(spread, roles)
-    best_miss, best_truth, tried = table.worst(spread)
+    best_miss, best_truth, tried = worst(spread)
     shifts = np.linspace(0.0, 1.0, points)
     jumps = np.unique(lows[np.isfinite(lows) | (lows > 0)])
     for i, b in enumerate(jumps):
@@ -110,13 +111,13 @@ def audit_discrete(
             progress(i, len(jumps))
         level_below = min(b, LARGEST_MARGIN) - 1e-9 * (1.0 + min(abs(b), LARGEST_MARGIN))
         truths = _in_roles(truths_on_curve(margin, level_below, shifts, m), roles)
-        miss, truth, count = table.worst(truths)
+        miss, truth, count = worst(truths)
         tried += count
         if miss > best_miss:
             best_miss, best_truth = miss, truth
             near = nearest_shift(margin, level_below, truth)
             fine = np.clip(near + np.linspace(-1.0, 1.0, 81) / points, 0.0, 1.0)
-            miss, truth, count = table.worst(_in_roles(truths_on_curve(margin, level_below, fine, m), roles))
+            miss, truth, count = worst(_in_roles(truths_on_curve(margin, level_below, fine, m), roles))
             tried += count
             if miss > best_miss:
                 best_miss, best_truth = miss, truth
@@ -171,25 +172,17 @@ def multinomial_pmf(counts: IntArray | FloatArray, truths: FloatArray) -> FloatA
     return np.asarray(np.exp(log_ways + np.log(np.maximum(truths, 1e-300)) @ x.T))
 
 
-class _Table:
-    """All outcomes of a bound, ready to be weighed by any truth."""
-
-    def __init__(self, counts: IntArray, lows: FloatArray, kind: MarginKind) -> None:
-        self.counts = counts.astype(np.float64)
-        self.lows = lows
-        self.kind = kind
-
-    def worst(self, truths: FloatArray) -> tuple[float, FloatArray, int]:
-        """Return (largest miss probability over the rows of ``truths``, the row that has it, number of rows)."""
-        best, where = -1.0, 0
-        step = max(1, _CELLS // len(self.counts))
-        for start in range(0, len(truths), step):
-            p = truths[start : start + step]
-            value = margin(self.kind, p[:, 0], p[:, 1:].max(axis=1))
-            miss = (multinomial_pmf(self.counts, p) * (self.lows[None] > value[:, None])).sum(axis=1)
-            if miss.max() > best:
-                best, where = float(miss.max()), start + int(miss.argmax())
-        return best, truths[where], len(truths)
+def _worst(counts: IntArray, lows: FloatArray, kind: MarginKind, truths: FloatArray) -> tuple[float, FloatArray, int]:
+    """Return (largest miss probability over the rows of ``truths``, the row that has it, number of rows)."""
+    best, where = -1.0, 0
+    step = max(1, _CELLS // len(counts))
+    for start in range(0, len(truths), step):
+        p = truths[start : start + step]
+        value = margin(kind, p[:, 0], p[:, 1:].max(axis=1))
+        miss = (multinomial_pmf(counts, p) * (lows[None] > value[:, None])).sum(axis=1)
+        if miss.max() > best:
+            best, where = float(miss.max()), start + int(miss.argmax())
+    return best, truths[where], len(truths)
 
 
 def curve_pair(kind: MarginKind, level: float, shift: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -307,30 +300,16 @@ def spread_outcomes(n: int, count: int) -> IntArray:
 def limit_boundary(bound: PairBound, level: float, n: int) -> IntArray:
     """Return ``c``: in column ``x2 = j`` the outcomes with ``x1 >= c[j]`` have a limit above ``level``.
 
-    ``c[j] = n - j + 1`` where there are none. Columns are filled in between those known, whose boundaries bracket
-    theirs, so that all take about four evaluations each.
+    ``c[j] = n - j + 1`` where there are none. All columns are bisected together.
     """
-    c = np.full(n + 1, -1, dtype=np.int64)
-    step = 1 << n.bit_length()
-    while step:
-        j = np.arange(0, n + 1, step)
-        j = j[c[j] < 0]
-        known = np.flatnonzero(c >= 0)
-        low, high = np.full(j.size, -1), n - j + 1
-        if known.size:
-            after = np.searchsorted(known, j)
-            low = c[known[after - 1]] - 1
-            right = np.append(np.where(c[known] <= n - known, c[known], n + 1), n + 1)[after]
-            high = np.minimum(high, right)
-        high = np.maximum(high, low + 1)
-        while (open_ := np.flatnonzero(high - low > 1)).size:
-            middle = (low[open_] + high[open_]) // 2
-            inside = _limits(bound, middle, j[open_], n) > level
-            high[open_[inside]], low[open_[~inside]] = middle[inside], middle[~inside]
-        c[j] = np.minimum(high, n - j + 1)
-        step //= 2
-    _check_monotone(bound, c, level, n)
-    return c
+    j = np.arange(n + 1)
+    low, high = np.full(n + 1, -1), n - j + 1
+    while (open_ := np.flatnonzero(high - low > 1)).size:
+        middle = (low[open_] + high[open_]) // 2
+        inside = _limits(bound, middle, j[open_], n) > level
+        high[open_[inside]], low[open_[~inside]] = middle[inside], middle[~inside]
+    _check_monotone(bound, high, level, n)
+    return high
 
 
 def _check_monotone(bound: PairBound, c: IntArray, level: float, n: int) -> None:

@@ -99,7 +99,7 @@ class PairTests:
 
     def __init__(self, labels: IntArray, rivals: IntArray, alpha: float, max_n: int) -> None:
         """Fix the pairs; each is given up after ``max_n`` draws."""
-        self._labels, self._rivals = labels, rivals
+        self.labels, self.rivals = labels, rivals
         self.alpha, self.max_n = check_alpha(alpha), check_whole("max_n", max_n, 1)
         self.n: IntArray = np.zeros(len(labels), dtype=np.int64)
         self.wins, self.losses = self.n.copy(), self.n.copy()
@@ -118,8 +118,8 @@ class PairTests:
     def update(self, rows: IntArray, counts: IntArray) -> None:
         """Add the votes ``counts[row, class]`` of the next draws at the points ``rows``, and decide what follows."""
         self.n[rows] += counts.sum(axis=1)
-        self.wins[rows] += counts[np.arange(len(rows)), self._rivals[rows]]
-        self.losses[rows] += counts[np.arange(len(rows)), self._labels[rows]]
+        self.wins[rows] += counts[np.arange(len(rows)), self.rivals[rows]]
+        self.losses[rows] += counts[np.arange(len(rows)), self.labels[rows]]
         wins, losses = self.wins[rows], self.losses[rows]
         last = self.n[rows] >= self.max_n
         self.passed[rows] |= pairs_refuted(wins, losses, last, self.alpha)
@@ -128,28 +128,6 @@ class PairTests:
         share = wins / votes + HOPEFUL * (1.0 - made) * 0.5 / np.sqrt(votes)
         lost = (2.0 * share - 1.0) * np.sqrt(votes / made) < -ndtri(split_alpha(self.alpha, 2))
         self._given_up[rows] = ~self.passed[rows] & (lost | last)
-
-
-@dataclass(frozen=True, slots=True)
-class _PairSubset:
-    """``Decider`` of the pairs ``rows`` of a ``PairTests``; position k here is position ``rows[k]`` there."""
-
-    tests: PairTests
-    rows: IntArray
-
-    @property
-    def n(self) -> IntArray:
-        return self.tests.n[self.rows]
-
-    @property
-    def undecided(self) -> IntArray:
-        return np.flatnonzero(np.isin(self.rows, self.tests.undecided))
-
-    def batch_sizes(self, rows: IntArray) -> IntArray:
-        return self.tests.batch_sizes(self.rows[rows])
-
-    def update(self, rows: IntArray, counts: IntArray) -> None:
-        self.tests.update(self.rows[rows], counts)
 
 
 class Attacked(Protocol):
@@ -167,7 +145,7 @@ class Attacked(Protocol):
     def count(self, points: Points, names: Sequence[str], n: int) -> Generator[int, None, IntArray]:
         """Yield numbers of draws made, and return the votes ``[points, m]`` of ``n`` draws in the stream ``attack``."""
 
-    def judge(self, points: Points, ids: Sequence[str], decider: "PairTests | _PairSubset") -> Iterator[int]:
+    def judge(self, points: Points, ids: Sequence[str], decider: PairTests) -> Iterator[int]:
         """Draw at points named by their inputs, in the stream ``refutation``, until all is decided; yield the draws."""
 
 
@@ -195,7 +173,10 @@ class Composition:
         for level, expert in enumerate(self.experts):
             rows = np.flatnonzero(chosen == level)
             if rows.size:
-                yield from expert.judge(points[rows], [ids[i] for i in rows.tolist()], _PairSubset(decider, rows))
+                pairs = PairTests(decider.labels[rows], decider.rivals[rows], decider.alpha, decider.max_n)
+                yield from expert.judge(points[rows], [ids[i] for i in rows.tolist()], pairs)
+                decider.n[rows], decider.wins[rows], decider.losses[rows] = pairs.n, pairs.wins, pairs.losses
+                decider.passed[rows] = pairs.passed
         for shift in range(1, len(self.experts)):
             other = (chosen + shift) % len(self.experts)
             choice = PairTests(other, chosen, decider.alpha, decider.max_n)
@@ -283,11 +264,10 @@ class RefutationSettings:
             model, x, labels, start, sigma=self.noise.unit, reach=self.reach,
             value_range=self.value_range,
         )  # fmt: skip
-        found = _Line(model, search, ids, labels, self)
         tie = yield from (DecoupledAttack() if self.attack is None else self.attack).run(search)
         for _ in range(COARSE_ROUNDS):
-            tie, _, _ = yield from found.tie(tie, COARSE_OFFSETS, COARSE_DRAWS)
-        tie, rivals, steepness = yield from found.tie(tie, FINE_OFFSETS, FINE_DRAWS)
+            tie, _, _ = yield from _tie(search, ids, labels, self, tie, COARSE_OFFSETS, COARSE_DRAWS)
+        tie, rivals, steepness = yield from _tie(search, ids, labels, self, tie, FINE_OFFSETS, FINE_DRAWS)
         level = after_drawing(self.alpha, self.noise)
         tried: list[list[PairTest]] = [[] for _ in ids]
         best: list[Points | None] = [None for _ in ids]
@@ -317,40 +297,35 @@ class RefutationSettings:
         ]  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Counter of votes at points along the directions that a search found."""
+def _tie(
+    search: "Search",
+    ids: Sequence[str],
+    labels: IntArray,
+    how: RefutationSettings,
+    distances: FloatArray,
+    offsets: FloatArray,
+    n: int,
+) -> Generator[int, None, tuple[FloatArray, IntArray, FloatArray]]:
+    """Yield the draws made; return where class and strongest rival seem to tie, the rival, and the margin's slope.
 
-    model: Attacked
-    search: "Search"
-    ids: Sequence[str]
-    labels: IntArray
-    how: RefutationSettings
-
-    def tie(
-        self, distances: FloatArray, offsets: FloatArray, n: int
-    ) -> Generator[int, None, tuple[FloatArray, IntArray, FloatArray]]:
-        """Yield the draws made; return where class and strongest rival seem to tie, the rival, and the margin's slope.
-
-        From a line through the margins of votes at some ``offsets``, in sigmas, from each distance.
-        """
-        ids, labels, unit = self.ids, self.labels, self.how.noise.unit
-        norms = np.maximum(distances[:, None] + unit * offsets, 0.0)
-        places = np.repeat(np.arange(len(ids)), len(offsets))
-        names = [f"{ids[i]}/{offset:g}" for i, offset in zip(places.tolist(), np.tile(offsets, len(ids)), strict=True)]
-        points = self.how.placed(self.search.points(places, norms.ravel()))
-        counted = yield from self.model.count(points, names, n)
-        votes = counted.reshape(len(ids), len(offsets), -1)
-        away = votes[:, len(offsets) // 2 :].sum(axis=1)
-        away[np.arange(len(ids)), labels] = -1
-        rivals = away.argmax(axis=1)
-        own, other = (np.take_along_axis(votes, c[:, None, None], axis=2)[..., 0] for c in (labels, rivals))
-        margin = ndtri((own + 0.5) / (n + 1.0)) - ndtri((other + 0.5) / (n + 1.0))
-        middle = norms - norms.mean(axis=1, keepdims=True)
-        slope = -(margin * middle).sum(axis=1) / np.maximum((middle**2).sum(axis=1), 1e-300)
-        steepness = np.clip(slope, FLATTEST * 2.0 / unit, 2.0 / unit)
-        root = norms.mean(axis=1) + margin.mean(axis=1) / steepness
-        return np.clip(root, 0.0, np.minimum(norms[:, -1] + unit, self.how.reach)), rivals, steepness
+    From a line through the margins of votes at some ``offsets``, in sigmas, from each distance along the directions
+    that the search found.
+    """
+    norms = np.maximum(distances[:, None] + how.noise.unit * offsets, 0.0)
+    places = np.repeat(np.arange(len(ids)), len(offsets))
+    names = [f"{ids[i]}/{offset:g}" for i, offset in zip(places.tolist(), np.tile(offsets, len(ids)), strict=True)]
+    counted = yield from search.model.count(how.placed(search.points(places, norms.ravel())), names, n)
+    votes = counted.reshape(len(ids), len(offsets), -1)
+    away = votes[:, len(offsets) // 2 :].sum(axis=1)
+    away[np.arange(len(ids)), labels] = -1
+    rivals = away.argmax(axis=1)
+    own, other = (np.take_along_axis(votes, c[:, None, None], axis=2)[..., 0] for c in (labels, rivals))
+    margin = ndtri((own + 0.5) / (n + 1.0)) - ndtri((other + 0.5) / (n + 1.0))
+    middle = norms - norms.mean(axis=1, keepdims=True)
+    slope = -(margin * middle).sum(axis=1) / np.maximum((middle**2).sum(axis=1), 1e-300)
+    steepness = np.clip(slope, FLATTEST * 2.0 / how.noise.unit, 2.0 / how.noise.unit)
+    root = norms.mean(axis=1) + margin.mean(axis=1) / steepness
+    return np.clip(root, 0.0, np.minimum(norms[:, -1] + how.noise.unit, how.reach)), rivals, steepness
 
 
 def to_refute(certificate: Claim, noise: Noise) -> tuple[int, float]:
