@@ -1,9 +1,8 @@
 """Every option of every command changes something that can be seen, and is refused by name where it would not.
 
-``TABLE`` has a row for each option, and an option without one fails here. A row says which arguments ``change`` what
-the command does, to be seen in one ``part`` of what comes of it: its exit code, what it prints, the files it writes,
-the votes and scores in them, or, where the work would take long, the arguments of the call that it makes. And it says
-beside which arguments the option does not apply: there the command must end in one line that names it.
+``CHANGES`` has a row for each option, and an option without one fails here: which arguments change what the command
+does, to be seen in one part of what comes of it: its exit code, what it prints, the files it writes, the votes and
+scores in them, or, where the work would take long, the arguments of the call that it makes.
 """
 
 import contextlib
@@ -12,7 +11,7 @@ import io
 import re
 import shlex
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -66,16 +65,16 @@ ROOT = Path(__file__).parents[2]
 ELSEWHERE = {"reproduce"}
 """Commands whose rows are not here: reproduce has tests of its own."""
 
-BASE = {
+LINEAR, TORCH, TWIN, HALF = (f"--model models_for_options:{name}" for name in ("linear", "network", "twin", "half"))
+HALF = HALF.replace("--model", "--denoiser")
+DRAWN = f"{LINEAR} --data digits --sigma 0.25 --num-classes 10"
+USUAL = {
     "": "audit top_class --n 8 --m 3 --points 4",
     "demo": "demo --images 12 --epochs 1 --n 20",
-    "sample": "sample run --model models_for_options:linear --data digits --sigma 0.25 --n 20 --n0 10 --num-classes 10 "
-    "--ids 0,1,2,3",
+    "sample": f"sample run {DRAWN} --n 20 --n0 10 --ids 0,1,2,3",
     "certify": "certify one --method top_class",
-    "decide": "decide --radii 0.05 --model models_for_options:linear --data digits --sigma 0.25 "
-    "--num-classes 10 --limit 4 --max-n 500",
-    "refute": "refute one --model models_for_options:twin --limit 2 --attack decoupled:searches=1,steps=6,draws=8 "
-    "--max-n 300 --json",
+    "decide": f"decide --radii 0.05 {DRAWN} --limit 4 --max-n 500",
+    "refute": f"refute one {TWIN} --limit 2 --attack decoupled:searches=1,steps=6,draws=8 --max-n 300 --json",
     "sweep": "sweep one --method top_class",
     "report": "report one --method top_class",
     "train": "train digits --sigma 0.25 --arch small_conv --epochs 1",
@@ -87,8 +86,6 @@ BASE = {
     "conformal": "conformal known new --radius 0.1 --n 20",
     "plan": "plan --inputs 100 --classes 10 --n 1000 --rate 1000",
 }
-
-
 CALLS = {
     "call:model": "buckler.runs.open_run.resolve_model",
     "call:ray": "buckler.runs.open_run.open_ray",
@@ -99,380 +96,225 @@ CALLS = {
 }
 """Calls that stand for work which is not done here; where there are two, the command makes one of them."""
 
-
-@dataclass(frozen=True)
-class Row:
-    """What an option changes, ``given`` other arguments; in which part that is seen; and beside what it is refused.
-
-    ``base`` is a whole command in the place of the usual one; so is what is refused if it begins with a ``=``.
-    """
-
-    change: str
-    part: str = "out"
-    given: str = ""
-    base: str = ""
-    refused: tuple[str, ...] = ()
-
-
-OUTPUT = {"--json": Row("--json", refused=("--json --quiet",)), "--quiet": Row("--quiet", refused=("--quiet --json",))}
-SCORED = "--model models_for_options:linear --scores softmax"
-MEASURED = (
-    "plan --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 6 --n 300 --rate 1000"
-)
-NO_RADII = "decide --model models_for_options:linear --data digits --sigma 0.25 --num-classes 10 --limit 2 --max-n 300"
-TORCH = "--model models_for_options:network"
-RAY = "--executor ray"
-CLUSTER = {
-    "--executor": Row(RAY, "call:ray", refused=("--executor thread",)),
-    "--address": Row("--address auto", "call:ray", given=RAY, refused=("--address auto",)),
-    "--workers": Row("--workers 9", "call:ray", given=RAY, refused=("--workers 9",)),
-    "--gpus-per-worker": Row("--gpus-per-worker 0.5", "call:ray", given=RAY, refused=("--gpus-per-worker 0.5",)),
-}
+SCORED = f"{LINEAR} --scores softmax"
 LOGITS = "--method pairwise/hoeffding"
-MADE = "=report c.parquet"
-WRONG = (
-    "refute wrong.parquet --model models_for_options:twin --data digits "
-    "--attack decoupled:searches=1,steps=6,draws=8 --max-n 300"
-)
+NO_RADII = f"decide {DRAWN} --limit 2 --max-n 300"
+WRONG = f"refute wrong.parquet {TWIN} --data digits --attack decoupled:searches=1,steps=6,draws=8 --max-n 300"
+MEASURED = f"plan {DRAWN} --limit 6 --n 300 --rate 1000"
 DENOISER = "train digits --denoiser --sigma 1 --smallest-sigma 0.1 --classifier clean.safetensors"
+PICTURES = "--data images --ids a/0.png,b/0.png --limit 2"
+RAY = "--executor ray"
+CLUSTER = [RAY, f"--address auto + {RAY}", f"--workers 9 + {RAY}", f"--gpus-per-worker 0.5 + {RAY}"]
+OUTPUT = ["--json", "--quiet"]
 
-TABLE: dict[str, dict[str, Row]] = {
-    "board": {
-        "--out": Row("--out elsewhere", "files", refused=("--out c.parquet",)),
-        "--check": Row("--check", "files"),
-        "--alpha": Row("--alpha 1e-100", given="--json", refused=("--alpha 0",)),
-        "--method": Row("--method bonferroni", "files", refused=("--method published", "--method pairwise/star")),
-        **OUTPUT,
-    },
-    "": {
-        "--version": Row("--version"),
-    },
+CHANGES: dict[str, dict[str, list[str]]] = {
+    "": {"out": ["--version"]},
     "demo": {
-        "--out": Row("--out elsewhere", "files"),
-        "--sigma": Row("--sigma 0.3"),
-        "--n": Row("--n 30"),
-        "--images": Row("--images 13", "evidence"),
-        "--epochs": Row("--epochs 2", "evidence"),
-        **OUTPUT,
+        "out": ["--sigma 0.3", "--n 30", *OUTPUT],
+        "files": ["--out elsewhere"],
+        "evidence": ["--images 13", "--epochs 2"],
     },
+    "models": {"out": ["--folder images", "--json"]},
     "sample": {
-        "--spec": Row("--spec run.toml", "evidence", refused=("--spec nowhere.toml",)),
-        "--model": Row(TORCH, "evidence"),
-        "--data": Row("--data floats.npy", "evidence"),
-        "--sigma": Row("--sigma 0.5", "evidence", refused=("--sigma 0.25 --noise grid:sigma=0.25",)),
-        "--noise": Row(
-            "--noise grid:step=1/16", "evidence", refused=("--noise grid:lam=1", "--noise lognormal"),
-        ),
-        "--denoiser": Row(
-            "--denoiser models_for_options:half", "evidence", given=TORCH,
-            refused=("--denoiser models_for_options:half", f"{TORCH} --denoiser here"),
-        ),
-        "--n": Row("--n 30", "evidence"),
-        "--n0": Row("--n0 15", "evidence"),
-        "--seed": Row("--seed 1", "evidence"),
-        "--fresh-seed": Row("--fresh-seed", "evidence", refused=("--seed 1 --fresh-seed",)),
-        "--num-classes": Row("--num-classes 11", "err", refused=(f"{TORCH} --num-classes 1",)),
-        "--scores": Row("--scores logits", "evidence"),
-        "--temperature": Row(
-            "--temperature 2", "evidence", given=SCORED,
-            refused=("--temperature 2", "--scores logits --temperature 2", "--scores sparsemax --temperature 2"),
-        ),
-        "--runner-ups": Row(
-            "--runner-ups 2", "evidence", given=SCORED,
-            refused=("--runner-ups 2", "--scores logits --runner-ups 2", f"{SCORED} --n0 0 --runner-ups 2"),
-        ),
-        "--score-draws": Row("--score-draws 5", "evidence", given=SCORED, refused=("--score-draws 5",)),
-        "--score-dtype": Row("--score-dtype float16", "evidence", given=SCORED, refused=("--score-dtype float16",)),
-        "--batch-size": Row("--batch-size 7", given="--json"),
-        "--shard-inputs": Row("--shard-inputs 2", "files"),
-        "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
-        "--dtype": Row("--dtype bfloat16", "evidence", given=f"{TORCH} --scores logits", refused=("--dtype bfloat16",)),
-        "--channels-last": Row("--channels-last", "call:model", given=TORCH, refused=("--channels-last",)),
-        "--compile": Row("--compile", "call:model", given=TORCH, refused=("--compile",)),
-        "--mean": Row("--mean 0.5", "evidence", given="--mean 0 --std 1", refused=("--mean 0.5",)),
-        "--std": Row("--std 2", "evidence", given="--mean 0 --std 1 --scores logits", refused=("--std 2",)),
-        "--labels": Row(
-            "--labels labels.npy", "evidence", given="--data floats.npy",
-            refused=("--labels labels.npy", "--data own.npz --labels labels.npy", "--data images --labels labels.npy"),
-        ),
-        "--resize": Row(
-            "--resize 6", "evidence", given="--data images --ids a/0.png,b/0.png --limit 2",
-            refused=("--resize 6", "--data floats.npy --resize 6", "--data cifar --resize 6"),
-        ),
-        "--crop": Row(
-            "--crop 7", "evidence", given="--data images --ids a/0.png,b/0.png --limit 2",
-            refused=("--crop 7", "--data floats.npy --crop 7", "--data cifar --crop 7"),
-        ),
-        "--value-range": Row(
-            "--value-range 0,0.5", "err", given="--data floats.npy",
-            refused=(
-                "--value-range 0,2", "--data images --value-range 0,2",
-                "--data cifar --value-range 0,2",
-            ),
-        ),
-        "--every": Row("--every 2", "evidence"),
-        "--limit": Row("--limit 2", "evidence"),
-        "--ids": Row("--ids 0,1", "evidence", refused=("--ids 0,nobody",)),
-        "--max-seconds": Row("--max-seconds 1e-9", "code"),
-        "--max-samples": Row("--max-samples 1", "code"),
-        "--repair": Row("--repair", "call:sample"),
-        "--allow-other-model": Row("--allow-other-model", "call:sample"),
-        **CLUSTER,
-        **OUTPUT,
+        "out": ["--batch-size 7 + --json", *OUTPUT],
+        "evidence": [
+            "--spec run.toml", TORCH, "--data floats.npy", "--sigma 0.5", "--noise grid:step=1/16", f"{HALF} + {TORCH}",
+            "--n 30", "--n0 15", "--seed 1", "--fresh-seed", "--scores logits", f"--temperature 2 + {SCORED}",
+            f"--runner-ups 2 + {SCORED}", f"--score-draws 5 + {SCORED}", f"--score-dtype float16 + {SCORED}",
+            f"--dtype bfloat16 + {TORCH} --scores logits", "--mean 0.5 + --mean 0 --std 1",
+            "--std 2 + --mean 0 --std 1 --scores logits", "--labels labels.npy + --data floats.npy",
+            f"--resize 6 + {PICTURES}", f"--crop 7 + {PICTURES}", "--every 2", "--limit 2", "--ids 0,1",
+        ],
+        "files": ["--shard-inputs 2"],
+        "code": ["--max-seconds 1e-9", "--max-samples 1"],
+        "err": ["--num-classes 11", f"--device cuda:99 + {TORCH}", "--value-range 0,0.5 + --data floats.npy"],
+        "call:model": [f"--channels-last + {TORCH}", f"--compile + {TORCH}"],
+        "call:sample": ["--repair", "--allow-other-model"],
+        "call:ray": CLUSTER,
     },
     "certify": {
-        "--radii": Row("--radii 0.05,0.1", refused=("--radii a",)),
-        "--alpha": Row("--alpha 0.05"),
-        "--method": Row("--method bonferroni", refused=("--method best", "=certify bare --method pairwise/star")),
-        "--margin": Row("--margin probability", refused=("--margin wide",)),
-        "--n": Row("--n 50", refused=("--n 33",)),
-        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
-        "--map": Row(
-            "--map sparsemax", given=LOGITS, refused=("--map softmax", f"=certify two {LOGITS} --map sparsemax")
-        ),
-        "--temperature": Row(
-            "--temperature 0.1", given=LOGITS,
-            refused=(
-                "--temperature 2", f"=certify two {LOGITS} --temperature 2",
-                f"{LOGITS} --map sparsemax --temperature 2",
-            ),
-        ),
-        "--out": Row("--out made.parquet", "files", refused=("--out made.tsv",)),
-        "--tsv": Row("--tsv made.tsv", "files", refused=("=certify bare --tsv made.tsv",)),
-        **OUTPUT,
+        "out": [
+            "--radii 0.05,0.1", "--alpha 0.05", "--method bonferroni", "--margin probability", "--n 50",
+            f"--map sparsemax + {LOGITS}", f"--temperature 0.1 + {LOGITS}", *OUTPUT,
+        ],
+        "files": ["--class label + --out made.parquet", "--out made.parquet", "--tsv made.tsv"],
     },
     "decide": {
-        "--radii": Row(
-            "--radii 0.05:0.2", base=f"{NO_RADII} --radii 0.05,0.1",
-            refused=tuple(f"--radii {text}" for text in ("0.1,0.05", "0.2:0.1", "0:1", "1e-9:1", "1:2:3", "a")),
-        ),
-        "--precision": Row("--precision 0.3", base=f"{NO_RADII} --precision 0.6", refused=("--precision 0.5",)),
-        "--margin": Row("--margin probability", "files", given="--out made.parquet", refused=("--margin wide",)),
-        "--max-seconds": Row("--max-seconds 1000", "call:decide", refused=("--max-seconds 0",)),
-        "--alpha": Row("--alpha 0.05"),
-        "--max-n": Row("--max-n 20"),
-        "--n0": Row("--n0 7", "files", given="--out made.parquet", refused=("--class label --n0 7",)),
-        "--class": Row("--class label", "files", given="--out made.parquet", refused=("--class lable",)),
-        "--spec": Row("--spec run.toml", refused=("--spec nowhere.toml",)),
-        "--model": Row(f"{TORCH}"),
-        "--data": Row("--data floats.npy"),
-        "--sigma": Row("--sigma 0.5"),
-        "--noise": Row("--noise grid:step=1/16", refused=("--noise lognormal",)),
-        "--denoiser": Row(
-            "--denoiser models_for_options:half", given=TORCH, refused=("--denoiser models_for_options:half",)
-        ),
-        "--seed": Row("--seed 1"),
-        "--fresh-seed": Row("--fresh-seed", refused=("--seed 1 --fresh-seed",)),
-        "--every": Row("--every 2"),
-        "--limit": Row("--limit 2"),
-        "--device": Row("--device cuda:99", "err", given=TORCH, refused=("--device cuda",)),
-        "--num-classes": Row("--num-classes 11", "err"),
-        "--batch-size": Row("--batch-size 7", "call:decide"),
-        "--out": Row("--out made.parquet", "files", refused=("--out made.csv",)),
-        "--tsv": Row("--tsv made.tsv", "files", refused=("--data floats.npy --tsv made.tsv",)),
-        "--allow-other-model": Row(
-            "--allow-other-model", "call:decide", given="--out made.parquet", refused=("--allow-other-model",)
-        ),
-        **CLUSTER,
-        **OUTPUT,
+        "out": [
+            f"--radii 0.05:0.2 @ {NO_RADII} --radii 0.05,0.1", f"--precision 0.3 @ {NO_RADII} --precision 0.6",
+            "--alpha 0.05", "--max-n 20", "--spec run.toml", TORCH, "--data floats.npy", "--sigma 0.5",
+            "--noise grid:step=1/16", f"{HALF} + {TORCH}", "--seed 1", "--fresh-seed", "--every 2", "--limit 2",
+            *OUTPUT,
+        ],
+        "files": [
+            "--margin probability + --out made.parquet", "--n0 7 + --out made.parquet",
+            "--class label + --out made.parquet", "--out made.parquet", "--tsv made.tsv",
+        ],
+        "err": [f"--device cuda:99 + {TORCH}", "--num-classes 11"],
+        "call:decide": ["--max-seconds 1000", "--batch-size 7", "--allow-other-model + --out made.parquet"],
+        "call:ray": CLUSTER,
     },
     "refute": {
-        "--model": Row(TORCH, refused=("--model nothing",)),
-        "--data": Row("--data floats.npy", "err", refused=("--data nowhere.npz",)),
-        "--denoiser": Row(
-            "--denoiser models_for_options:half",
-            refused=("--denoiser here", "--model models_for_options:linear --denoiser models_for_options:half"),
-        ),
-        "--method": Row("--method top_class", refused=("--method best",)),
-        "--alpha": Row("--alpha 0.05", refused=("--alpha 0",)),
-        "--max-radius": Row("--max-radius 0.001", refused=("--max-radius 0",)),
-        "--within": Row("--within 0.001", refused=("--within 0", "--within 1 --max-radius 1")),
-        "--max-n": Row("--max-n 64", refused=("--max-n 0",)),
-        "--attack": Row("--attack pgd:steps=8,draws=8", refused=("--attack fgsm", "--attack pgd:3")),
-        "--limit": Row("--limit 1", refused=("--limit 0",)),
-        "--device": Row("--device cuda:99", "err", refused=("--model models_for_options:linear --device cuda",)),
-        "--num-classes": Row("--num-classes 11", "err", refused=("--num-classes 1",)),
-        "--batch-size": Row("--batch-size 7", "call:refute", refused=("--batch-size 0",)),
-        "--out": Row("--out made.parquet", "files"),
-        "--figure": Row("--figure made.png", "files", refused=("--figure made.gif", f"={WRONG} --figure made.png")),
-        "--strict": Row("--strict", "code", base=WRONG),
-        "--delta": Row("--delta 1e-12", "err", base=WRONG),
-        **CLUSTER,
-        "--json": Row("--json", base=f"{WRONG} --limit 1", refused=("--json --quiet",)),
-        "--quiet": Row("--quiet", base=f"{WRONG} --limit 1", refused=("--quiet --json",)),
+        "out": [
+            TORCH, HALF, "--method top_class", "--alpha 0.05", "--max-radius 0.001", "--within 0.001", "--max-n 64",
+            "--attack pgd:steps=8,draws=8", "--limit 1", f"--json @ {WRONG} --limit 1", f"--quiet @ {WRONG} --limit 1",
+        ],
+        "files": ["--out made.parquet", "--figure made.png"],
+        "code": [f"--strict @ {WRONG}"],
+        "err": ["--data floats.npy", "--device cuda:99", "--num-classes 11", f"--delta 1e-12 @ {WRONG}"],
+        "call:refute": ["--batch-size 7"],
+        "call:ray": CLUSTER,
     },
     "sweep": {
-        "--out": Row("--out other.parquet", "files"),
-        "--spec": Row("--spec sweep.toml", refused=("--spec nowhere.toml",)),
-        "--n": Row("--n 50", refused=("--n 33",)),
-        "--alpha": Row("--alpha 0.05"),
-        "--method": Row("--method bonferroni", refused=("--method best",)),
-        "--margin": Row("--margin probability", refused=("--margin wide",)),
-        "--map": Row(
-            "--map sparsemax", given=LOGITS,
-            refused=("--map softmax", f"=sweep two {LOGITS} --map sparsemax", f"{LOGITS} --map hardmax"),
-        ),
-        "--temperature": Row(
-            "--temperature 0.1", given=LOGITS,
-            refused=(
-                "--temperature 2", f"=sweep two {LOGITS} --temperature 2", f"{LOGITS} --map sparsemax --temperature 2",
-            ),
-        ),
-        "--class": Row("--class label", refused=("--class lable",)),
-        "--radii": Row("--radii 0,0.1", refused=("--radii 0.1 --quiet",)),
-        "--baseline": Row(
-            "--baseline top_class", given="--method top_class,bonferroni",
-            refused=(
-                "--baseline top_class", "--baseline exact",
-                "--method top_class,bonferroni --baseline top_class --quiet",
-            ),
-        ),
-        "--table": Row("--table t.md", "files", refused=("--table t.docx",)),
-        "--plots": Row("--plots figures", "files"),
-        **OUTPUT,
+        "out": [
+            "--spec sweep.toml", "--n 50", "--alpha 0.05", "--method bonferroni", "--margin probability",
+            f"--map sparsemax + {LOGITS}", f"--temperature 0.1 + {LOGITS}", "--class label", "--radii 0,0.1",
+            "--baseline top_class + --method top_class,bonferroni", *OUTPUT,
+        ],
+        "files": ["--out other.parquet", "--table t.md", "--plots figures"],
     },
     "report": {
-        "--refutations": Row(
-            "--refutations r.parquet", "files",
-            refused=("--refutations c.parquet", "=report one two --refutations r.parquet"),
-        ),
-        "--out": Row("--out other.html", "files", refused=("--out one",)),
-        "--alpha": Row("--alpha 0.05", "files", refused=(f"{MADE} --alpha 0.05",)),
-        "--method": Row("--method bonferroni", "files", refused=("--method best",)),
-        "--margin": Row("--margin probability", "files", refused=("--margin wide", f"{MADE} --margin quantile")),
-        "--n": Row("--n 50", "files", refused=("--n 33", f"{MADE} --n 50")),
-        "--class": Row("--class label", "files", refused=("--class lable", f"{MADE} --class label")),
-        "--map": Row("--map sparsemax", "files", given=LOGITS, refused=("--map softmax", f"{MADE} --map softmax")),
-        "--temperature": Row(
-            "--temperature 0.1", "files", given=LOGITS,
-            refused=(
-                "--temperature 2", f"{MADE} --temperature 2", f"{LOGITS} --map sparsemax --temperature 2",
-                f"=report two {LOGITS} --temperature 2",
-            ),
-        ),
-        "--delta": Row("--delta 0.5", "files", refused=("--delta 1.5",)),
-        "--data": Row("--data digits", "files", refused=("--data floats.npy",)),
-        "--classes": Row("--classes names.txt", "files", refused=("--classes nowhere.txt", "--classes few.txt")),
-        "--title": Row("--title Mine", "files"),
-        **OUTPUT,
+        "files": [
+            "--refutations r.parquet", "--out other.html", "--alpha 0.05", "--method bonferroni",
+            "--margin probability", "--n 50", "--class label", f"--map sparsemax + {LOGITS}",
+            f"--temperature 0.1 + {LOGITS}", "--delta 0.5", "--data digits", "--classes names.txt", "--title Mine",
+        ],
+        "out": OUTPUT,
+    },
+    "board": {
+        "files": ["--out elsewhere", "--check", "--method bonferroni"],
+        "out": ["--alpha 1e-100 + --json", *OUTPUT],
     },
     "train": {
-        "--sigma": Row("--sigma 0.5", "call:train", refused=("--sigma 0 --lam 2",)),
-        "--lam": Row(
-            "--lam 2", "call:train", base="train digits --lam 2.5",
-            refused=("--lam 2", "=train digits --lam 0.3", f"={DENOISER.replace('--sigma', '--lam')}"),
-        ),
-        "--data": Row("--data images.npz", "call:train"),
-        "--out": Row("--out elsewhere", "call:train"),
-        "--arch": Row("--arch resnet20", "call:train", refused=("--arch unet", f"={DENOISER} --arch resnet20")),
-        "--denoiser": Row(
-            "--denoiser --smallest-sigma 0.1 --classifier clean.safetensors", "call:train",
-            base="train digits --sigma 1", refused=("--denoiser",),
-        ),
-        "--smallest-sigma": Row(
-            "--smallest-sigma 0.2", "call:train", base=DENOISER,
-            refused=("--smallest-sigma 0.1", f"={DENOISER} --smallest-sigma 2"),
-        ),
-        "--classifier": Row(
-            "--classifier other.safetensors", "call:train", base=DENOISER,
-            refused=("--classifier clean.safetensors", f"={DENOISER} --classifier nowhere.safetensors"),
-        ),
-        "--recognition": Row("--recognition 0", "call:train", base=DENOISER, refused=("--recognition 0",)),
-        "--consistency": Row("--consistency 10", "call:train", refused=("--sigma 0 --consistency 10",)),
-        "--adversary": Row("--adversary 0.5", "call:train", refused=(f"={DENOISER} --adversary 0.5",)),
-        "--attack-steps": Row(
-            "--attack-steps 2", "call:train", base="train digits --sigma 0.25 --adversary 0.5",
-            refused=("--attack-steps 2",),
-        ),
-        "--epochs": Row("--epochs 3", "call:train"),
-        "--batch-size": Row("--batch-size 32", "call:train"),
-        "--lr": Row("--lr 0.1", "call:train"),
-        "--weight-decay": Row("--weight-decay 0.1", "call:train"),
-        "--label-smoothing": Row(
-            "--label-smoothing 0.1", "call:train", refused=(f"={DENOISER} --label-smoothing 0",)
-        ),
-        "--flip": Row("--flip", "call:train"),
-        "--seed": Row("--seed 7", "call:train"),
-        "--device": Row("--device cpu", "call:train"),
-        "--compile": Row("--compile", "call:train", refused=("--device cpu --compile",)),
-        "--max-seconds": Row("--max-seconds 9", "call:train"),
-        "--resume": Row("--resume", "call:train"),
-        **OUTPUT,
+        "call:train": [
+            "--sigma 0.5", "--lam 2 @ train digits --lam 2.5", "--data images.npz", "--out elsewhere",
+            "--arch resnet20",
+            "--denoiser --smallest-sigma 0.1 --classifier clean.safetensors @ train digits --sigma 1",
+            f"--smallest-sigma 0.2 @ {DENOISER}", f"--classifier other.safetensors @ {DENOISER}",
+            f"--recognition 0 @ {DENOISER}", "--consistency 10", "--adversary 0.5",
+            "--attack-steps 2 @ train digits --sigma 0.25 --adversary 0.5", "--epochs 3", "--batch-size 32", "--lr 0.1",
+            "--weight-decay 0.1", "--label-smoothing 0.1", "--flip", "--seed 7", "--device cpu", "--compile",
+            "--max-seconds 9", "--resume",
+        ],
+        "out": OUTPUT,
     },
     "audit": {
-        "--noise": Row(
-            "--noise ablation:keep=1,pixels=3", base="audit --noise ablation:keep=2,pixels=3",
-            refused=("--noise ablation", "=audit --noise gaussian:sigma=1", "=audit --noise splitting:lam=0.5 --n 3"),
-        ),
-        "--m": Row("--m 4", refused=("--m 1",)),
-        "--n": Row("--n 9"),
-        "--alpha": Row("--alpha 0.1"),
-        "--margin": Row("--margin probability"),
-        "--points": Row("--points 6"),
-        "--power": Row("--power", refused=("--power --quiet",)),
-        "--truth": Row("--truth 0.6,0.3,0.1", given="--power", refused=("--truth 0.6,0.3,0.1", "--power --truth 1,x")),
-        "--fail": Row("--fail", "code", base="audit bounds_for_options:high --n 8 --points 4"),
-        **OUTPUT,
+        "out": [
+            "--noise ablation:keep=1,pixels=3 @ audit --noise ablation:keep=2,pixels=3", "--m 4", "--n 9",
+            "--alpha 0.1", "--margin probability", "--points 6", "--power", "--truth 0.6,0.3,0.1 + --power", *OUTPUT,
+        ],
+        "code": ["--fail @ audit bounds_for_options:high --n 8 --points 4"],
     },
     "import": {
-        "--out": Row("--out imported", "files", given="--n 100000 --alpha 0.01"),
-        "--sigma": Row("--sigma 1", refused=("=import ours.tsv --sigma 1",)),
-        "--n": Row("--n 200000", refused=("=import ours.tsv --n 7",)),
-        "--alpha": Row("--alpha 0.05", refused=("=import ours.tsv --alpha 0.5",)),
-        "--n0": Row("--n0 50", "evidence", given="--n 100000 --alpha 0.01 --out imported", refused=("--n0 50",)),
-        **OUTPUT,
-    },
-    "models": {
-        "--folder": Row("--folder images", refused=("--folder nowhere",)),
-        "--json": Row("--json"),
+        "out": ["--sigma 1", "--n 200000", "--alpha 0.05", *OUTPUT],
+        "files": ["--out imported + --n 100000 --alpha 0.01"],
+        "evidence": ["--n0 50 + --n 100000 --alpha 0.01 --out imported"],
     },
     "accuracy": {
-        "--radii": Row("--radii 0.05", refused=("--radii x", "--radii -1")),
-        "--delta": Row("--delta 0.1", refused=("--delta 2",)),
-        "--n": Row("--n 50", refused=("--n 7",)),
-        "--list": Row("--list"),
-        "--seed": Row("--seed 7", given="--json --delta 0.5", refused=("--seed -1",)),
-        "--json": Row("--json"),
+        "out": ["--radii 0.05", "--delta 0.1", "--n 50", "--list", "--seed 7 + --json --delta 0.5", "--json"],
     },
     "conformal": {
-        "--radius": Row("--radius 0.2", refused=("--radius -1",)),
-        "--alpha": Row("--alpha 0.3", refused=("--alpha 0",)),
-        "--n": Row("--n 50", refused=("--n 7",)),
-        "--scores": Row("--scores", refused=("=conformal known bare --radius 0.1 --scores",)),
-        "--by-label": Row("--by-label", given="--alpha 0.3"),
-        "--seed": Row("--seed 7", given="--scores --alpha 0.3", refused=("--seed -1",)),
-        "--json": Row("--json"),
+        "out": [
+            "--radius 0.2", "--alpha 0.3", "--n 50", "--scores", "--by-label + --alpha 0.3",
+            "--seed 7 + --scores --alpha 0.3", "--json",
+        ],
     },
     "plan": {
-        "--inputs": Row("--inputs 200"),
-        "--classes": Row("--classes 100"),
-        "--n": Row("--n 2000"),
-        "--rate": Row("--rate 10"),
-        "--n0": Row("--n0 1000"),
-        "--gpus": Row("--gpus 4", refused=("--gpus 0",)),
-        "--sigma": Row("--sigma 0.25"),
-        "--noise": Row("--noise splitting:lam=2.5", refused=("--noise splitting:lam=2.5 --sigma 0.5",)),
-        "--radii": Row("--radii 0.25,0.5,1", refused=("--radii 1,0.5",)),
-        "--alpha": Row("--alpha 0.05"),
-        "--like": Row("--like run", refused=("--like nowhere",)),
-        "--accuracy": Row(
-            "--accuracy 0.2", base="plan --like known --radii 0.05 --accuracy 0.3",
-            refused=(
-                "--accuracy 0.2", "=plan --like known --accuracy 0.2", "=plan --radii 0.1 --accuracy 0.2",
-                "=plan --like known --radii 0.1 --accuracy 0.2 --n 100",
-            ),
-        ),
-        "--model": Row(f"{TORCH}", "call:model", base=MEASURED),
-        "--data": Row("--data floats.npy", base=MEASURED.replace("--limit 6 ", "")),
-        "--spec": Row("--spec run.toml", base=MEASURED.replace("--n 300 ", ""), refused=("--spec nowhere.toml",)),
-        "--num-classes": Row("--num-classes 11", base=MEASURED),
-        "--denoiser": Row("--denoiser models_for_options:half", "call:model", base=MEASURED),
-        "--every": Row("--every 900", base=MEASURED),
-        "--limit": Row("--limit 3", base=MEASURED),
-        "--device": Row("--device meta", "call:model", base=MEASURED),
-        "--json": Row("--json"),
+        "out": [
+            "--inputs 200", "--classes 100", "--n 2000", "--rate 10", "--n0 1000", "--gpus 4", "--sigma 0.25",
+            "--noise splitting:lam=2.5", "--radii 0.25,0.5,1", "--alpha 0.05", "--like run",
+            "--accuracy 0.2 @ plan --like known --radii 0.05 --accuracy 0.3",
+            f"--data floats.npy @ {MEASURED.replace('--limit 6 ', '')}",
+            f"--spec run.toml @ {MEASURED.replace('--n 300 ', '')}", f"--num-classes 11 @ {MEASURED}",
+            f"--every 900 @ {MEASURED}", f"--limit 3 @ {MEASURED}", "--json",
+        ],
+        "call:model": [f"{TORCH} @ {MEASURED}", f"{HALF} @ {MEASURED}", f"--device meta @ {MEASURED}"],
     },
 }  # fmt: skip
+"""Command -> part of what comes of it -> what changes that part, the option first.
+
+Behind a ``+`` stand arguments that are given before and after, behind an ``@`` a whole command in the place of the
+usual one.
+"""
+
+REFUSED: dict[str, list[str]] = {
+    "models": ["--folder nowhere"],
+    "sample": [
+        "--spec nowhere.toml", "--sigma 0.25 --noise grid:sigma=0.25", "--sigma -1", "--noise grid:lam=1",
+        "--noise lognormal", HALF, f"--denoiser here {TORCH}", "--fresh-seed --seed 1", f"--num-classes 1 {TORCH}",
+        "--temperature 2", "--temperature 2 --scores logits", "--temperature 2 --scores sparsemax", "--runner-ups 2",
+        "--runner-ups 2 --scores logits", f"--runner-ups 2 {SCORED} --n0 0", "--score-draws 5",
+        "--score-dtype float16", "--device cuda", "--dtype bfloat16", "--channels-last", "--compile", "--mean 0.5",
+        "--mean a,b", "--std 2", "--labels labels.npy", "--labels labels.npy --data own.npz",
+        "--labels labels.npy --data images", "--resize 6", "--resize 6 --data floats.npy", "--resize 6 --data cifar",
+        "--crop 7", "--crop 7 --data floats.npy", "--crop 7 --data cifar", "--value-range 0,2",
+        "--value-range 0,2 --data images", "--value-range 0,2 --data cifar", "--ids 0,nobody", "--data nowhere.npz",
+        "--model nothing", "--scores everything", "--n many", "--max-seconds 0", "--executor thread", "--address auto",
+        "--workers 9", "--gpus-per-worker 0.5",
+    ],
+    "certify": [
+        "--radii a", "--method best", "--method pairwise/star @ certify bare", "--margin wide", "--n 33",
+        "--class lable", "--class label @ certify bare", "--class selection @ certify known", "--map softmax",
+        f"--map sparsemax @ certify two {LOGITS}", "--temperature 2", f"--temperature 2 @ certify two {LOGITS}",
+        f"--temperature 2 {LOGITS} --map sparsemax", "--out made.tsv", "--tsv made.tsv @ certify bare",
+        *(f"{option} 2" for option in ("--sigma", "--max-n", "--model", "--limit", "--n0", "--spec", "--seed")),
+    ],
+    "decide": [
+        *(f"--radii {text}" for text in ("0.1,0.05", "0.2:0.1", "0:1", "1e-9:1", "1:2:3", "a", "-1")),
+        "--precision 0.5", "--margin wide", "--max-seconds 0", "--n0 7 --class label", "--class lable",
+        "--spec nowhere.toml", "--noise lognormal", HALF, "--fresh-seed --seed 1", "--device cuda", "--out made.csv",
+        "--tsv made.tsv --data floats.npy --out made.parquet", "--allow-other-model", "--n 10", "--method exact",
+        "--map softmax", "--limit 0", "--every 0", "--sigma 0", "--alpha 1", "--workers 9",
+    ],
+    "refute": [
+        "--model nothing", "--data nowhere.npz", "--denoiser here", f"{HALF} {LINEAR}", "--method best", "--alpha 0",
+        "--max-radius 0", "--within 0", "--within 1 --max-radius 1", "--max-n 0", "--attack fgsm", "--attack pgd:3",
+        "--limit 0", f"--device cuda {LINEAR}", "--num-classes 1", "--batch-size 0", "--figure made.gif",
+        f"--figure made.png @ {WRONG}", "--workers 9",
+    ],
+    "sweep": [
+        "--spec nowhere.toml", "--spec odd.toml @ sweep", "--n 33", "--n many", "--alpha 2", "--alpha 0.1,x",
+        "--alpha 0.1,0.1", "--method best", "--margin wide", "--map softmax", f"--map sparsemax @ sweep two {LOGITS}",
+        f"--map hardmax {LOGITS}", "--temperature 2", f"--temperature 2 @ sweep two {LOGITS}",
+        f"--temperature 2 {LOGITS} --map sparsemax", "--class lable", "--radii -1", "--radii 0.1 --quiet",
+        "--baseline top_class", "--baseline bonferroni --method exact,top_class",
+        "--baseline top_class --method top_class,bonferroni --quiet", "--table t.docx", "--quiet --json",
+    ],
+    "report": [
+        "--refutations c.parquet", "--refutations r.parquet @ report one two", "--out one", "--method best", "--n 33",
+        "--margin wide", "--class lable", "--map softmax", "--temperature 2", f"--temperature 2 @ report two {LOGITS}",
+        "--delta 1.5", "--data floats.npy", "--classes nowhere.txt",
+        "--classes few.txt", "--quiet --json",
+        *(f"{set_by_the_file} @ report c.parquet" for set_by_the_file in
+          ("--alpha 0.05", "--margin quantile", "--n 50", "--class label", "--map softmax", "--temperature 2")),
+    ],
+    "board": ["--out c.parquet", "--alpha 0", "--method published", "--method pairwise/star"],
+    "train": [
+        "--sigma 0 --lam 2", "--lam 2", "--lam 0.3 @ train digits", f"--lam 1 @ {DENOISER.replace('--sigma 1', '')}",
+        "--arch unet", f"--arch resnet20 @ {DENOISER}", "--denoiser", "--smallest-sigma 0.1",
+        f"--smallest-sigma 2 @ {DENOISER}", "--classifier clean.safetensors",
+        f"--classifier nowhere.safetensors @ {DENOISER}", "--recognition 0", "--consistency 10 --sigma 0",
+        f"--adversary 0.5 @ {DENOISER}", "--attack-steps 2", f"--label-smoothing 0 @ {DENOISER}",
+        "--compile --device cpu",
+    ],
+    "audit": [
+        "--noise ablation", "--noise gaussian:sigma=1 @ audit", "--noise splitting:lam=0.5 --n 3 @ audit", "--m 1",
+        "--n 0", "--alpha 1", "--margin third", "--points 1", "--power --quiet", "--truth 0.6,0.3,0.1",
+        "--truth 1,x --power", "--quiet --json",
+    ],
+    "import": [
+        "--sigma 1 @ import ours.tsv", "--sigma 0", "--n 7 @ import ours.tsv", "--n 0", "--alpha 0.5 @ import ours.tsv",
+        "--alpha 2", "--n0 50",
+    ],
+    "accuracy": ["--radii x", "--radii -1", "--delta 2", "--n 7", "--seed -1"],
+    "conformal": ["--radius -1", "--alpha 0", "--n 7", "--scores @ conformal known bare --radius 0.1", "--seed -1"],
+    "plan": [
+        "--gpus 0", "--rate 0", "--noise splitting:lam=2.5 --sigma 0.5", "--radii 1,0.5", "--like nowhere",
+        "--accuracy 0.2", "--accuracy 0.2 @ plan --like known", "--accuracy 0.2 @ plan --radii 0.1",
+        "--accuracy 0.2 --n 100 @ plan --like known --radii 0.1", "--spec nowhere.toml",
+    ],
+}  # fmt: skip
+"""Command -> arguments beside which its first option does not apply: it ends in one line that names the option."""
 
 
 @cache
@@ -487,8 +329,9 @@ def options_of(command: Any) -> set[str]:
 
 
 def test_every_option_has_a_row() -> None:
-    found = {name: options_of(command) for name, command in commands().items() if name not in ELSEWHERE}
-    assert {name: set(rows) for name, rows in TABLE.items()} == found
+    found = {name: sorted(options_of(command)) for name, command in commands().items() if name not in ELSEWHERE}
+    listed = {name: [row.split()[0] for rows in parts.values() for row in rows] for name, parts in CHANGES.items()}
+    assert {name: sorted(rows) for name, rows in listed.items()} == found
 
 
 @pytest.fixture(scope="module")
@@ -499,6 +342,7 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (home / "bounds_for_options.py").write_text(BOUNDS)
     (home / "run.toml").write_text(SPEC)
     (home / "sweep.toml").write_text("alpha = [0.01, 0.05]\n")
+    (home / "odd.toml").write_text('runs = ["one"]\nspec = "red"\n')
     (home / "names.txt").write_text("\n".join(f"digit {i}" for i in range(10)))
     (home / "few.txt").write_text("zero\none\n")
     for name in ("clean", "other"):
@@ -639,40 +483,35 @@ def watch(things: Path, tmp_path_factory: pytest.TempPathFactory) -> Watch:
     return Watch(things, tmp_path_factory.mktemp("watch"))
 
 
-ROWS = [(command, option) for command, rows in TABLE.items() for option in rows]
+def _line(command: str, row: str) -> tuple[str, str]:
+    """Return the command before an option is given, and with it."""
+    row, _, base = row.partition(" @ ")
+    change, _, given = row.partition(" + ")
+    before = " ".join(filter(None, (base or USUAL[command], given)))
+    return before, f"{before} {change}" if command else f"{change} {before}"
 
 
-def _joined(command: str, base: str, *arguments: str) -> str:
-    return " ".join((*arguments, base) if command == "" else (base, *arguments))
+@pytest.mark.parametrize("command", CHANGES)
+def test_every_option_changes_something(command: str, watch: Watch) -> None:
+    for part, rows in CHANGES[command].items():
+        for row in rows:
+            line, changed = _line(command, row)
+            before, after = watch.twice(line, part), watch.once(changed, part)
+            assert before["code"] in {0, 1}, (line, before["err"])
+            assert before[_name(part)] != after[_name(part)], f"{row!r} changes nothing"
 
 
-@pytest.mark.parametrize(("command", "option"), ROWS)
-def test_an_option_changes_something(command: str, option: str, watch: Watch) -> None:
-    row = TABLE[command][option]
-    assert option in row.change
-    base = _joined(command, row.base or BASE[command], row.given)
-    before, after = watch.twice(base, row.part), watch.once(_joined(command, base, row.change), row.part)
-    assert before["code"] in {0, 1}, before["err"]
-    assert before[_name(row.part)] != after[_name(row.part)]
-
-
-@pytest.mark.parametrize(
-    ("command", "option", "arguments"),
-    [(command, option, arguments) for command, option in ROWS for arguments in TABLE[command][option].refused],
-)
-def test_an_option_that_does_not_apply_is_refused_by_name(
-    command: str, option: str, arguments: str, watch: Watch
-) -> None:
-    line = arguments[1:] if arguments.startswith("=") else _joined(command, BASE[command], arguments)
-    assert option in line
-    seen = watch.once(line)
-    assert seen["code"] == 2, seen
-    assert seen["err"].count("\n") == 1
-    name = option.removeprefix("--")
-    assert option in seen["err"] or re.search(rf"\b{name.replace('-', '_')}\b", seen["err"]), seen["err"]
-    assert seen["files"].keys() <= {"run/.lock"}
+@pytest.mark.parametrize("command", REFUSED)
+def test_an_option_that_does_not_apply_is_refused_by_name(command: str, watch: Watch) -> None:
+    for row in REFUSED[command]:
+        seen = watch.once(_line(command, row)[1])
+        assert (seen["code"], seen["err"].count("\n")) == (2, 1), (row, seen)
+        option = row.split()[0]
+        name = option.removeprefix("--").replace("-", "_")
+        assert option in seen["err"] or re.search(rf"\b{name}\b", seen["err"]), (row, seen["err"])
+        assert seen["files"].keys() <= {"run/.lock"}, row
 
 
 def test_a_row_that_tests_nothing_is_found(watch: Watch) -> None:
-    base = BASE["plan"]
+    base = USUAL["plan"]
     assert watch.twice(base, "out")["out"] == watch.once(f"{base} --alpha 0.001")["out"]  # the default, so no change

@@ -225,7 +225,7 @@ def sweep_command(
     settings = settings_from(spec, given, SWEEP_SETTINGS)
     grid = Grid.from_settings(settings)
     shown, against = distinct_values("radii", settings.get("radii"), float), settings.get("baseline")
-    _check(grid, against, table, unseen=output.quiet and table is None and bool(shown or against))
+    _check(grid, shown, against, table, unseen=output.quiet and table is None and bool(shown or against))
     with interruptible():
         try:
             with bar("certifying cells", quiet=output.bare) as advance:
@@ -254,8 +254,10 @@ def sweep_command(
         )
 
 
-def _check(grid: Grid, baseline: str | None, table: Path | None, *, unseen: bool) -> None:
+def _check(grid: Grid, radii: Sequence[float], baseline: str | None, table: Path | None, *, unseen: bool) -> None:
     """Check --baseline, --table and --radii before the work begins."""
+    if not all(radius >= 0.0 for radius in radii):
+        raise InvalidInput(f"radii must be at least 0; got {min(radii):g}")
     if baseline is not None:
         if grid.method:
             check_choice("baseline", baseline, grid.method)
