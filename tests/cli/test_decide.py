@@ -69,71 +69,21 @@ def test_a_target_radius_is_decided_and_kept(here: Path, capsys: pytest.CaptureF
 SPEC = 'model = "models_to_decide:linear"\ndata = "digits"\nsigma = 0.25\nnum_classes = 10\nevery = 300\n'
 
 
-@pytest.mark.parametrize(
-    ("file", "options", "n", "n0"),
-    [
-        ("", [], 100_000, 0),
-        ("n = 300\nn0 = 7\n", [], 300, 7),
-        ("n = 300\nn0 = 7\n", ["--max-n", "400"], 400, 7),
-        ("n = 300\nn0 = 7\n", ["--n0", "9"], 300, 9),
-    ],
-)
-def test_the_file_wins_over_defaults_and_options_over_the_file(
-    here: Path, file: str, options: list[str], n: int, n0: int
-) -> None:
-    (here / "run.toml").write_text(SPEC + file)
-    command = ["decide", "--radii", "0.02", "--spec", "run.toml", "--out", "t.parquet", "--quiet"]
-    assert run([*command, *options]) == 0
-    origin = read_origin(here / "t.parquet")
-    assert origin is not None
-    assert (origin["spec"]["n"], origin["spec"]["n0"]) == (n, n0)
-    assert {c.n0 for c in read_certificates(here / "t.parquet")} == {n0}
-
-
-@pytest.mark.parametrize(
-    ("options", "named"),
-    [
-        (["--class", "lable"], "class must be one of 'winner', 'selection', 'label'; got 'lable'"),
-        (["--class", "label", "--n0", "7"], "n0 must be 0 for class 'label'; got 7"),
-        (["--map", "softmax"], "--map"),
-        (["--temperature", "1"], "--temperature"),
-        (["--method", "exact"], "--method"),
-        (["--n", "10"], "--n"),
-        (["--radii", "-1"], "radii must be above 0"),
-        (["--max-n", "0"], "n must be a whole number"),
-        (["--limit", "0"], "limit must be a whole number"),
-        (["--every", "0"], "every must be a whole number"),
-        (["--sigma", "0"], "sigma must be above 0"),
-        (["--alpha", "1"], "alpha must be at least 1e-200"),
-        (["--workers", "2"], "workers are for the executor 'ray'"),
-        (["--gpus-per-worker", "1"], "gpus_per_worker must be at least 0, and for the executor 'ray'"),
-        (["--allow-other-model"], "--allow-other-model is for going on with the file of --out"),
-        (["--spec", "nofile.toml"], "spec must be a readable TOML file"),
-    ],
-)
-def test_what_does_not_apply_is_named(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*DECIDE, *options]) == 2
-    said = capsys.readouterr().err.splitlines()
-    assert len(said) == 1
-    assert named in said[0]
-
-
-@pytest.mark.parametrize(
-    "option",
-    [
-        ["--sigma", "9"], ["--max-n", "3"], ["--model", "x"], ["--limit", "1"],
-        ["--n0", "7"], ["--spec", "nofile.toml"], ["--workers", "9"], ["--data", "digits"], ["--seed", "1"],
-        ["--device", "cpu"], ["--executor", "ray"], ["--address", "auto"], ["--every", "2"], ["--batch-size", "2"],
-    ],
-)  # fmt: skip
-def test_certify_takes_nothing_that_draws(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["certify", "run", *option]) == 2
-    assert option[0] in capsys.readouterr().err
-
-
-def test_certify_needs_a_run(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["certify"]) == 2
-    assert "missing argument 'run'" in capsys.readouterr().err.lower()
+def test_the_file_wins_over_defaults_and_options_over_the_file(here: Path) -> None:
+    file = "n = 300\nn0 = 7\n"
+    for added, options, expected in (
+        (file, [], (300, 7)),
+        (file, ["--max-n", "400"], (400, 7)),
+        (file, ["--n0", "9"], (300, 9)),
+        ("", ["--limit", "1"], (100_000, 0)),
+    ):
+        (here / "run.toml").write_text(SPEC + added)
+        (here / "t.parquet").unlink(missing_ok=True)
+        assert run(["decide", "--radii", "0.02", "--spec", "run.toml", "--out", "t.parquet", "--quiet", *options]) == 0
+        origin = read_origin(here / "t.parquet")
+        assert origin is not None
+        assert (origin["spec"]["n"], origin["spec"]["n0"]) == expected, options
+        assert {c.n0 for c in read_certificates(here / "t.parquet")} == {expected[1]}
 
 
 def test_a_setting_for_evidence_is_named(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,30 +25,32 @@ def words(text: str) -> str:
     return " ".join(text.split())
 
 
-@pytest.mark.parametrize("command", ["", *COMMANDS])
 def test_help_fits_eighty_columns_and_loses_no_word(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = shown(command, capsys, monkeypatch)
-    assert max(map(len, text.splitlines())) <= 80
-    found = commands()[command]
-    for paragraph in (found.help or "").split("\n\n"):
-        assert words(paragraph) in words(text)
-    for parameter in found.params:
-        assert words(getattr(parameter, "help", None) or "") in words(text)
-        if parameter.param_type_name == "option":
-            line = next(line for line in text.splitlines() if re.match(rf"  (-\w, )?{_typed(parameter)}( |$)", line))
-            assert len(line) <= FLAGS or line[FLAGS - 2 : FLAGS].isspace() or "  " in line.strip()
+    for command, found in commands().items():
+        text = shown(command, capsys, monkeypatch)
+        assert max(map(len, text.splitlines())) <= 80, command
+        for paragraph in (found.help or "").split("\n\n"):
+            assert words(paragraph) in words(text), command
+        for parameter in found.params:
+            assert words(getattr(parameter, "help", None) or "") in words(text), (command, parameter.name)
+            if parameter.param_type_name == "option":
+                flag = rf"  (-\w, )?{_typed(parameter)}( |$)"
+                line = next(line for line in text.splitlines() if re.match(flag, line))
+                fits = len(line) <= FLAGS or line[FLAGS - 2 : FLAGS].isspace() or "  " in line.strip()
+                assert fits, (command, line)
+        if command:
+            assert (found.help or "").splitlines()[0] == COMMANDS[command]
+            assert f"    buckler {command} " in re.split("Examples?:", text)[1]
+            assert "--json" in text or command == "reproduce"
+            # Four commands do nothing but print.
+            assert "--quiet" in text or command in {"accuracy", "conformal", "models", "plan"}, command
 
 
 def _typed(parameter: Any) -> str:
     name = max(parameter.opts, key=len)
     return re.escape(f"--[no-]{name[2:]}" if parameter.secondary_opts else name)
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_the_first_line_of_a_command_is_the_one_in_the_list(command: str) -> None:
-    assert (load(command).help or "").splitlines()[0] == COMMANDS[command]
 
 
 def test_without_docstrings_a_command_is_described_in_a_line(
@@ -86,14 +88,6 @@ def test_options_stand_in_groups_with_their_defaults(
     assert "--gpus" in plan.split("\nDevice:\n")[1].split("\n\n")[0]
     assert "[required]" in shown("conformal", capsys, monkeypatch)
     assert "[0.001]" in shown("certify", capsys, monkeypatch)
-
-
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"models", "plan"}))
-def test_help_has_examples(command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(command, capsys, monkeypatch)
-    assert f"    buckler {command} " in re.split("Examples?:", text)[1]
-    assert "--json" in text or command == "reproduce"
-    assert "--quiet" in text or command in {"accuracy", "conformal"}  # which do nothing but print
 
 
 @pytest.mark.parametrize("argument", ["--help", "--version"])

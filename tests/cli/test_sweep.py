@@ -74,33 +74,13 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
     assert pq.read_table(here / "sweep.parquet").num_rows == 8 * 10
 
 
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ([], "at least one run"),
-        (["nowhere"], "not a run"),
-        (["s0.1", "--n", "33"], "checkpoints"),
-        (["s0.1", "--n", "many"], "whole numbers separated by commas"),
-        (["s0.1", "--alpha", "0.1,x"], "alpha must be numbers"),
-        (["s0.1", "--alpha", "0.1,0.1"], "twice"),
-        (["s0.1", "--alpha", "2"], "alpha must be at least"),
-        (["s0.1", "--method", "best"], "method must be"),
-        (["s0.1", "--temperature", "1"], "for scores"),
-        (["s0.1", "--baseline", "top_class"], "--baseline must have another --method"),
-        (["s0.1", "--method", "exact,top_class", "--baseline", "bonferroni"], "baseline must be one of"),
-        (["s0.1", "--table", "t.docx"], "must end in .md"),
-        (["s0.1", "--spec", "nowhere.toml"], "readable TOML"),
-        (["--spec", "odd.toml"], "no setting 'colour'"),
-        (["s0.1", "--radii", "-1", "--method", "top_class"], "radii must be"),
-        (["s0.1", "--class", "best"], "class must be"),
-    ],
-)
-def test_a_mistake_is_one_line(here: Path, arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_without_runs_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "odd.toml").write_text('runs = ["s0.1"]\ncolour = "red"\n')
-    assert run(["sweep", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert text in error
-    assert len(error.strip().splitlines()) == 1
+    for arguments, text in (
+        ([], "at least one run"), (["nowhere"], "not a run"), (["--spec", "odd.toml"], "no setting 'colour'"),
+    ):  # fmt: skip
+        assert run(["sweep", *arguments]) == 2
+        assert text in capsys.readouterr().err
 
 
 OWN = """
