@@ -89,7 +89,7 @@ def test_settings_from_a_file_with_options_on_top(here: Path, capsys: pytest.Cap
 def test_a_limit_is_resumable(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--limit", "8", "--shard-inputs", "2", "--quiet"]
     assert sample(*options, "--max-samples", "500") == 3
-    assert "Go on with: buckler" in capsys.readouterr().err
+    assert "Go on with: buckler sample run" in capsys.readouterr().err
     assert run(["certify", "run"]) == 0
     assert "4 of 8 inputs" in capsys.readouterr().err
     assert sample(*options) == 0

@@ -173,7 +173,7 @@ def test_an_interrupt_says_how_to_go_on(
     monkeypatch.setattr(sweeping, "claim_by_each", interrupted)
     assert run(command) == 3
     error = capsys.readouterr().err
-    assert "interrupted; sweep.parquet was not written. Go on with: buckler" in error
+    assert "interrupted; sweep.parquet was not written. Go on with: buckler sweep" in error
     assert error.count("\n") == 1
     assert not (here / "sweep.parquet").exists()
     assert run(command) == 0

@@ -270,7 +270,7 @@ def test_command_on_runs_and_certificates(
     assert str(tmp_path) not in headline
     assert both.rows["runs"][0]["votes"]["n"] == 100
     assert "buckler sample wide --spec spec.toml" in both.text
-    assert "buckler report narrow wide --out both.html --method exact" in both.text
+    assert "buckler report narrow wide -o both.html --method exact" in both.text
     assert "answers:" in both.text
     assert "data:" in both.text
 

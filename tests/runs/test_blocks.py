@@ -1,7 +1,6 @@
 """Shards are sized by time, and what is drawn does not depend on it; an interrupt says what is kept and lost."""
 
 import json
-import sys
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -156,7 +155,6 @@ def test_the_commands_message(
     (tmp_path / "stop").touch()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cut, "SECONDS", 0.0)
-    monkeypatch.setattr(sys, "argv", ["buckler", "sample", "run"])
     words = ["sample", "run", *(part for option in OPTIONS.items() for part in option)]
     assert command([*words, "--quiet"]) == 3
     said = capsys.readouterr().err

@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from buckler import __version__
-from buckler.cli.terminal import DONE, FAILED, INTERRUPTED, MISTAKE, say
+from buckler.cli.terminal import ARGUMENTS, DONE, FAILED, INTERRUPTED, MISTAKE, say
 
 COMMANDS = {
     "demo": "Train a small network on bundled digits and certify it, in a minute.",
@@ -203,6 +203,7 @@ def _root(
 def run(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 2 the user's mistake, 3 interrupted, 1 a bug."""
     given = sys.argv[1:] if arguments is None else arguments
+    ARGUMENTS.set(given)
     logging.getLogger("buckler").setLevel(logging.ERROR if "--quiet" in given else logging.NOTSET)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a character that the terminal's encoding lacks is written as its number

@@ -6,8 +6,9 @@ On either, the work in flight is dropped, what is finished is kept, and the exit
 import shlex
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -16,6 +17,9 @@ import typer
 
 DONE, FAILED, MISTAKE, INTERRUPTED = 0, 1, 2, 3
 """Exit codes; FAILED is a bug of ours, or what audit --fail, refute --strict and board --check found."""
+
+ARGUMENTS: ContextVar[Sequence[str]] = ContextVar("ARGUMENTS", default=())
+"""Arguments of the command that is running, as ``app.run`` was given them."""
 
 
 def say(text: object, *, error: bool = False) -> None:
@@ -49,7 +53,7 @@ def interruptible() -> Iterator[None]:
 
 def command_typed() -> str:
     """Return the command as it can be typed again."""
-    return shlex.join(["buckler", *sys.argv[1:]])
+    return shlex.join(["buckler", *ARGUMENTS.get()])
 
 
 def kept_in(out: Path | None) -> str:
