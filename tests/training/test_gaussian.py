@@ -16,7 +16,7 @@ from safetensors import safe_open  # noqa: E402
 
 from buckler.errors import BucklerError, InvalidInput, MissingExtra  # noqa: E402
 from buckler.sampling.weights import load_network  # noqa: E402
-from buckler.sampling.zoo import ClassifierCard, card_page, read_card  # noqa: E402
+from buckler.sampling.zoo import ClassifierCard, read_card  # noqa: E402
 from buckler.training import train  # noqa: E402
 from buckler.training.data import Images, read_images  # noqa: E402
 from buckler.training.descent import TrainingProgress, checkpoint_path  # noqa: E402
@@ -66,11 +66,10 @@ def test_learns_under_noise(trained: Trained[ClassifierCard]) -> None:
 def test_weights_are_half_and_the_card_knows_them(trained: Trained[ClassifierCard], digits: Images) -> None:
     assert {str(t.dtype) for t in tensors(trained.weights).values()} == {"torch.float16", "torch.int64"}
     assert trained.card.sha256 == hashlib.sha256(trained.weights.read_bytes()).hexdigest()
-    assert read_card(trained.card_json) == trained.card
-    assert trained.card.sha256 in trained.card_markdown.read_text(encoding="utf-8")
+    assert read_card(trained.card_path) == trained.card
     assert trained.card.data_sha256 == digits.sha256
     assert trained.card.command.startswith("buckler train digits --sigma 0.25 --arch small_conv --epochs 12")
-    assert sorted(p.suffix for p in trained.weights.parent.iterdir()) == [".json", ".md", ".safetensors"]
+    assert sorted(p.suffix for p in trained.weights.parent.iterdir()) == [".json", ".safetensors"]
 
 
 def test_accuracy_on_the_card_is_that_of_the_file(trained: Trained[ClassifierCard], digits: Images) -> None:
@@ -90,9 +89,7 @@ def test_learns_under_splitting_noise(digits: Images, tmp_path: Path) -> None:
     found = accuracy_under(Classify(0.0, 1.0).inputs, network, *test, seed=0, device=torch.device("cpu"))
     assert found == pytest.approx(card.accuracy, abs=1 / len(digits.x_test))
     assert "--lam 1 " in card.command
-    words = (tmp_path / "digits-small_conv-splitting1.00.md").read_text(encoding="utf-8")
-    assert "splitting, lam 1." in words
-    assert "Gaussian" not in words
+    assert card.noise() == "splitting, lam 1"
 
 
 def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: Path) -> None:
@@ -101,10 +98,9 @@ def test_consistency_and_an_adversary_decide_the_weights(few: Images, tmp_path: 
     first = train_classifier(steady, few, tmp_path / "steady").card
     second = train_classifier(dataclasses.replace(steady, adversary=0.5, attack_steps=1), few, tmp_path / "both").card
     assert len({plain.sha256, first.sha256, second.sha256}) == 3
-    words = card_page(second)
-    assert "- adversary: 0.5\n- attack steps: 1\n" in words
-    assert "adversary" not in card_page(first)
-    assert "consistency" not in card_page(plain)
+    assert (second.recipe["adversary"], second.recipe["attack_steps"]) == (0.5, 1)
+    assert "adversary" not in first.recipe
+    assert "consistency" not in plain.recipe
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Bundled networks by name: weights with a card beside them, in a folder on this machine. Does not load torch.
 
-A card tells the data, training, accuracy, certified accuracy and checksum of the weights. It is written as JSON for
-programs and as Markdown for people. The folder is the one that the environment variable ``BUCKLER_MODELS`` names, else
-``models`` of the repository that the package runs from. Nothing is downloaded. A name with a folder, ``here/mine``, is
-a card there that ``buckler train`` wrote.
+A card, ``NAME.json`` beside ``NAME.safetensors``, tells the data, training, accuracy, certified accuracy and checksum
+of the weights. The folder is the one that the environment variable ``BUCKLER_MODELS`` names, else ``models`` of the
+repository that the package runs from. Nothing is downloaded. A name with a folder, ``here/mine``, is a card there that
+``buckler train`` wrote.
 """
 
 import json
@@ -19,25 +19,6 @@ from buckler.files import atomic_write, checksum, parse_json, read_text
 
 LARGEST_CARD = 1 << 20
 """Bytes of a card, at most."""
-
-PAGE = """# {title}
-
-A {kind}, trained on {data} under noise: {noise}.
-
-| | |
-|---|---|
-{rows}
-
-Accuracies were measured with the float16 weights, computed in float32. Those under noise are estimates of the network
-itself and no bounds; what is certified is in the rows called so, with the command. How networks are trained is on the
-page of commands (docs/commands.md).
-
-## Recipe
-
-{recipe}
-
-    {command}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +44,7 @@ class Card:
     device: str
     versions: dict[str, str]
     certified: tuple[Mapping[str, Any], ...] = ()
-    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command.
-
-    ``p_a``, where it is there, has quantiles over the inputs of the share of draws with the true label.
-    """
+    """Tables of certified accuracy: sigma or lam, alpha, inputs, draws, ``accuracy`` by radius, and the command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,51 +99,12 @@ def certified_at(table: Mapping[str, Any]) -> str:
     return f"sigma {table['sigma']:g}" if "sigma" in table else f"lam {table['lam']:g}, l1"
 
 
-def card_page(card: ClassifierCard | DenoiserCard) -> str:
-    """Return the card for a person, as Markdown."""
-    rows = {
-        "weights": f"`{card.weights}`, float16 safetensors, sha256 `{card.sha256}`",
-        "input": f"colour images in [0, 1], `[batch, 3, {card.height}, {card.width}]`; normalisation is inside",
-        "architecture": f"{card.architecture}, {card.parameters:,} parameters",
-        "data": f"{card.data}, `{card.data_source}`, sha256 `{card.data_sha256}`",
-        "images": f"{card.train_inputs:,} for training, {card.test_inputs:,} for the test",
-        "test set, one draw of noise for each image": card.summary(),
-    }
-    if isinstance(card, ClassifierCard):
-        rows["classes"] = str(card.num_classes)
-    else:
-        rows["classifier behind it"] = f"`{card.classifier}`, sha256 `{card.classifier_sha256}`"
-    for table in card.certified:
-        shares = ", ".join(f"{share:.1%} at radius {radius}" for radius, share in table["accuracy"].items())
-        drawn = f"of {table['inputs']} test images, {table['draws']}, alpha {table['alpha']}: `{table['command']}`"
-        rows[f"certified at {certified_at(table)}"] = f"{shares}; {drawn}"
-        if "p_a" in table:
-            quantiles = ", ".join(f"{share:.3f} ({float(q):.0%})" for q, share in table["p_a"].items())
-            said = "quantiles, over these images, of the share of draws with the true label"
-            rows[f"p_A at {certified_at(table)}"] = f"{quantiles}: {said}"
-    rows["training time"] = f"{card.seconds:.0f} s on {card.device}"
-    rows["versions"] = ", ".join(f"{name} {version}" for name, version in card.versions.items())
-    return PAGE.format(
-        title=Path(card.weights).stem,
-        kind=card.kind,
-        data=card.data,
-        noise=card.noise(),
-        rows="\n".join(f"| {name} | {value} |" for name, value in rows.items()),
-        recipe="\n".join(f"- {name.replace('_', ' ')}: {value}" for name, value in card.recipe.items()),
-        command=card.command,
-    )
-
-
-def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> tuple[Path, Path]:
-    """Write the card as JSON and as Markdown beside the weights; return both paths."""
-    stem = Path(card.weights).stem
-    text = json.dumps(asdict(card), indent=2) + "\n"
-    texts = {folder / f"{stem}.json": text, folder / f"{stem}.md": card_page(card)}
-    for path, content in texts.items():
-        with atomic_write(path) as temporary:
-            temporary.write_text(content, encoding="utf-8")
-    first, second = texts
-    return first, second
+def write_card(folder: Path, card: ClassifierCard | DenoiserCard) -> Path:
+    """Write the card as JSON beside the weights and return its path."""
+    path = folder / f"{Path(card.weights).stem}.json"
+    with atomic_write(path) as temporary:
+        temporary.write_text(json.dumps(asdict(card), indent=2) + "\n", encoding="utf-8")
+    return path
 
 
 def read_card(path: Path) -> ClassifierCard | DenoiserCard:

@@ -43,11 +43,10 @@ AnyCard = TypeVar("AnyCard", ClassifierCard, DenoiserCard)
 
 @dataclass(frozen=True, slots=True)
 class Trained(Generic[AnyCard]):
-    """Result of a training: the paths of the weights and of both files of the card, and the card itself."""
+    """Result of a training: the paths of the weights and of the card, and the card itself."""
 
     weights: Path
-    card_json: Path
-    card_markdown: Path
+    card_path: Path
     card: AnyCard
 
 
@@ -85,9 +84,9 @@ def save_outcome(
         },
         **own,
     )
-    card_json, card_markdown = write_card(out, card)
+    path = write_card(out, card)
     checkpoint_path(config, images.name, out).unlink(missing_ok=True)
-    return Trained(weights, card_json, card_markdown, card)
+    return Trained(weights, path, card)
 
 
 STATISTICS_BATCHES = 100
