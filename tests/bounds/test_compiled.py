@@ -54,7 +54,7 @@ def lay_out(home: Path) -> Path:
 
 def result(folder: Path, code: str = ASK, **variables: str) -> str:
     kept = {key: value for key, value in os.environ.items() if key not in {"NUMBA_CACHE_DIR", "XDG_CACHE_HOME"}}
-    environment = {**kept, "HOME": NOWHERE, "TMPDIR": NOWHERE, "PYTHONPATH": str(folder), **variables}
+    environment = {**kept, "HOME": NOWHERE, "PYTHONPATH": str(folder), **variables}
     command = [sys.executable, "-W", "error", "-c", code]
     done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603
     assert (done.returncode, done.stderr) == (0, "")
@@ -88,22 +88,6 @@ def test_a_damaged_file_is_compiled_again(home: Path) -> None:
             path.write_bytes(damage(path.read_bytes()))
         assert result(home).splitlines() == [ONCE, "3.0"], suffix
     assert result(home) == "3.0"
-
-
-def test_a_private_folder_among_the_temporary_files_comes_last(home: Path) -> None:
-    (home / "room" / "__pycache__").touch()
-    (home / "tmp").mkdir(mode=0o777)
-    (home / "tmp").chmod(0o1777)
-    assert result(home, TMPDIR=str(home / "tmp")).splitlines() == [ONCE, "3.0"]
-    assert result(home, TMPDIR=str(home / "tmp")) == "3.0"
-    private = next((home / "tmp").iterdir())
-    assert private.stat().st_mode & 0o077 == 0
-    private.chmod(0o777)  # anybody may have put code there
-    assert result(home, TMPDIR=str(home / "tmp")).splitlines() == [EVERY_TIME, "3.0"]
-    shutil.rmtree(private)
-    (home / "elsewhere").mkdir(mode=0o700)
-    private.symlink_to(home / "elsewhere")
-    assert result(home, TMPDIR=str(home / "tmp")).splitlines() == [EVERY_TIME, "3.0"]
 
 
 def test_old_folders_go_and_other_kernels_keep_their_place(home: Path) -> None:

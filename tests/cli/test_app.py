@@ -54,7 +54,7 @@ def test_one_line_when_a_kernel_is_compiled(
 
     double.__module__ = "buckler.bounds.example"  # a kernel that is ours
     monkeypatch.setattr(compiled, "KERNELS", None)  # and is new
-    monkeypatch.setattr(compiled._COMPILATIONS, "_told", False)
+    compiled._tell.cache_clear()
     assert run(["audit", "--help", *["--quiet"] * quiet]) == DONE
     kernel = compiled.compiled(double)
     assert (kernel(1.0), kernel(1)) == (2.0, 2.0)
