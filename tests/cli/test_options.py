@@ -206,9 +206,8 @@ CHANGES: dict[str, dict[str, list[str]]] = {
         "code": ["--fail @ audit bounds_for_options:high --n 8 --points 4"],
     },
     "import": {
-        "out": ["--sigma 1", "--n 200000", "--alpha 0.05", *OUTPUT],
+        "out": ["--sigma 0.75 @ import log.tsv --sigma 1", "--n 200000", "--alpha 0.01 + --sigma 1", *OUTPUT],
         "files": ["--out imported + --n 100000 --alpha 0.01"],
-        "evidence": ["--n0 50 + --n 100000 --alpha 0.01 --out imported"],
     },
     "accuracy": {
         "out": ["--radii 0.05", "--delta 0.1", "--n 50", "--list", "--seed 7 + --json --delta 0.5", "--json"],
@@ -304,7 +303,7 @@ REFUSED: dict[str, list[str]] = {
     ],
     "import": [
         "--sigma 1 @ import ours.tsv", "--sigma 0", "--n 7 @ import ours.tsv", "--n 0", "--alpha 0.5 @ import ours.tsv",
-        "--alpha 2", "--n0 50",
+        "--alpha 2",
     ],
     "accuracy": ["--radii x", "--radii -1", "--delta 2", "--n 7", "--seed -1"],
     "conformal": ["--radius -1", "--alpha 0", "--n 7", "--scores @ conformal known bare --radius 0.1", "--seed -1"],

@@ -28,7 +28,7 @@ from buckler.runs.open_run import settings_from
 from buckler.runs.results import votes_for_limit
 from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec, distinct_values
 from buckler.runs.store.evidence import Evidence, open_evidence
-from buckler.runs.store.folder import USUAL_ALPHA, USUAL_DRAWS
+from buckler.runs.store.folder import USUAL_DRAWS
 from buckler.runs.store.tables import check_ending, write_certificates
 from buckler.runs.sweep import Grid, sweep_runs
 from buckler.types import FloatArray, Noise
@@ -44,19 +44,18 @@ def import_command(
     *,
     log: Path = argument("Text file with columns idx, label, predict, radius, correct, time."),
     out: Path | None = option(
-        "Folder for the run, to be read by buckler certify.", None, "only look", group=options.OUTPUT_GROUP
+        "Folder for the recovered votes, which buckler certify reads.", None, "only look", group=options.OUTPUT_GROUP
     ),
     output: options.OutputOptions,
-    sigma: float | None = option("Noise of the log.", None, "smallest usual one that fits", group=CLAIMED_GROUP),
+    sigma: float | None = option("Noise.", None, "the smallest usual one that fits", group=CLAIMED_GROUP),
     n: int | None = option("Draws.", None, f"{USUAL_DRAWS:,}", group=CLAIMED_GROUP),
-    alpha: float | None = option("Error probability.", None, f"{USUAL_ALPHA}", group=CLAIMED_GROUP),
-    n0: int | None = option("With --out: selection draws.", None, "100", group=CLAIMED_GROUP),
+    alpha: float | None = option("Error probability.", None, "all usual ones that fit", group=CLAIMED_GROUP),
 ) -> None:
     """Read a log of radii of another tool, and recover its votes.
 
     A radius printed with three digits comes from a few possible numbers of votes, or from none: so the log tells
-    whether it can have been made as claimed, and which alpha, n and sigma fit. --out needs all three, and a log that
-    fits them. Of the votes that are possible the lowest are taken, and all others count for one rival.
+    whether it can have been made as claimed, and which alpha and sigma fit. --out needs all three settings, and a log
+    that fits them. Of the possible numbers of votes the lowest is taken, and all other votes count for one rival.
 
     Examples:
 
@@ -64,11 +63,25 @@ def import_command(
       buckler import log.tsv --alpha 0.001 --n 100000 --sigma 0.5 --out imported/
       buckler certify imported/ --alpha 0.001 --method top_class
     """
-    found = import_log(log, alpha=alpha, n=n, sigma=sigma, out=out, n0=n0)
+    found = import_log(log, alpha=alpha, n=n, sigma=sigma, out=out)
+    lines, certified, first = len(found.log.ids), int(found.log.certified.sum()), found.fits[0]
     if output.as_json:
-        say(json.dumps(found.as_dict()))
-    elif not output.quiet:
-        say("\n".join(found.sentences()))
+        fits = [{"alpha": fit.alpha, "n": fit.n, "sigma": fit.sigma} for fit in found.fits]
+        say(json.dumps({"lines": lines, "certified": certified, "fits": fits, "out": out and str(out)}))
+    if output.bare:
+        return
+    say(f"{lines} lines, {certified} certified, {lines - certified} abstentions.")
+    alphas = " or ".join(f"{fit.alpha:g}" for fit in found.fits if fit.sigma == first.sigma)
+    say(f"It fits n {first.n:,}, sigma {first.sigma:g}, alpha {alphas}: every radius has a count of votes.")
+    if larger := sorted({fit.sigma for fit in found.fits} - {first.sigma}):
+        say(f"Sigma may also be {', '.join(f'{s:g}' for s in larger)}: give it to be sure.")
+    if out is None:
+        say("To certify it, import it with its --alpha, --n and --sigma and with --out FOLDER.")
+    else:
+        say(
+            f"Votes written to {out}; certify them with: buckler certify {out} --alpha {first.alpha:g}. Any other "
+            f"alpha will do as well; {NO_RIVALS}."
+        )
 
 
 def certify_command(

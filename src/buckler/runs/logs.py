@@ -11,10 +11,10 @@ fits (alpha, n, sigma) if every radius has a count. The largest possible radius 
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from decimal import ROUND_FLOOR, Decimal
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from buckler.errors import InvalidInput, check_alpha, check_positive, check_whol
 from buckler.files import atomic_write, read_text
 from buckler.noise import Gaussian, GridGaussian, text_of
 from buckler.runs.identity import Identity
-from buckler.runs.spec import IMPORTED, NO_RIVALS, RunSpec
+from buckler.runs.spec import IMPORTED, RunSpec
 from buckler.runs.store.folder import LOG_COLUMNS, USUAL_ALPHA, USUAL_DRAWS
 from buckler.runs.store.shard import Shard
 from buckler.runs.store.writer import open_writer
@@ -148,11 +148,14 @@ def write_log(path: Path, certificates: Sequence[Certificate], labels: ArrayLike
 
 
 TRIED_ALPHAS = (0.1, 0.05, 0.025, 0.02, 0.01, 0.005, 0.002, 0.001, 5e-4, 1e-4, 1e-5, 1e-6)
-TRIED_DRAWS = (100, 200, 500, 1000, 2000, 5000, 10_000, 50_000, 100_000, 1_000_000)
 TRIED_SIGMAS = (0.12, 0.125, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+"""Settings that ``find_fits`` tries where none is given."""
 
 RECOVERABLE = {("top_class", "quantile", noise) for noise in (Gaussian.name, GridGaussian.name)}
 """(method, margin, noise) whose radii follow from the certified class's votes alone, so that a log recovers these."""
+
+SELECTION_DRAWS = 100
+"""Selection draws written with recovered votes, all for the logged class: as many as the usual tool makes."""
 
 IN_A_SHARD = 1000
 """Lines of a log in a shard of evidence."""
@@ -167,11 +170,6 @@ class Fit:
     sigma: float
     misfits: int
     largest: float
-
-    @property
-    def fits(self) -> bool:
-        """Whether every radius of the log is possible."""
-        return self.misfits == 0
 
 
 def radius_of(k: ArrayLike, n: int, alpha: float, sigma: float) -> FloatArray:
@@ -212,30 +210,20 @@ def fit(log: Log, alpha: float, n: int, sigma: float) -> Fit:
 
 
 def find_fits(log: Log, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None) -> list[Fit]:
-    """Return the settings among those tried that a log fits; a given one is dropped only if nothing fits it.
+    """Return the settings that a log fits, among the usual ones where none is given: every radius has a count of votes.
 
-    First come the usual n, the sigma with the least room above the log's largest radius (any larger one fits a log of
-    small radii), and the largest alpha, which stands for the fewest votes.
+    The smallest sigma comes first (any larger one fits a log of small radii), with the largest alpha (which stands for
+    the fewest votes). Without ``n`` it is 100,000: the finest usual steps, which the log of fewer draws fits as well.
     """
-    draws = (n,) if n is not None else (USUAL_DRAWS,)
-    sigmas = (sigma,) if sigma is not None else TRIED_SIGMAS
-    alphas = tuple(dict.fromkeys((*([] if alpha is None else [alpha]), *TRIED_ALPHAS)))
-    highest = float(log.low.max())
-    for some_draws, some_sigmas in (
-        (draws, sigmas),
-        (TRIED_DRAWS, sigmas),
-        (draws, TRIED_SIGMAS),
-        (TRIED_DRAWS, TRIED_SIGMAS),
-    ):
-        tried = [(a, d, s) for s in some_sigmas for d in some_draws for a in alphas]
-        reachable = [(a, d, s) for a, d, s in tried if float(radius_of(d, d, a, s)) >= highest]
-        found = [made for a, d, s in reachable if (made := fit(log, a, d, s)).fits]
-        if found:
-            return sorted(found, key=lambda f: (f.sigma, f.n != USUAL_DRAWS, f.n, f.alpha != alpha, -f.alpha))
-    return []
+    tried = [
+        fit(log, some_alpha, USUAL_DRAWS if n is None else n, some_sigma)
+        for some_sigma in (TRIED_SIGMAS if sigma is None else (sigma,))
+        for some_alpha in (TRIED_ALPHAS if alpha is None else (alpha,))
+    ]
+    return [one for one in tried if not one.misfits]
 
 
-def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: int = 100) -> RunSpec:
+def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str) -> RunSpec:
     """Write the votes behind a log as the evidence of a run, and return its specification.
 
     **Guarantee.** If the log was made with the settings of ``made``, certificates from this evidence are at most those
@@ -251,7 +239,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
     chosen = np.where(log.certified, log.predicted, log.labels)
     spec = RunSpec(
         model=IMPORTED, data=source, sigma=made.sigma, num_classes=others + 1, n=made.n,
-        n0=check_whole("n0", n0, 1), checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
+        n0=SELECTION_DRAWS, checkpoints=(made.n,), shard_inputs=IN_A_SHARD,
     )  # fmt: skip
     identity = Identity(f"log {source}, read at alpha {made.alpha:g}", _hash(log))
     with open_writer(folder, spec, identity, inputs=len(log.ids)) as writer:
@@ -261,7 +249,7 @@ def write_evidence(log: Log, made: Fit, folder: str | Path, *, source: str, n0: 
             counts, selection = np.zeros((2, len(ids), others + 1), dtype=np.int64)
             counts[rows, chosen[part]] = held[part]
             counts[:, others] = made.n - held[part]
-            selection[rows, chosen[part]] = n0
+            selection[rows, chosen[part]] = SELECTION_DRAWS
             drawn = Shard(ids, log.labels[part], ("",) * len(ids), selection, counts[:, None], None, 0)
             writer.append(start, replace(drawn, drawn_by=identity.as_dict()))
     return spec
@@ -275,79 +263,22 @@ def _hash(log: Log) -> str:
     return digest.hexdigest()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """A log, its agreement with a claim (what was ``claimed``, or the usual settings), and the settings it fits.
-
-    The claim is the first of ``fits`` if the log fits it.
-    """
+class Imported(NamedTuple):
+    """A log, and the settings that it fits."""
 
     log: Log
-    claim: Fit
-    claimed: bool
-    fits: tuple[Fit, ...]
-    out: Path | None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the findings as a dictionary of values that JSON can hold."""
-        return {
-            "lines": len(self.log.ids),
-            "certified": int(self.log.certified.sum()),
-            "fitted": asdict(self.fits[0]),
-            "claimed": asdict(self.claim),
-            "claim_fits": self.claim.fits,
-            "also_fits": [{"alpha": f.alpha, "n": f.n, "sigma": f.sigma} for f in self.fits[1:]],
-            "out": None if self.out is None else str(self.out),
-        }
-
-    def sentences(self) -> list[str]:
-        """Return the findings as sentences."""
-        certified, chosen, claim = int(self.log.certified.sum()), self.fits[0], self.claim
-        fitted = f"alpha {chosen.alpha:g}, n {chosen.n:,}, sigma {chosen.sigma:g}"
-        text = [f"{len(self.log.ids)} lines, {certified} certified, {len(self.log.ids) - certified} abstentions."]
-        text.append(f"It can have been made with {fitted}: every radius has its count of votes.")
-        if not claim.fits:
-            word = "the claimed" if self.claimed else "the usual"
-            text.append(f"It was not made with {word} {_misfit(self.log, claim)}.")
-        others = [f.alpha for f in self.fits[1:] if (f.n, f.sigma) == (chosen.n, chosen.sigma)]
-        if others:
-            text.append(f"Alpha may also be {', '.join(f'{a:g}' for a in others)}: the log alone does not tell which.")
-        sigmas = sorted({f.sigma for f in self.fits} - {chosen.sigma})
-        if sigmas:
-            text.append(f"Sigma may also be {', '.join(f'{s:g}' for s in sigmas)}: give it to be sure.")
-        if self.out is None:
-            text.append("To certify it, import it with --alpha, --n, --sigma and --out FOLDER.")
-        else:
-            text.append(
-                f"Votes written to {self.out}; certify them with: buckler certify {self.out} --alpha {claim.alpha:g}. "
-                f"Any other alpha will do as well; {NO_RIVALS}."
-            )
-        return text
+    fits: list[Fit]
 
 
 def import_log(
-    path: Path,
-    *,
-    alpha: float | None = None,
-    n: int | None = None,
-    sigma: float | None = None,
-    out: Path | None = None,
-    n0: int | None = None,
+    path: Path, *, alpha: float | None = None, n: int | None = None, sigma: float | None = None, out: Path | None = None
 ) -> Imported:
-    """Return the settings that a log fits, and write the votes behind it to ``out``, with ``n0`` selection draws.
+    """Return a log with the settings that it fits, and write the votes behind it to the folder ``out``.
 
-    ``alpha``, ``n`` and ``sigma`` are claims about the log. Writing votes needs all three, and a log that fits them: a
-    log fits many settings, and certificates from votes of others than its own do not hold. A log of ``buckler certify
-    --tsv`` states them, and another claim is refused.
+    ``alpha``, ``n`` and ``sigma`` are claims about the log; those not given are searched for. Writing votes needs all
+    three: a log fits many settings, and certificates from votes of others than its own do not hold. A log of ``buckler
+    certify --tsv`` states them, and another claim is refused.
     """
-    if alpha is not None:
-        check_alpha(alpha)
-    if sigma is not None:
-        check_positive("sigma", sigma)
-    if n is not None:
-        check_whole("n", n, 1, 10**9)
-    if n0 is not None and out is None:
-        raise InvalidInput("n0 is for the evidence written to out, which is not given")
     log = read_log(path)
     if not log.certified.any():
         raise InvalidInput(f"the log must hold a certified line; {str(path)!r} holds abstentions alone")
@@ -360,19 +291,17 @@ def import_log(
     if out is not None and (alpha is None or n is None or sigma is None):
         raise InvalidInput("alpha, n and sigma of the log must be given for votes to be written: it fits many")
     found = find_fits(log, alpha=alpha, n=n, sigma=sigma)
-    claim = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or (found[0].sigma if found else TRIED_SIGMAS[-1]))
     if not found:
+        tried = fit(log, alpha or USUAL_ALPHA, n or USUAL_DRAWS, sigma or TRIED_SIGMAS[-1])
+        others = "" if alpha and sigma else ", nor any other alpha and sigma that were tried"
         raise InvalidInput(
-            f"the log fits no alpha, n and sigma that were tried, {_misfit(log, claim)} (it may not be made from "
-            "Clopper-Pearson limits)"
+            f"the log does not fit alpha {tried.alpha:g}, n {tried.n:,}, sigma {tried.sigma:g}{others}: there no count "
+            f"of votes gives {tried.misfits} of its {int(log.certified.sum())} radii, and the largest possible is "
+            f"{rounded_down(tried.largest, 4)} (radii of other limits than Clopper-Pearson's fit nothing)"
         )
-    if claim.fits:
-        found = [claim, *(other for other in found if other != claim)]
     if out is not None:
-        if not claim.fits:
-            raise InvalidInput(f"the log does not fit {_misfit(log, claim)}, so no votes are written")
-        write_evidence(log, claim, out, source=path.name, n0=100 if n0 is None else n0)
-    return Imported(log, claim, alpha is not None, tuple(found), out)
+        write_evidence(log, found[0], out, source=path.name)
+    return Imported(log, found)
 
 
 def _stated(log: Log) -> tuple[float, int, float]:
@@ -386,12 +315,4 @@ def _stated(log: Log) -> tuple[float, int, float]:
     raise InvalidInput(
         "the log must be of one alpha, n and sigma, method top_class, the quantile margin and Gaussian noise for its "
         f"votes to be recovered; it says {show(log.settings)}"
-    )
-
-
-def _misfit(log: Log, claim: Fit) -> str:
-    largest = Decimal(claim.largest).quantize(Decimal("0.0001"), ROUND_FLOOR)
-    return (
-        f"alpha {claim.alpha:g}, n {claim.n:,}, sigma {claim.sigma:g}: no count gives {claim.misfits} of its "
-        f"{int(log.certified.sum())} radii there, where the largest possible is {largest}"
     )
