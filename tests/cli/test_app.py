@@ -1,9 +1,11 @@
 """Exit codes, and one line for a mistake."""
 
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
 import typer
+from numba import config
 
 from buckler.bounds import compiled
 from buckler.cli import app
@@ -47,13 +49,12 @@ def test_a_bug_shows_its_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pyte
 
 @pytest.mark.parametrize("quiet", [False, True])
 def test_one_line_when_a_kernel_is_compiled(
-    quiet: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    quiet: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def double(x: float) -> float:
         return 2.0 * x
 
-    double.__module__ = "buckler.bounds.example"  # a kernel that is ours
-    monkeypatch.setattr(compiled, "KERNELS", None)  # and is new
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))  # where nothing is kept yet
     compiled._tell.cache_clear()
     assert run(["audit", "--help", *["--quiet"] * quiet]) == DONE
     kernel = compiled.compiled(double)

@@ -2,16 +2,13 @@
 
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from buckler.bounds import compiled
 from buckler.runs.store.tables import read_certificates
 from tests.bounds.test_compiled import EVERY_TIME, ONCE, lay_out, result
-from tests.faults.run import FULL, Ledger, call, contents, differing, environment
+from tests.faults.run import Ledger, call, contents, differing
 
 pytestmark = pytest.mark.faults
 
@@ -33,41 +30,6 @@ def test_special_files_as_outputs(home: Path, undisturbed: Path, ledger: Ledger)
     assert not list(home.glob(".*.part"))
     wrong = differing(contents(home / "run"), contents(undisturbed))
     ledger.add("output is a FIFO, folder or device: refused; link: kept", len(places) + 1, 0, wrong)
-    assert wrong == 0
-
-
-@pytest.mark.skipif(not FULL, reason="compiles all kernels four times: in make faults; tests/bounds does it with two")
-def test_kept_machine_code_is_damaged(home: Path, undisturbed: Path, ledger: Ledger) -> None:
-    shutil.copytree(undisturbed, home / "run")
-
-    def certify(out: str, **variables: str) -> bytes:
-        command = [sys.executable, "-m", "buckler", "certify", "run", "--out", out]
-        done = subprocess.run(  # noqa: S603
-            command, cwd=home, env=environment(**variables), capture_output=True, text=True, check=True
-        )
-        assert "Traceback" not in done.stderr
-        return (home / out).read_bytes()
-
-    expected = certify("whole.parquet")
-    assert compiled.KERNELS is not None
-    kept = home / "kernels" / compiled.KERNELS.name
-    wrong = tried = 0
-    for damage in (
-        lambda data: data[:0],
-        lambda data: data[: len(data) // 2],
-        lambda data: bytes(255 - b for b in data),
-    ):
-        shutil.rmtree(home / "kernels", ignore_errors=True)
-        shutil.copytree(compiled.KERNELS, kept)
-        files = sorted(kept.rglob("*.nb[ic]"))
-        assert files
-        for path in files:
-            path.write_bytes(damage(path.read_bytes()))
-        tried += len(files)
-        wrong += certify("again.parquet", NUMBA_CACHE_DIR=str(home / "kernels")) != expected
-    (home / "file").touch()
-    wrong += certify("again.parquet", NUMBA_CACHE_DIR=str(home / "file")) != expected
-    ledger.add("kept machine code truncated, emptied or garbled", tried, 0, wrong)
     assert wrong == 0
 
 

@@ -1,82 +1,28 @@
-"""Compile kernels with numba, and keep the machine code between processes, since compiling takes seconds.
+"""Compile kernels with numba, whose cache keeps the machine code between processes, since compiling takes seconds.
 
-Numba alone would run a kernel's old machine code after an edit of a function in another file that it calls. So code
-lies in a folder named by a digest of all sources of this room, in the first of these places that can be written:
-``NUMBA_CACHE_DIR`` if set, ``__pycache__`` beside the sources, the user's cache. Where none can be written, every
-process compiles for itself. Each file has its checksum beside it; a file that does not match is removed and compiled
-again. Checksums find accidents: whoever can write to the folder decides what is run.
+Numba tells code to be stale by the file of the kernel alone, and would run old code after an edit of a function in
+another file that the kernel calls. So all code here is stamped with a digest of every source of this room. It lies
+where numba puts it: in ``NUMBA_CACHE_DIR`` if set, ``__pycache__`` beside the sources, or the user's cache, the first
+of them that can be written. Whoever can write there decides what is run.
 
 The first compilation in a process is told on the logger ``buckler``, which prints to stderr unless configured.
 """
 
 import hashlib
 import logging
-import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from numba import config, njit
+from numba import njit
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import register_jitable
 
 F = TypeVar("F", bound=Callable[..., object])
 
-ROOM = Path(__file__).parent
-FOLDER = "kernels-"
-OLD = 3
-"""Number of older kernel folders that are kept: those of other versions, or of sources that may be edited back."""
-
-
-def _places() -> Iterator[Path]:
-    if config.CACHE_DIR:
-        yield Path(config.CACHE_DIR)
-    yield ROOM / "__pycache__"
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  (never raises)
-    if Path(user).is_absolute():
-        yield Path(user) / "buckler"
-
-
-def _find_folder() -> Path | None:
-    """Return the folder for these sources' machine code, freed of damaged files, in the first writable place."""
-    sources = hashlib.blake2b(digest_size=16)
-    for path in sorted(ROOM.glob("*.py")):
-        sources.update(path.read_bytes())
-    for place in _places():
-        folder = place / (FOLDER + sources.hexdigest())
-        with suppress(OSError):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-            others = [path for path in place.glob(FOLDER + "*") if path != folder]
-            for path in sorted(others, key=lambda path: -path.stat().st_mtime)[OLD:]:
-                shutil.rmtree(path, ignore_errors=True)
-            for path in _code(folder):
-                if not _is_whole(path):
-                    path.unlink(missing_ok=True)
-            return folder
-    return None
-
-
-def _code(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*.nb[ic]") if path.is_file()]
-
-
-def _seal(path: Path) -> Path:
-    return path.with_name(path.name + ".sha256")
-
-
-def _is_whole(path: Path) -> bool:
-    try:
-        return _seal(path).read_bytes() == hashlib.sha256(path.read_bytes()).hexdigest().encode()
-    except OSError:
-        return False
-
-
-KERNELS = _find_folder()
-"""The folder in which compiled kernels are kept between processes; None if no place can be written."""
+SOURCES = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
+"""Digest of every source of this room."""
 
 ONCE = "compiling kernels for this machine: some seconds, once"
 EVERY_TIME = (
@@ -85,19 +31,41 @@ EVERY_TIME = (
 
 
 @cache
-def _tell() -> None:
-    """Log that kernels are compiled, once in a process."""
-    logging.getLogger("buckler").warning("buckler: %s", EVERY_TIME if KERNELS is None else ONCE)
+def _tell(message: str) -> None:
+    logging.getLogger("buckler").warning("buckler: %s", message)
 
 
-def _seal_new(folder: Path) -> None:
-    """Write the checksum of each file that has none, or an older one; a file left without is compiled again."""
-    with suppress(OSError):
-        for path in _code(folder):
-            if not _seal(path).exists() or _seal(path).stat().st_mtime_ns < path.stat().st_mtime_ns:
-                draft = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-                draft.write_text(hashlib.sha256(path.read_bytes()).hexdigest())
-                draft.replace(_seal(path))
+class _Files(IndexDataCacheFile):  # type: ignore[misc]  # numba has no types
+    """Files of one kernel's machine code, each with the digest of the sources that it was compiled from.
+
+    Numba stamps only the index of these files, and writes it first: a process that is killed then would leave old code
+    under a new index.
+    """
+
+    def _save_data(self, name: str, data: object) -> None:
+        super()._save_data(name, (SOURCES, data))
+
+    def _load_data(self, name: str) -> Any:
+        sources, data = super()._load_data(name)
+        return data if sources == SOURCES else None
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]  # numba has no types
+    """Numba's cache of one kernel on disk, which tells when it holds nothing; disabled where no folder can be written."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        try:
+            super().__init__(function)
+        except RuntimeError:
+            self.disable()
+        else:
+            self._cache_file = _Files(self._cache_path, self._impl.filename_base, SOURCES)
+
+    def load_overload(self, *arguments: Any) -> Any:
+        found = super().load_overload(*arguments)
+        if found is None:  # it is compiled next
+            _tell(ONCE if self._enabled else EVERY_TIME)
+        return found
 
 
 _OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
@@ -111,27 +79,7 @@ def inner(function: F) -> F:
 
 def compiled(function: F) -> F:
     """Compile a kernel that Python calls; it keeps the type of the function."""
-    before = config.CACHE_DIR
-    config.CACHE_DIR = str(KERNELS or before)  # read when a kernel is defined; other people's kernels keep their place
-    try:
-        kernel = njit(cache=KERNELS is not None, **_OPTIONS)(function)
-    finally:
-        config.CACHE_DIR = before
-    if kernel is function:  # NUMBA_DISABLE_JIT
-        return function
-    files = kernel._cache  # noqa: SLF001  (its files are read and written while numba holds its lock)
-    load, save = files.load_overload, files.save_overload
-
-    def load_or_tell(*arguments: Any) -> Any:
-        found = load(*arguments)
-        if found is None:  # it is compiled next, and then saved
-            _tell()
-        return found
-
-    def save_and_seal(*arguments: Any) -> None:
-        save(*arguments)
-        if KERNELS is not None:
-            _seal_new(KERNELS)
-
-    files.load_overload, files.save_overload = load_or_tell, save_and_seal
+    kernel = njit(**_OPTIONS)(function)
+    if kernel is not function:  # else NUMBA_DISABLE_JIT
+        kernel._cache = _Cache(function)  # noqa: SLF001
     return cast(F, kernel)
