@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import buckler
-from tests.test_groups import CENTRES, NEAREST, POINTS
+from tests.test_session import CENTRES, CIRCLE, NEAREST
 
 torch = pytest.importorskip("torch")
 from buckler.evaluate.attacks import DecoupledAttack  # noqa: E402
 
-X = np.concatenate([POINTS[:3], [[0.05, 0.4]]])  # the last one lies near the boundary of two classes
+X = np.concatenate([CIRCLE[:3], [[0.05, 0.4]]])  # the last one lies near the boundary of two classes
 LABELS = [*NEAREST[:3].tolist(), 1]
 IDS = ["a", "b", "c", "d"]
 ATTACK = DecoupledAttack(searches=1, steps=6, draws=16)
@@ -104,6 +104,6 @@ def test_batches_have_their_size_and_progress_rises_to_all_inputs(door: str) -> 
 
 @pytest.mark.parametrize("door", ["predict", "certify", "certify_until", "refute"])
 def test_every_option_is_tried(door: str) -> None:
-    known = {"self", "x", "certificates", "progress"}  # refutations of certificates: tests/test_groups.py
+    known = {"self", "x", "certificates", "progress"}  # refutations of certificates: tests/test_session.py
     tried = {name for key, changes in CHANGES.items() if key.split()[0] == door for name in changes}
     assert tried == inspect.signature(getattr(buckler.Smoothed, door)).parameters.keys() - known

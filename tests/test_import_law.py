@@ -1,6 +1,8 @@
-"""The import law: which room may import which, and which third parties live where."""
+"""The import law: which room imports which, where third parties live, and that ``import buckler`` is light."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,3 +161,35 @@ def test_public_names_have_one_meaning() -> None:
     assert defined_twice({path: (SOURCE / path).read_text(encoding="utf-8") for path in MODULES}) == {}
     planted = {"a.py": "NEAR, FAR = 1, 2\n_OWN = 3\nclass Cell: ...", "b.py": "FAR: int = 5\n_OWN = 4\ndef Cell(): ..."}
     assert defined_twice(planted) == {name: ["a.py", "b.py"] for name in ("FAR", "Cell")}
+
+
+HEAVY = ("torch", "ray", "matplotlib", "scipy.stats", "numba", "sklearn", "pyarrow")
+PROBE = f"""
+import sys, time
+start = time.process_time()
+import buckler
+spent = time.process_time() - start
+print(spent)
+print([name for name in {HEAVY!r} if name in sys.modules])
+buckler.certify_votes([[90, 10]], sigma=1.0, method="top_class")
+print([name for name in {HEAVY!r} if name in sys.modules])
+"""
+
+
+def fresh() -> list[str]:
+    done = subprocess.run([sys.executable, "-c", PROBE], capture_output=True, text=True, check=True)  # noqa: S603
+    return done.stdout.splitlines()
+
+
+def test_import_is_quick_and_light() -> None:
+    runs = [fresh() for _ in range(3)]
+    assert min(float(run[0]) for run in runs) < 0.5
+    assert runs[0][1] == "[]"
+    assert runs[0][2] == "[]"
+
+
+def test_every_public_name_loads() -> None:
+    import buckler
+
+    assert [name for name in buckler.__all__ if getattr(buckler, name, None) is None] == []
+    assert set(buckler.__all__) == set(dir(buckler))

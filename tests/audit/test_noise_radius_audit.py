@@ -1,9 +1,9 @@
 """Certificates under noises of whole numbers, from drawn copies to radii, against truths known by enumeration.
 
-Classifiers that the noise protects worst, a half-space for l1 and single pixels for l0, are smoothed exactly at an
-input and at its neighbours, by listing all copies in fractions. Then hundreds of certificates are issued for the same
-input under different noise: one is wrong if its ball holds a point at which its class does not win. The judge errs once
-in a million; the planted bug is wrong nearly every time.
+Classifiers that the noise protects worst, a half-space for l1 and for the grid, single pixels for l0, are smoothed
+exactly at an input and at its neighbours. Then hundreds of certificates are issued for the same input under different
+noise: one is wrong if its ball holds a point at which its class does not win. The judge errs once in a million; the
+planted bugs are wrong nearly every time.
 """
 
 from fractions import Fraction
@@ -11,11 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import bdtrc, ndtri
 
 import buckler
+from buckler.certify.votes import certify_votes
 from buckler.evaluate.noise_audit import covers, distance
-from buckler.noise import Ablation, DerandomizedSplitting, Splitting, Uniform
+from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.noise.grid import values_of
+from buckler.sampling.classifiers import as_classifier
+from buckler.sampling.engine import Engine
 from tests.simulation import judge
 
 ALPHA, N, COPIES = 0.1, 60, 400
@@ -90,3 +94,50 @@ def test_without_chance_the_radius_ends_one_step_before_a_tie() -> None:
     nearest = min(lost(noise, half_space, LINE)[0])
     assert certificate.predicted == 0
     assert nearest - Fraction(certificate.radius) == pytest.approx(1 / 255, rel=1e-5)
+
+
+LAW = GridGaussian(2.0 / 255.0)
+INPUTS, DRAWS, GRID_ALPHA = 2000, 60, 0.2
+FALSE_ALARM = 1e-6
+
+
+def above(batch: Any) -> Any:
+    """Class 0 above 129/255, at the steps 130, 131, ..."""
+    over = np.asarray(batch)[:, 0] > LAW.values(np.array([129]))[0]
+    return np.stack([over, ~over], axis=1).astype(np.float32)
+
+
+def false_on_the_grid(noise: Any, at: int) -> int:
+    """Return how many of independent certificates of the input at ``at`` steps reach beyond its exact radius."""
+    engine = Engine(as_classifier(above, num_classes=2), noise=noise, seed=11)
+    x = np.repeat(LAW.values(np.array([[at]])), INPUTS, axis=0)
+    with engine.session():
+        votes = engine.votes(x, [str(i) for i in range(INPUTS)], "estimation", DRAWS)
+    # Class 0 is voted for where the noise is at least 130 - at steps; its probability from the thresholds themselves.
+    p = 1.0 - float(LAW.thresholds[0][LAW.reach + 130 - at - 1]) / 2.0**64
+    exact = Gaussian(LAW.sigma).radius(2.0 * float(ndtri(p)), "quantile")
+    made = certify_votes(votes.tolist(), noise=LAW, alpha=GRID_ALPHA, labels=np.zeros(INPUTS, dtype=int))
+    return sum(c.radius > exact for c in made)
+
+
+def is_alarm(missed: int) -> bool:
+    """Whether so many misses are less likely than ``FALSE_ALARM`` at an error probability of alpha."""
+    return bool(bdtrc(missed - 1, INPUTS, GRID_ALPHA) < FALSE_ALARM)
+
+
+@pytest.mark.parametrize("at", [130, 131, 132])
+def test_misses_are_at_most_alpha(at: int) -> None:
+    missed = false_on_the_grid(LAW, at)
+    assert not is_alarm(missed)
+    assert missed > 0  # the audit looks at certificates that can be wrong
+
+
+class OffByOne(GridGaussian):
+    """The planted bug: noise that counts one threshold too many, half of sigma here."""
+
+    def noise(self, words: Any) -> Any:
+        return super().noise(words) + np.int32(1)
+
+
+def test_a_threshold_off_by_one_is_found() -> None:
+    assert is_alarm(false_on_the_grid(OffByOne(LAW.sigma), 131))

@@ -1,6 +1,6 @@
 """The corners in which a kernel's buffers are fullest, each a line of its own on stdout when it was reached.
 
-Run by ``test_buffers`` as a program, with numba's bounds checking on: there a write past an end raises IndexError.
+Run by ``test_compiled`` as a program, with numba's bounds checking on: there a write past an end raises IndexError.
 """
 
 import numpy as np

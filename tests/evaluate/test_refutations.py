@@ -1,7 +1,8 @@
-"""Refutations against radii known in closed form: never below, close above; and the usual mistake made on purpose."""
+"""Refutations against radii in closed form, the test of one pair of classes, and both sides of the accuracy."""
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from math import comb
 from typing import Any
 
 import numpy as np
@@ -11,16 +12,25 @@ from scipy.optimize import brentq
 from scipy.special import chndtr
 from torch import nn
 
-from buckler.certificate import PairTest, Refutation
+from buckler.bounds.binomial import tail_of_votes
+from buckler.certificate import Bracket, PairTest, Refutation
+from buckler.certificates import Certificates
+from buckler.certify.votes import certify_votes
 from buckler.errors import InvalidInput
 from buckler.evaluate.attacks import Attack, DecoupledAttack, PGDAttack, Search
 from buckler.evaluate.refutations import (
     COARSE_DRAWS,
     COARSE_ROUNDS,
     FINE_DRAWS,
+    FIRST_LOOK_DRAWS,
     JUDGED,
+    PairTests,
     RefutationSettings,
+    alarm,
+    bracket_curve,
     distances_between,
+    pairs_refuted,
+    votes_refute,
 )
 from buckler.noise.gaussian import Gaussian
 from buckler.noise.grid import GridGaussian
@@ -251,3 +261,88 @@ def test_a_refutation_cannot_contradict_itself(wrong: dict[str, object]) -> None
     assert "distance 2.0000" in str(made)
     with pytest.raises(InvalidInput):
         Refutation(**{**good, **wrong})  # type: ignore[arg-type]
+
+
+def test_pairs_are_decided_apart() -> None:
+    tests = PairTests(np.array([0, 0, 0]), np.array([1, 2, 1]), 1e-3, 500)
+    tests.update(np.array([0, 1]), np.array([[10, 90, 0], [90, 5, 5]]))
+    assert tests.undecided.tolist() == [2]
+    assert tests.passed.tolist() == [True, False, False]
+    tests.update(np.array([2]), np.array([[250, 250, 0]]))
+    assert tests.undecided.tolist() == []
+    assert not tests.passed[2]
+
+
+def test_votes_bear_out_a_refutation_or_not() -> None:
+    assert votes_refute(PairTest(2.0, 1, 100, 90, 10, refuted=True), 1e-3)
+    assert not votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=True), 1e-3)
+    assert votes_refute(PairTest(2.0, 1, 100, 55, 45, refuted=False), 1e-3)
+    # P(Bin(100, 1/2) >= 66) = 8.9e-4, less than alpha but not than the exam's half; of 67, 4.4e-4.
+    assert not votes_refute(PairTest(2.0, 1, 100, 66, 34, refuted=True), 1e-3)
+    assert votes_refute(PairTest(2.0, 1, 100, 67, 33, refuted=True), 1e-3)
+
+
+def test_no_candidate_has_more_draws_than_it_may() -> None:
+    tests = PairTests(np.array([0, 0]), np.array([1, 1]), 1e-3, 450)
+    rows = np.arange(2)
+    assert tests.batch_sizes(rows).tolist() == [FIRST_LOOK_DRAWS] * 2
+    tests.update(rows, np.array([[200, 200], [210, 220]]))
+    assert tests.batch_sizes(rows).tolist() == [50, 20]
+    assert PairTests(np.array([0]), np.array([1]), 1e-3, 1).batch_sizes(np.array([0])).tolist() == [1]
+
+
+def test_the_exam_is_passed_at_its_level_and_at_no_other_draw() -> None:
+    wins, losses = 67, 33
+    alpha = 2.0 * float(tail_of_votes(wins, losses))
+    assert pairs_refuted(wins, losses, True, alpha)
+    assert not pairs_refuted(wins, losses, True, alpha * (1.0 - 1e-9))
+    assert not pairs_refuted(wins, losses, False, alpha)
+
+
+def bracket(name: str, certified: float, refuted: float | None, alpha: float = 1e-3) -> Bracket:
+    tried = () if refuted is None else (PairTest(refuted, 1, 100, 90, 10, refuted=True),)
+    point = None if refuted is None else np.zeros(2)
+    rival = None if refuted is None else 1
+    return Bracket(Refutation(name, 0, refuted, rival, point, alpha, Gaussian(0.5), tried), certified, alpha, 0)
+
+
+def test_the_alarm_is_the_quantile() -> None:
+    """P(Binomial(100, 0.002) > 3) is 5e-5 and P(... > 2) is 1.1e-3: three are allowed at delta .001."""
+    fine = [bracket(str(i), 1.0, 1.5) for i in range(97)]
+    inside = [bracket(f"in {i}", 1.0, 0.5) for i in range(4)]
+    assert alarm(fine, 100, 1e-3) is None
+    assert alarm([*fine, *inside[:3]], 100, 1e-3) is None
+    said = alarm([*fine[:96], *inside], 100, 1e-3)
+    assert said is not None
+    assert said.startswith("ALARM: 4 of 100 ")
+    assert "of 100 inputs" in said
+    assert "'in 0'" in said
+    assert alarm([bracket("edge", 1.0, 1.0)] * 5, 5, 1e-3) is None  # an open ball
+    with pytest.raises(InvalidInput, match="inputs"):
+        alarm(inside, 3, 1e-3)
+
+
+def test_abstentions_count_among_the_inputs_that_could_have_been_certified_falsely() -> None:
+    """Of inputs whose class is on the edge, all certificates there are may be false, and each of them be refuted."""
+    total, level, delta = 2000, 1e-3, 1e-3
+    chance = [comb(total, k) * level**k * (1.0 - level) ** (total - k) for k in range(16)]
+    raised = [alarm([bracket(str(i), 1.0, 0.5) for i in range(k)], total, delta) is not None for k in range(16)]
+    assert raised == sorted(raised)
+    assert raised[-1]
+    assert 1.0 - sum(p for p, loud in zip(chance, raised, strict=True) if not loud) <= delta
+
+
+def test_both_sides() -> None:
+    votes = [[1000, 0], [1000, 0], [0, 1000], [520, 480], [1000, 0]]
+    made = certify_votes(votes, sigma=0.5, alpha=1e-3, labels=[0, 0, 1, 0, 0], ids=list("abcde"))
+    group = Certificates.of(made, labels=np.array([0, 0, 0, 0, 0]))
+    brackets = [bracket("a", made[0].radius, 2.0), bracket("b", made[1].radius, None)]
+    found = [b.refutation for b in brackets]
+    curve = bracket_curve(group, found, [0.0, 1.0, 2.0, 3.0])
+    assert curve.certified.tolist() == [0.6, 0.6, 0.0, 0.0]
+    # c is certified of the wrong class; d is not certified, e not attacked, b not refuted: unknown.
+    assert curve.refuted.tolist() == [0.8, 0.8, 0.6, 0.6]
+    assert curve.known.tolist() == [0.6, 0.0, 0.0, 0.0]  # from 1 to 2 nothing is certified all the way
+    assert (curve.attacked, curve.inputs) == (2, 5)
+    with pytest.raises(InvalidInput, match="labels"):
+        bracket_curve(Certificates.of(made), found, [0.0])

@@ -17,7 +17,7 @@ from tests.mutants.making import Mutant
 FURTHER = {"runs": ["tests/hostile", "tests/faults"]}
 """Where tests of a room lie beside its own folder."""
 
-SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_buffers.py", "tests/bounds/test_compiled.py")
+SLOW = ("tests/faults/", "tests/hostile/", "tests/bounds/test_compiled.py")
 """Tests that start processes, or compile every kernel anew: after the others of the room."""
 SELECTED = "not (ray or browser or slow)"
 """A cluster and a browser are not started for a mutant."""

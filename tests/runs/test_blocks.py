@@ -1,6 +1,13 @@
-"""Shards are sized by time, and what is drawn does not depend on it; an interrupt says what is kept and lost."""
+"""Shards are sized by time, what is drawn does not depend on it, and an interruption costs ten seconds of work at most.
+
+With a slow network time is counted, not measured: the clock stands still but for the rows that the model is given.
+"""
 
 import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
@@ -9,13 +16,18 @@ import numpy as np
 import pytest
 
 from buckler.cli.app import run as command
+from buckler.errors import DamagedEvidence, StoreError
 from buckler.runs import sample as cut
-from buckler.runs.executor import Interrupted
-from buckler.runs.sample import SECONDS, Block, Blocks, sample
+from buckler.runs.decide import Target, decide
+from buckler.runs.executor import ComputeBlock, Executor, Interrupted
+from buckler.runs.sample import SECONDS, Block, Blocks, Summary, sample
 from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
-from buckler.sampling.classifiers import as_classifier
+from buckler.runs.store.folder import LOCK, locked
+from buckler.runs.store.tables import read_decisions
+from buckler.sampling.classifiers import Classifier, as_classifier
 from buckler.sampling.datasets import Dataset, from_arrays, open_dataset
+from buckler.session import Sink
 from buckler.types import AnyArray
 from tests.runs.victim import linear, spec
 
@@ -171,3 +183,191 @@ def test_first_blocks_are_given_out_before_any_is_measured() -> None:
     """As to the workers of a cluster: each gets the smallest ones until the first come back."""
     blocks = Blocks(plain(), simulated(100), [(0, 100)])
     assert [block.first for block in islice(blocks, 8)] == list(range(8))
+
+
+class Recorded:
+    """A step that hands over one result, draws twice, and hands over another one at its end, however it comes."""
+
+    @contextmanager
+    def begin(self, classifier: Classifier, threads: int | None) -> Iterator[ComputeBlock]:
+        assert classifier.num_classes == 2
+        assert threads is None
+
+        def step(data: Any, _: Path, sink: Sink) -> Iterator[int]:
+            sink(f"first {data}")
+            try:
+                yield 10
+                yield 20
+            finally:
+                sink(f"last {data}")
+
+        yield step
+
+
+def test_blocks_run_in_order_until_a_deadline() -> None:
+    executor, done = Executor(as_classifier(lambda b: b, num_classes=2)), list[str]()
+    assert executor.call(lambda classifier, threads: (classifier.num_classes, threads)) == (2, None)
+    assert list(executor.run(Recorded().begin, iter([6, 4]), done.append)) == [10, 20, 10, 20]
+    assert done == ["first 6", "last 6", "first 4", "last 4"]
+    done.clear()
+    assert list(executor.run(Recorded().begin, iter([6, 4]), done.append, deadline=time.monotonic() - 1.0)) == [10]
+    assert done == ["first 6", "last 6"]  # the block under way ends at its first draws, and no other begins
+
+
+def hold(root: Path) -> None:
+    with locked(root):
+        pass
+
+
+def test_a_second_writer_is_refused(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(StoreError, match="another process is writing to"):
+        hold(tmp_path)
+    hold(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / LOCK).symlink_to(tmp_path / "outside")
+    with pytest.raises(StoreError, match="cannot write to"):
+        hold(tmp_path / "run")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_forked_child_does_not_keep_the_folder(tmp_path: Path) -> None:
+    wait, go = os.pipe()
+    with locked(tmp_path):
+        child = os.fork()
+        if child == 0:
+            os.read(wait, 1)  # lives on after its parent has let go
+            os._exit(0)
+    hold(tmp_path)
+    assert os.waitpid(child, os.WNOHANG) == (0, 0), "the child was to be alive all the while"
+    os.write(go, b"x")
+    assert os.waitpid(child, 0)[1] == 0
+
+
+CLASSES, RATE = 1000, 10.0
+WEIGHTS = np.random.default_rng(0).normal(size=(12, CLASSES)).astype("f4")
+X = np.random.default_rng(1).uniform(size=(6, 3, 2, 2)).astype("f4")
+BEGUN = "begun-000000.json"
+
+
+class Slow:
+    """A network of 1,000 classes that takes a tenth of a second for a row; it is interrupted at a time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now, self.stop = 0.0, float("inf")
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+
+    def __call__(self, batch: AnyArray) -> AnyArray:
+        self.now += len(batch) / RATE
+        if self.now > self.stop:
+            self.stop = float("inf")
+            raise KeyboardInterrupt
+        return np.asarray(batch.reshape(len(batch), -1) @ WEIGHTS)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Slow:
+    return Slow(monkeypatch)
+
+
+def slow_spec(**changes: Any) -> RunSpec:
+    settings: dict[str, Any] = {"model": "m", "data": "d", "sigma": 0.5, "num_classes": CLASSES, "n": 500, "n0": 40}
+    return RunSpec(**{**settings, "batch_size": 8, **changes})
+
+
+def draw(slow: Slow, out: Path, **changes: Any) -> Summary:
+    return sample(slow_spec(**changes), as_classifier(slow, num_classes=CLASSES), from_arrays(X), out)
+
+
+def contents(home: Path) -> dict[str, bytes]:
+    return {p.relative_to(home).as_posix(): p.read_bytes() for p in sorted(home.rglob("*")) if p.is_file()}
+
+
+def test_an_interruption_loses_ten_seconds_of_work_at_most(slow: Slow, tmp_path: Path) -> None:
+    assert draw(slow, tmp_path / "whole").complete
+    kept, done = 0, list[int]()
+    for after in (30.0, 47.0, 61.0, 50.0, 70.0, 40.0):
+        slow.stop = slow.now + after
+        with pytest.raises(Interrupted) as caught:
+            draw(slow, tmp_path / "run")
+        summary = caught.value.done
+        assert summary.lost <= 10 * RATE
+        kept += summary.samples - summary.lost
+        done.append(summary.inputs_done)
+    assert kept > 3 * 540
+    assert done == sorted(done)
+    assert done[-1] >= 3
+    assert open_evidence(tmp_path / "run").counts()[0].ids == tuple(map(str, range(done[-1])))
+    before = slow.now
+    last = draw(slow, tmp_path / "run")
+    assert last.complete
+    # Beside what is new: the probe, twice and once more, and a few batches of one finished input.
+    assert slow.now - before - last.samples / RATE <= (3 * 6 * 4 + 24 + 40) / RATE
+    assert kept + last.samples == 6 * 540
+    assert contents(tmp_path / "run") == contents(tmp_path / "whole")
+
+
+def interrupted(slow: Slow, out: Path) -> Path:
+    slow.stop = slow.now + 60.0
+    with pytest.raises(Interrupted):
+        draw(slow, out)
+    assert (out / BEGUN).is_file()
+    return out
+
+
+def test_votes_of_another_model_are_not_gone_on_with(slow: Slow, tmp_path: Path) -> None:
+    out = interrupted(slow, tmp_path / "run")
+    other = as_classifier(lambda batch: slow(batch) * np.float32(1.5), num_classes=CLASSES)
+    with pytest.raises(StoreError, match="another model"):
+        sample(slow_spec(), other, from_arrays(X), out)
+    with pytest.raises(StoreError, match=r"n: 500 in the folder, 400 asked for; .*; give the settings of the folder"):
+        draw(slow, out, n=400)
+    made = sample(slow_spec(), other, from_arrays(X), out, allow_other_model=True)
+    assert (made.complete, made.samples) == (True, 6 * 540)
+
+
+@pytest.mark.parametrize("change", ["cut", "more votes", "another input"])
+def test_damaged_votes_are_refused_and_set_aside(slow: Slow, tmp_path: Path, change: str) -> None:
+    from buckler.runs.store.sealed import read_sealed, write_sealed
+
+    out = interrupted(slow, tmp_path / "run")
+    if change == "cut":
+        (out / BEGUN).write_bytes((out / BEGUN).read_bytes()[:-5])
+    elif change == "more votes":
+        values = read_sealed(out / BEGUN)
+        values["votes"][0][2] += 1
+        write_sealed(out / BEGUN, values)
+    else:
+        write_sealed(out / BEGUN, {**read_sealed(out / BEGUN), "first": 1})
+    with pytest.raises(DamagedEvidence, match=BEGUN):
+        draw(slow, out)
+    with pytest.warns(UserWarning, match=f"set aside .*{BEGUN}"):
+        made = sample(slow_spec(), as_classifier(slow, num_classes=CLASSES), from_arrays(X), out, repair=True)
+    assert (made.complete, made.samples) == (True, 6 * 540)
+
+
+def test_settings_may_change_while_nothing_is_drawn(slow: Slow, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    model = as_classifier(slow, num_classes=CLASSES)
+    assert sample(slow_spec(), model, from_arrays(X), out, max_samples=1).samples == 0
+    assert sample(slow_spec(n=50, sigma=0.25), model, from_arrays(X), out).complete
+    with pytest.raises(StoreError, match="n: 50 in the folder, 500 asked for"):
+        draw(slow, out)
+
+
+def test_decisions_are_finished_in_order_and_kept(slow: Slow, tmp_path: Path) -> None:
+    out, target = tmp_path / "decided.parquet", Target((0.01,))
+    made, model, data = slow_spec(n0=0, n=2000), as_classifier(slow, num_classes=CLASSES), from_arrays(X)
+    whole, drawn = decide(made, target, model, data), list[int]()
+    slow.stop = slow.now + sum(d.certificate.n for d in whole) / RATE * 0.7
+    with pytest.raises(Interrupted) as caught:
+        decide(made, target, model, data, out, progress=lambda _, count: drawn.append(count))
+    kept = read_decisions(out).decided
+    finished = [d.certificate.id for d in kept if d.decision != "undecided"]
+    assert caught.value.done == list(kept)
+    assert {"0", "1"} <= set(finished)
+    again = list[int]()
+    assert decide(made, target, model, data, out, progress=lambda _, count: again.append(count)) == whole
+    lost = drawn[-1] + again[-1] - sum(d.certificate.n for d in whole)
+    largest = max(d.certificate.n for d in whole) / 8  # one look at one input may be larger than ten seconds of work
+    assert lost <= max(10 * RATE, largest)

@@ -1,18 +1,24 @@
-"""Data are compared when a run goes on, and every seal and reader says which models drew it."""
+"""A run goes on with its own data, noise and environment alone; seals and readers say which models drew it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 
 from buckler.cli.app import run
 from buckler.errors import BucklerError, BucklerWarning, StoreError
+from buckler.noise import Splitting
+from buckler.runs.decide import Target, decide
+from buckler.runs.identity import _coarse_products, environment
 from buckler.runs.sample import sample
+from buckler.runs.spec import RunSpec
 from buckler.runs.store.evidence import open_evidence
 from buckler.runs.store.folder import MANIFEST
 from buckler.runs.store.sealed import read_sealed
@@ -202,7 +208,7 @@ def test_names_of_model_and_data_do_not_matter(here: Path, capsys: pytest.Captur
     assert run(["sample", "run", *start[2:], "--model", "third_of_test_drawn:make", "--data", "images"]) == 2
 
 
-def decide(*options: str, model: str = "model", data: str = "images") -> int:
+def decide_here(*options: str, model: str = "model", data: str = "images") -> int:
     chosen = ["--model", f"{model}_of_test_drawn:make", "--data", data, "--max-n", "500", "--out", "t.parquet"]
     return run(["decide", "--radii", "0.05", *COMMON, *chosen, *options])
 
@@ -210,19 +216,19 @@ def decide(*options: str, model: str = "model", data: str = "images") -> int:
 def test_decided_files_know_their_model_and_data(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert decide() == 0
-    assert decide(model="other", data=str(here / "images")) == 0
+    assert decide_here() == 0
+    assert decide_here(model="other", data=str(here / "images")) == 0
     capsys.readouterr()
-    assert decide(model="third") == 2
+    assert decide_here(model="third") == 2
     assert "another model: its logits" in capsys.readouterr().err
     with elsewhere(monkeypatch, "0.1"):
-        assert decide() == 2
+        assert decide_here() == 2
         assert "another model: " in capsys.readouterr().err
-        assert decide("--allow-other-model") == 0
+        assert decide_here("--allow-other-model") == 0
     black = Image.fromarray(np.zeros((4, 4, 3), dtype=np.uint8))
     black.save(here / "images" / "class0" / "02.bmp")
     for command in ([], ["report", "t.parquet", "-o", "page.html", "--data", "images"]):
-        assert (run(command) if command else decide()) == 2
+        assert (run(command) if command else decide_here()) == 2
         assert "not that of 't.parquet': 'class0/02.bmp' has other values" in capsys.readouterr().err
     pictures(here, 0)
     assert run(["report", "t.parquet", "-o", "page.html", "--data", "images"]) == 0
@@ -237,23 +243,102 @@ def test_a_decided_input_is_drawn_again(
     """With a blind probe, another model is refused by its votes alone."""
     (here / "moved_of_test_drawn.py").write_text(MODEL.replace("* SCALE", "+ np.array([0.5, 0.0, 0.0])"))
     monkeypatch.setattr("buckler.runs.identity.Probe.answers", lambda *_, **__: "answers:the same")
-    assert decide() == 0
-    assert decide() == 0
+    assert decide_here() == 0
+    assert decide_here() == 0
     capsys.readouterr()
-    assert decide(model="moved") == 2
+    assert decide_here(model="moved") == 2
     assert "drawn again, have other votes" in capsys.readouterr().err
 
 
 def test_a_decided_file_of_two_origins_says_so(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with elsewhere(monkeypatch, "1.0"):
-        assert decide() == 0
+        assert decide_here() == 0
     rewrite(here / "t.parquet", pq.read_table(here / "t.parquet").slice(0, 5))
     with elsewhere(monkeypatch, "2.0"):
-        assert decide("--allow-other-model") == 0
+        assert decide_here("--allow-other-model") == 0
     rewrite(here / "t.parquet", pq.read_table(here / "t.parquet").slice(0, 10))
     with elsewhere(monkeypatch, "2.0"):
-        assert decide("--allow-other-model", model="third") == 0
+        assert decide_here("--allow-other-model", model="third") == 0
     assert run(["report", "t.parquet", "-o", "page.html"]) == 0
     page = (here / "page.html").read_text(encoding="utf-8")
     assert "Drawn by 3 models or environments (5, 5, 2 inputs), as the user allowed: other logits" in page
     assert "numpy 1.0 (5 inputs), 2.0 (7 inputs)" in page
+
+
+INPUTS = 300
+"""More than are compared at once."""
+MANY = np.random.default_rng(0).uniform(size=(INPUTS, 4)).astype("f4")
+
+
+def constant(batch: AnyArray) -> AnyArray:
+    return np.tile(np.array([0.0, 1.0, 0.0], dtype=np.float32), (len(batch), 1))
+
+
+def call(door: str, out: Path, x: AnyArray = MANY, **changes: Any) -> None:
+    noise: dict[str, Any] = {} if "noise" in changes else {"sigma": 0.25}
+    spec = RunSpec(model="m", data="d", num_classes=3, n=10, **noise | changes)
+    data, model = from_arrays(x, np.zeros(len(x), dtype=np.int64)), as_classifier(constant, num_classes=3)
+    if door == "sample":
+        sample(spec, model, data, out)
+    else:
+        decide(spec, Target((0.05,)), model, data, out)
+
+
+@pytest.mark.parametrize("changed", [1, 127, 130, 200, INPUTS - 2])
+@pytest.mark.parametrize("door", ["sample", "decide"])
+def test_another_value_of_any_input_is_refused(door: str, changed: int, tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    call(door, out)
+    call(door, out)
+    other = MANY.copy()
+    other[changed, 2] += 0.01
+    with pytest.raises(BucklerError, match=f"'{changed}'"):
+        call(door, out, other)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"sigma": 0.5}, {"sigma": np.nextafter(0.25, 1.0)}, {"noise": Splitting(1.0)}],
+    ids=["sigma", "sigma, one bit", "kind"],
+)
+@pytest.mark.parametrize("door", ["sample", "decide"])
+def test_other_noise_is_refused_though_the_model_answers_alike(
+    door: str, other: dict[str, Any], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.parquet"
+    call(door, out)
+    with pytest.raises(BucklerError, match=r"sigma|noise"):
+        call(door, out, **other)
+
+
+def test_coarse_products_are_recorded_and_exact_ones_left_out() -> None:
+    classifier = as_classifier(torch.nn.Linear(2, 2))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("highest")
+        assert "float32 products" not in environment(classifier)
+        torch.set_float32_matmul_precision("high")
+        assert environment(classifier)["float32 products"] == "matmul high"
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+@pytest.mark.parametrize(
+    ("matmul", "cudnn", "told"),
+    [
+        ("highest", True, "convolutions tf32"),
+        ("medium", True, "matmul medium, convolutions tf32"),
+        ("highest", False, ""),
+        (None, False, "matmul tf32"),  # flags of single backends: torch has no one answer
+    ],
+)
+def test_a_device_has_flags_of_its_own(matmul: str | None, cudnn: bool, told: str) -> None:
+    def precision() -> str:
+        if matmul is None:
+            raise RuntimeError("a mix of the legacy and new APIs")
+        return matmul
+
+    cuda = SimpleNamespace(matmul=SimpleNamespace(fp32_precision="tf32"))
+    backends = SimpleNamespace(cuda=cuda, cudnn=SimpleNamespace(allow_tf32=cudnn))
+    stub: Any = SimpleNamespace(get_float32_matmul_precision=precision, backends=backends)
+    assert _coarse_products(stub, cuda=True) == told

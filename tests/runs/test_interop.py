@@ -102,7 +102,7 @@ def test_evidence_of_a_log_for_the_label_and_twice(log: Log, tmp_path: Path) -> 
         assert made.predicted == (None if predicted != label or made.abstained else int(label))
     # The same again is no mistake; another log or another sigma in the same place is.
     write_evidence(log, best, tmp_path / "run", source="usual_log.tsv")
-    with pytest.raises(StoreError, match="sigma: 0.5 in the folder"):
+    with pytest.raises(StoreError, match=r"sigma: 0\.5 in the folder"):
         write_evidence(log, fit(log, 0.01, 100_000, 1.0), tmp_path / "run", source="usual_log.tsv")
     with pytest.raises(StoreError, match="other data"):
         write_evidence(first(log, 240 - 1), best, tmp_path / "run", source="usual_log.tsv")

@@ -1,24 +1,33 @@
-"""Parquet tables of the store by themselves: what is too large, what lacks a value, and scores in several groups."""
+"""Parquet files of the store: what is too large or lacks a value, certificates recomputed, the first draws' scores."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 import buckler
-from buckler.certificate import Bracket, PairTest, Refutation
+from buckler.certificate import Bracket, Certificate, PairTest, Refutation
+from buckler.certify.scores import certify_scores
 from buckler.errors import DamagedEvidence, InvalidInput
 from buckler.noise import Gaussian
+from buckler.runs.certify import certify_evidence
 from buckler.runs.store import parquet, shard
+from buckler.runs.store.evidence import Evidence, open_evidence
 from buckler.runs.store.parquet import number_of_values
 from buckler.runs.store.shard import ScoreFile, ScoreWriter
 from buckler.runs.store.tables import (
     BESIDE,
     LABEL,
     REFUTATION_COLUMNS,
+    SCHEMA,
     Drawing,
+    largest_margin,
+    read_certificates,
     read_decisions,
     read_labelled,
     read_refutations,
@@ -27,9 +36,10 @@ from buckler.runs.store.tables import (
     write_refutations,
 )
 from buckler.runs.store.writer import _foreign
-from buckler.types import AnyArray
+from buckler.runs.sweep import Grid, sweep_runs
+from buckler.types import AnyArray, MarginKind
 from tests.runs.forging import rewrite
-from tests.runs.victim import spec
+from tests.runs.victim import run, spec
 
 
 def written(path: Path, rows: int = 50) -> pq.FileMetaData:
@@ -295,3 +305,162 @@ def test_a_refutation_that_lacks_a_value_or_its_record_is_refused(tmp_path: Path
     pq.write_table(pq.read_table(path).replace_schema_metadata(None), path)
     with pytest.raises(InvalidInput, match="no record"):
         read_refutations(path)
+
+
+COUNTS = np.array([[900, 60, 40], [700, 200, 100], [350, 350, 300]])
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> tuple[Path, list[Certificate]]:
+    made: list[Certificate] = []
+    for margin in ("quantile", "probability"):
+        found = buckler.certify_votes(COUNTS, sigma=0.3, labels=[0, 0, 0], method="top_class", margin=margin)
+        made += found
+    write_certificates(tmp_path / "c.parquet", made)
+    return tmp_path / "c.parquet", made
+
+
+def test_what_is_saved_is_read_back(saved: tuple[Path, list[Certificate]]) -> None:
+    path, made = saved
+    assert read_certificates(path) == made
+    assert pq.read_schema(path).names == SCHEMA.names
+
+
+@pytest.mark.filterwarnings("ignore:n = ")
+def test_margins_beyond_unanimous_votes_are_refused(tmp_path: Path) -> None:
+    """A certificate whose fields agree with one another, and that no votes can give."""
+    path, noise = tmp_path / "c.parquet", Gaussian(0.5)
+
+    def written(n: int, alpha: float, margin: float, kind: MarginKind) -> None:
+        radius = noise.radius(margin, kind)
+        made = Certificate("a", 0, radius, kind, margin, alpha, n, 0, noise, "hardmax", None, "exact")
+        write_certificates(path, [made])
+
+    written(1, 1e-9, 4000.0, "quantile")
+    with pytest.raises(buckler.InvalidInput, match="margin must be at most"):
+        read_certificates(path)
+    written(1, 0.5, 1.0, "probability")
+    with pytest.raises(buckler.InvalidInput, match="margin must be at most"):
+        read_certificates(path)
+    for kind in get_args(MarginKind):
+        for method in ("exact", "top_class", "bonferroni"):
+            for n, alpha in ((1, 0.5), (10, 0.05), (1000, 1e-3), (100_000, 1e-9)):
+                made = buckler.certify_votes([[n, 0]], sigma=0.5, labels=[0], alpha=alpha, margin=kind, method=method)
+                write_certificates(path, made)
+                assert read_certificates(path) == list(made)
+
+
+def test_the_largest_margin_is_that_of_the_exact_method() -> None:
+    for kind in get_args(MarginKind):
+        for n, alpha in ((5, 0.05), (100, 1e-3), (100_000, 1e-9)):
+            made = buckler.certify_votes([[n, 0]], sigma=0.5, labels=[0], alpha=alpha, margin=kind)
+            assert made[0].margin == pytest.approx(largest_margin(kind, alpha, n), rel=1e-8)
+
+
+def test_unanimous_scores_of_a_randomised_method_are_kept(tmp_path: Path) -> None:
+    scores, ids = np.tile([1.0, 0.0], (60, 20, 1)), [str(i) for i in range(60)]
+    for kind in get_args(MarginKind):
+        for alpha in (0.01, 0.2):
+            made = buckler.certify_scores(scores, sigma=0.5, labels=[0] * 60, alpha=alpha, margin=kind, seed=1, ids=ids)
+            most = largest_margin(kind, alpha, 20)
+            assert max(c.margin for c in made) > most
+            write_certificates(tmp_path / "c.parquet", made)
+            assert read_certificates(tmp_path / "c.parquet") == list(made)
+
+
+def column(name: str, change: Callable[[pa.ChunkedArray], pa.ChunkedArray]) -> Callable[[pa.Table], pa.Table]:
+    def changed(table: pa.Table) -> pa.Table:
+        return table.set_column(table.column_names.index(name), table.field(name), change(table[name]))
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (column("radius", lambda values: pc.multiply(values, 100.0)), "radius must be what margin"),
+        (column("radius", lambda values: pc.multiply(values, 1.0 + 1e-14)), "radius must be what margin"),
+        (column("sigma", lambda values: pc.multiply(values, 2.0)), "sigma must be that of the noise"),
+        (column("margin", lambda values: pc.divide(values, 2.0)), "radius must be what margin"),
+        (column("method", lambda values: pa.array(["wald"] * len(values))), "cannot issue a certificate"),
+        (column("method", lambda values: pa.array(["Published"] * len(values))), "cannot issue a certificate"),
+        (column("sound", pc.invert), "cannot issue a certificate"),
+    ],
+    ids=["radius", "radius by a hair", "sigma", "margin", "method", "case", "sound"],
+)
+def test_a_file_that_was_changed_is_refused(
+    saved: tuple[Path, list[Certificate]], change: Callable[[pa.Table], pa.Table], text: str
+) -> None:
+    path, _ = saved
+    rewrite(path, change(pq.read_table(path)))
+    with pytest.raises(buckler.InvalidInput, match=text):
+        read_certificates(path)
+
+
+BASE: dict[str, Any] = {"scores": "logits", "runner_ups": None, "limit": 6, "n": 400, "n0": 50}
+
+
+def made(home: Path, **changes: Any) -> Evidence:
+    run(str(home), spec=spec(**{**BASE, **changes}))
+    return open_evidence(home)
+
+
+def rows(evidence: Evidence, n: int) -> AnyArray:
+    return np.concatenate([scores.values for scores, _, _ in evidence.scores(n, temperature=1.0)])
+
+
+def test_first_draws_are_those_of_a_run_that_keeps_all(tmp_path: Path) -> None:
+    whole, part = made(tmp_path / "whole"), made(tmp_path / "part", score_draws=150)
+    assert part.spec.kept_draws == 150
+    for n in (10, 100, 400):
+        assert (whole.counts(n)[0].values == part.counts(n)[0].values).all()
+    assert np.abs(rows(whole, 150) - rows(part, 150)).max() < 1e-5
+    for (_, a, label), (_, b, other) in zip(whole.scores(), part.scores(), strict=True):
+        assert label == other
+        assert a is not None
+        assert b is not None
+        assert b.n == 50
+        assert np.abs(a.values - b.values).max() < 1e-5
+    assert next(iter(part.scores()))[0].n == 150
+    with pytest.raises(InvalidInput, match="from 1 to 150"):
+        next(iter(part.scores(151)))
+    certificates, _ = certify_evidence(part, method="pairwise/star", certified_class="label")
+    assert {c.n for c in certificates} == {150}
+    randomised, labels = certify_evidence(part, method="pairwise/randomised_star", certified_class="label")
+    assert {(c.method, c.seed) for c in randomised} == {("pairwise/randomised_star", part.spec.seed)}
+    given, ids = rows(part, 150), [c.id for c in randomised]
+    again = certify_scores(given, sigma=part.spec.sigma, labels=labels, seed=part.spec.seed, ids=ids)
+    np.testing.assert_array_equal([c.radius for c in randomised], again.radii)
+
+
+def test_half_precision_is_half_the_bytes_and_close(tmp_path: Path) -> None:
+    full, half = made(tmp_path / "full"), made(tmp_path / "half", score_dtype="float16")
+    sizes = [sum(p.stat().st_size for p in e.root.rglob("*.scores.parquet")) for e in (full, half)]
+    assert sizes[1] < 0.6 * sizes[0]
+    assert (full.counts()[0].values == half.counts()[0].values).all()
+    assert 0.0 < np.abs(rows(full, 400) - rows(half, 400)).max() < 5e-3
+
+
+def test_the_largest_logit_stays_finite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.runs import victim
+
+    monkeypatch.setattr(victim, "WEIGHTS", victim.WEIGHTS * np.float32(1e5))
+    evidence = made(tmp_path / "huge", score_dtype="float16", limit=2)
+    assert np.isfinite(rows(evidence, 400)).all()
+
+
+def test_a_sweep_stops_where_the_scores_do(tmp_path: Path) -> None:
+    made(tmp_path / "run", score_draws=150, limit=2)
+    cells = sweep_runs([tmp_path / "run"], Grid(method=("exact", "pairwise/star"), n=None), tmp_path / "s.parquet")
+    found = [(cell.certificates.first.method, cell.certificates.first.n) for cell in cells]
+    assert [n for method, n in found if method == "exact"] == [10, 20, 50, 100, 200, 400]
+    assert [n for method, n in found if method != "exact"] == [10, 20, 50, 100, 150]
+    with pytest.raises(InvalidInput, match="from 1 to 150"):
+        sweep_runs([tmp_path / "run"], Grid(method=("pairwise/star",), n=(200,)), tmp_path / "s.parquet")
+
+
+def test_the_specification_is_as_before_unless_asked() -> None:
+    assert not {"score_draws", "score_dtype"} & spec(**BASE).as_dict().keys()
+    for wrong in ({"score_draws": 401}, {"score_dtype": "int8"}, {"scores": "none", "score_draws": 5}):
+        with pytest.raises(InvalidInput, match="score_d"):
+            spec(**{**BASE, **wrong})

@@ -1,19 +1,28 @@
-"""Networks by name: found where they lie, compared with their cards, never fetched."""
+"""The networks of models/: found by name, never fetched, and what their cards say."""
 
+import os
+import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-pytest.importorskip("safetensors")
+from buckler.errors import InvalidInput
+from buckler.files import checksum
+from buckler.runs.certify import certify_by_each
+from buckler.runs.store.evidence import open_evidence
+from buckler.sampling import zoo
+from buckler.sampling.models import resolve_denoiser, resolve_model
+from buckler.sampling.weights import load_denoiser, load_network
+from buckler.sampling.zoo import ClassifierCard, DenoiserCard, read_card
+from buckler.training.recipe import TrainingConfig
+from buckler.training.tasks import noisy, noisy_by_splitting
 
-from buckler.errors import InvalidInput  # noqa: E402
-from buckler.files import checksum  # noqa: E402
-from buckler.sampling import zoo  # noqa: E402
-from buckler.sampling.models import resolve_denoiser, resolve_model  # noqa: E402
-
-MODELS = Path(__file__).parents[2] / "models"
+ROOT = Path(__file__).parents[2]
+MODELS = ROOT / "models"
 NAME = "cifar10-resnet110-sigma0.25"
 
 
@@ -78,3 +87,93 @@ def test_without_a_folder_nothing_is_fetched(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(zoo, "__file__", str(tmp_path / "a" / "b" / "c" / "zoo.py"))
     with pytest.raises(InvalidInput, match="clone of the repository: set BUCKLER_MODELS"):
         resolve_model(f"buckler:{NAME}")
+
+
+CARDS = sorted(MODELS.glob("*.json"))
+REQUIRED = {0.12: 0.85, 0.25: 0.76, 0.5: 0.65, 1.0: 0.42}
+IMAGES = os.environ.get("BUCKLER_CIFAR10_TEST")
+
+
+def test_there_is_one_for_every_sigma() -> None:
+    cards = [card for card in map(read_card, CARDS) if isinstance(card, ClassifierCard) and card.sigma > 0.0]
+    assert {card.sigma: card.accuracy >= REQUIRED[card.sigma] for card in cards} == dict.fromkeys(REQUIRED, True)
+
+
+def test_there_are_eight_and_no_weights_without_a_card() -> None:
+    assert len(CARDS) == 8
+    assert sorted(read_card(path).weights for path in CARDS) == sorted(p.name for p in MODELS.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_command_and_name_are_those_of_the_recipe(path: Path) -> None:
+    card = read_card(path)
+    behind = card.classifier if isinstance(card, DenoiserCard) else None
+    config = TrainingConfig(**card.recipe)
+    assert card.command == config.command(card.data, card.data_source, behind)
+    assert path.stem == config.stem(card.data)
+
+
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_weights_match_their_card(path: Path) -> None:
+    card = read_card(path)
+    assert checksum(MODELS / card.weights) == card.sha256
+    torch.set_num_threads(1)
+    grey = torch.full((1, 3, card.height, card.width), 0.5)
+    network: Any
+    told: tuple[float, ...]
+    shape: tuple[int, ...]
+    if isinstance(card, DenoiserCard):
+        assert checksum(MODELS / card.classifier) == card.classifier_sha256
+        network, told, shape = load_denoiser(MODELS / card.weights), (card.sigma,), grey.shape
+    else:
+        network, told, shape = load_network(MODELS / card.weights), (), (1, card.num_classes)
+    assert sum(p.numel() for p in network.parameters()) == card.parameters
+    with torch.no_grad():
+        answer = network(grey, *told)
+    assert answer.shape == shape
+    assert torch.isfinite(answer).all()
+
+
+@pytest.mark.slow
+def test_certified_tables_are_those_of_the_recorded_evidence() -> None:
+    """Each table that names a folder of evidence comes out of it again; the command is one that there is."""
+    compared = 0
+    for card in map(read_card, CARDS):
+        for table in card.certified:
+            size = "sigma" if getattr(card, "lam", None) is None else "lam"
+            assert set(table) == {size, "alpha", "inputs", "draws", "accuracy", "command"}
+            program, action, folder, *options = shlex.split(table["command"])
+            if (program, action) != ("buckler", "sweep"):
+                continue
+            assert options == ["--n", "10000", "--radii", ",".join(table["accuracy"])]
+            evidence = open_evidence(ROOT / folder)
+            assert evidence.spec.model.endswith(f"/{card.weights}")
+            (certificates,), labels, *_ = certify_by_each(evidence, ["exact"], alpha=table["alpha"], n=10_000)
+            assert labels is not None
+            assert len(certificates) == table["inputs"]
+            right = [c.predicted == label for c, label in zip(certificates, labels, strict=True)]
+            for radius, share in table["accuracy"].items():
+                held = [ok and c.radius >= float(radius) for ok, c in zip(right, certificates, strict=True)]
+                assert share == np.mean(held)
+            compared += 1
+    assert compared == 4
+
+
+@pytest.mark.skipif(IMAGES is None, reason="needs BUCKLER_CIFAR10_TEST, an .npz of CIFAR-10 test images (x, y)")
+@pytest.mark.parametrize("path", CARDS, ids=lambda path: path.stem)
+def test_accuracy_is_near_the_card(path: Path) -> None:
+    """On 100 real images, one draw each under the card's noise: within five standard errors of what it says."""
+    card = read_card(path)
+    data = np.load(str(IMAGES), allow_pickle=False)
+    images, generator = torch.from_numpy(data["x"][:100]), torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        if isinstance(card, DenoiserCard):
+            told = card.accuracy["0.5"]
+            x = load_denoiser(MODELS / card.weights)(noisy(images, 0.5, generator), 0.5)
+            logits = load_network(MODELS / card.classifier)(x)
+        else:
+            told, lam = card.accuracy, card.lam
+            x = noisy(images, card.sigma, generator) if lam is None else noisy_by_splitting(images, lam, generator)
+            logits = load_network(MODELS / card.weights)(x)
+    right = logits.argmax(1).numpy() == data["y"][:100]
+    assert abs(float(right.mean()) - told) < 5.0 * float(np.sqrt(told * (1 - told) / 100))
