@@ -36,7 +36,7 @@ from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussia
 from buckler.sampling.classifiers import as_classifier
 from buckler.sampling.device import device_copies
 from buckler.sampling.engine import Engine
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Piece, Request, words
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Request, words
 from buckler.types import AnyArray, FloatArray, IntArray, Noise
 
 WARM_UP = 2
@@ -96,7 +96,7 @@ def steps(noise: GridGaussian, blocks: range, device: str) -> IntArray:
         return np.concatenate([noise.noise(words(FIRST.at(b), NOISE_BLOCK, VALUES)) for b in blocks]).astype(np.int64)
     drawn.load(np.zeros((1, VALUES), dtype=np.float32))
     out = torch.empty((NOISE_BLOCK * len(blocks), VALUES), device=device)
-    part: Batch = tuple(Piece(0, block, 0, NOISE_BLOCK) for block in blocks)
+    part = Batch.of(Request(0, blocks.start * NOISE_BLOCK, blocks.stop * NOISE_BLOCK))
     drawn.write(out, part, [FIRST])
     return noise.indices(out.cpu().numpy())
 

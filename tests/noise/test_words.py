@@ -10,7 +10,7 @@ import pytest
 from buckler.errors import InvalidInput
 from buckler.noise import Ablation, DerandomizedSplitting, Gaussian, GridGaussian, Splitting, Uniform
 from buckler.sampling.cpu import NoisyCopies
-from buckler.sampling.streams import Address, Piece
+from buckler.sampling.streams import Address, Batch, Request
 from tests.words import chosen_words
 
 
@@ -95,8 +95,7 @@ def test_copies_are_distributed_as_those_of_certificates(noise: Any, kind: str) 
         assert found.dtype == np.float32
     assert found.shape == batch.shape
     drawn = np.empty_like(batch)
-    pieces = tuple(Piece(0, block, 0, 125) for block in range(ROWS // 125))
-    NoisyCopies(noise, 1).write(drawn, pieces, X[None], [Address(5, "a", "estimation")])
+    NoisyCopies(noise, 1).write(drawn, Batch.of(Request(0, 0, ROWS)), X[None], [Address(5, "a", "estimation")])
     # Six deviations of each mean: a false alarm has probability 2e-9 for each of at most 48 values.
     for power in (1, 2):
         a, b = found**power, drawn.astype(np.float64) ** power

@@ -14,7 +14,7 @@ from buckler.noise.words import Words
 from buckler.sampling import device
 from buckler.sampling.cpu import NoisyCopies
 from buckler.sampling.device import TILE, DeviceWords, GridForm, RowWords
-from buckler.sampling.streams import Address, Piece, words
+from buckler.sampling.streams import Address, Batch, Request, words
 from tests.words import chosen_words
 
 if find_spec("triton"):
@@ -51,7 +51,7 @@ def same_words() -> None:
 
 def same_copies() -> None:
     device.DEVICE_VALUES_AT_A_TIME = 1000  # several pieces of a batch
-    part = Piece(0, 0, 3, 7), Piece(1, 2, 0, 5), Piece(0, 1, 127, 128)
+    part = Batch.of(Request(0, 3, 7), Request(1, 256, 261), Request(0, 255, 256))
     levels = np.random.default_rng(0).integers(0, 17, size=(2, 3, 6, 6))
     sixteenths, x = ((levels / base).astype(np.float32) for base in (16.0, 255.0))
     for law in (

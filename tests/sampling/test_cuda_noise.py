@@ -17,7 +17,7 @@ from buckler.errors import BucklerError
 from buckler.noise import Ablation, DerandomizedSplitting, GridGaussian, Splitting, Uniform
 from buckler.noise.grid import values_of
 from buckler.noise.words import Words
-from buckler.sampling.streams import Address, Piece, words
+from buckler.sampling.streams import Address, Batch, Request, words
 from tests.words import chosen_words
 
 torch = pytest.importorskip("torch")
@@ -85,7 +85,7 @@ def test_a_device_that_draws_otherwise_is_refused(monkeypatch: pytest.MonkeyPatc
 def test_numbered_copies_are_made_whatever_the_batch() -> None:
     noise = DerandomizedSplitting(2.5)
     x = values_of(np.arange(24).reshape(2, 3, 2, 2), Splitting(1.0).grid)
-    part = (Piece(0, 1, 100, 128), Piece(1, 2, 0, 3))  # draws 228 to 255 of the first input, 256 to 258 of the second
+    part = Batch.of(Request(0, 228, 256), Request(1, 256, 259))
     device = DeviceWords(noise, "cpu")
     device.load(x)
     out = torch.zeros((40, 3, 2, 2))

@@ -15,7 +15,7 @@ from buckler.sampling.cpu import KeptScores, NoisyCopies
 from buckler.sampling.device import CudaNoise, TorchBackend
 from buckler.sampling.engine import Engine, exhaust
 from buckler.sampling.simplex import score_map
-from buckler.sampling.streams import NOISE_BLOCK, Address, Piece, Request, gaussian
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, Request, gaussian
 from buckler.types import OTHERS, AnyArray, IntArray
 from tests.sampling.drawing import draw_counts, draw_scores
 
@@ -275,7 +275,8 @@ def test_bad_arguments_are_refused() -> None:
 
 def test_copies_do_not_depend_on_how_many_words_are_held(monkeypatch: pytest.MonkeyPatch) -> None:
     x = GridGaussian(0.5).values(np.array([[0, 17, 255, 4], [128, 254, 1, 9]]))
-    part, addresses = (Piece(0, 2, 120, 128), Piece(1, 0, 3, 20)), [Address(0, name, "estimation") for name in "ab"]
+    part = Batch.of(Request(0, 376, 384), Request(1, 3, 20))
+    addresses = [Address(0, name, "estimation") for name in "ab"]
     for noise in (GridGaussian(0.5), DerandomizedSplitting(0.1), Ablation(2, 4)):
         made = []
         for words in (1 << 21, 1, 9):

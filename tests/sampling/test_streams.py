@@ -21,12 +21,7 @@ from buckler.sampling.streams import (
     check_address,
     content_id,
     gaussian,
-    pieces,
-    row_draws,
-    row_inputs,
     seed_of,
-    size,
-    span,
 )
 from buckler.types import LARGEST_SEED, AnyArray
 from tests.interrupting import interrupted
@@ -39,11 +34,12 @@ def drawn(rows: int, order: int = 1) -> dict[tuple[int, int], bytes]:
     """Return each draw's bytes by (input, draw), made in batches of ``rows`` in either order."""
     noise = PhiloxNoise()
     found: dict[tuple[int, int], bytes] = {}
-    for batch in list(batches(pieces(REQUESTS), rows))[::order]:
-        for piece in batch:
-            out = np.empty((len(piece), *SHAPE), dtype=np.float32)
-            noise.fill(out, Address(7, f"input {piece.input}", "estimation", piece.block), piece.low)
-            found |= {(piece.input, piece.first + k): row.tobytes() for k, row in enumerate(out)}
+    for batch in list(batches(REQUESTS, rows))[::order]:
+        out = np.empty((len(batch), *SHAPE), dtype=np.float32)
+        for some, position, block, low in batch.pieces():
+            noise.fill(out[some], Address(7, f"input {position}", "estimation", block), low)
+        keys = zip(batch.inputs.tolist(), batch.draws.tolist(), strict=True)
+        found |= {key: row.tobytes() for key, row in zip(keys, out, strict=True)}
     return found
 
 
@@ -160,20 +156,22 @@ def test_noise_is_standard_normal() -> None:
 @settings(max_examples=60, deadline=None)
 def test_batches_hold_every_requested_draw_once(rows: int, spans: list[tuple[int, int]]) -> None:
     requests = [Request(i, start, start + length) for i, (start, length) in enumerate(spans)]
-    made = list(batches(pieces(requests), rows))
-    assert all(size(batch) == rows for batch in made[:-1])
-    found = [(int(i), int(d)) for batch in made for i, d in zip(row_inputs(batch), row_draws(batch), strict=True)]
+    made = list(batches(requests, rows))
+    assert all(len(batch) == rows for batch in made[:-1])
+    found = [pair for batch in made for pair in zip(batch.inputs.tolist(), batch.draws.tolist(), strict=True)]
     assert found == [(r.input, d) for r in requests for d in range(r.start, r.stop)]
 
 
-@given(st.integers(0, 200), st.integers(0, 200))
-@settings(max_examples=40, deadline=None)
-def test_a_span_is_a_slice(low: int, length: int) -> None:
-    batch: Batch = next(iter(batches(pieces(REQUESTS), 400)))
-    part = span(batch, low, low + length)
-    if part:
-        assert (row_draws(part) == row_draws(batch)[low : low + length]).all()
-        assert (row_inputs(part) == row_inputs(batch)[low : low + length]).all()
+def test_pieces_are_the_rows_of_one_block_in_order() -> None:
+    """Cut where the input changes, a block begins or a draw is left out, whatever part of the batch is looked at."""
+    batch = Batch.of(Request(0, 5, 9), Request(0, 12, 14), Request(1, 14, 15), Request(1, 126, 257))
+    found = [(batch.draws[rows].tolist(), *where) for rows, *where in batch.pieces()]
+    assert [(draws[0], len(draws), *where) for draws, *where in found] == [
+        (5, 4, 0, 0, 5), (12, 2, 0, 0, 12), (14, 1, 1, 0, 14), (126, 2, 1, 0, 126), (128, 128, 1, 1, 0),
+        (256, 1, 1, 2, 0),
+    ]  # fmt: skip
+    assert all(draws == list(range(draws[0], draws[-1] + 1)) for draws, *_ in found)
+    assert [where for _, *where in batch[3:6].pieces()] == [[0, 0, 8], [0, 0, 12]]
 
 
 @pytest.mark.parametrize(

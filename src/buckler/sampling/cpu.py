@@ -17,7 +17,7 @@ from buckler.errors import ClassifierError
 from buckler.files import usable_cores
 from buckler.noise.words import WordNoise
 from buckler.sampling.classifiers import Classifier
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise, row_inputs, size
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, PhiloxNoise
 from buckler.types import OTHERS, Float32Array, IntArray, Noise, NormalNoise, NumberedNoise
 
 
@@ -77,7 +77,7 @@ class Backend:
 
     def logits(self, part: Batch) -> Any:
         """Return checked logits of these draws, one row each."""
-        rows = size(part)
+        rows = len(part)
         noisy = self._noisy(part, max(rows, self.rows) if self._one_shape else rows)
         # The classifier may overwrite its batch and reuse its output, and the rows may be run again.
         check = self._repeats if self._repeats is not None and self._repeats.wanted else None
@@ -94,17 +94,16 @@ class Backend:
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and add each row's vote at ``slots[row] + class``."""
         logits = self.logits(part)
-        inputs = row_inputs(part)
         finite = np.isfinite(logits).all(axis=1)
         if not finite.all():
-            np.add.at(self._bad, inputs[~finite], 1)
+            np.add.at(self._bad, part.inputs[~finite], 1)
             return
         keep, places = self._keep, slots + logits.argmax(axis=1)
         if keep is not None:
             scores = np.asarray(keep.score(logits), dtype=np.float32)
+            columns = None if keep.columns is None else keep.columns[part.inputs]
             # A copy, since the classifier may reuse its output.
-            kept_rows = scores.copy() if keep.columns is None else kept(scores, keep.columns[inputs], keep.has_rest)
-            self._rows.append(kept_rows)
+            self._rows.append(scores.copy() if columns is None else kept(scores, columns, keep.has_rest))
         # Count only after everything is computed: a batch that runs out of memory is drawn again.
         np.add.at(self._votes, places, 1)
 
@@ -123,7 +122,7 @@ class Backend:
     def _noisy(self, part: Batch, total: int) -> Any:
         """Return the noisy copies of a batch, filled up with zeros to ``total`` rows."""
         noisy = np.zeros((total, *self._x.shape[1:]), dtype=np.float32)
-        self._host_copies.write(noisy[: size(part)], part, self._x, self._addresses)
+        self._host_copies.write(noisy[: len(part)], part, self._x, self._addresses)
         return noisy
 
     def _run(self, noisy: Any) -> Any:
@@ -174,18 +173,15 @@ class NoisyCopies:
         self._pool: ThreadPoolExecutor | None = None
 
     def write(self, out: Float32Array, part: Batch, x: Float32Array, addresses: Sequence[Address]) -> None:
-        """Write the noisy copies of a batch, piece by piece."""
+        """Write the noisy copies of a batch, one row each."""
         whole: list[tuple[Float32Array, Address, Float32Array]] = []
-        row = 0
-        for piece in part:
-            rows = out[row : row + len(piece)]
-            row += len(piece)
-            address = addresses[piece.input].at(piece.block)
-            if len(piece) == NOISE_BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
-                whole.append((rows, address, x[piece.input]))
+        for some, position, block, low in part.pieces():
+            rows, address = out[some], addresses[position].at(block)
+            if len(rows) == NOISE_BLOCK and self._workers > 1 and rows.size >= WORTH_A_THREAD:
+                whole.append((rows, address, x[position]))
             else:
                 # No thread: the generator keeps its place in a block that the next batch continues.
-                self._fill(self._philox, rows, address, x[piece.input], piece.low)
+                self._fill(self._philox, rows, address, x[position], low)
         if whole:
             self._pool = self._pool or ThreadPoolExecutor(self._workers)
             list(self._pool.map(self._block, *zip(*whole, strict=True)))

@@ -29,7 +29,7 @@ from buckler.noise.splitting import seen_table
 from buckler.sampling.classifiers import Classifier
 from buckler.sampling.cpu import Backend, KeptScores, NoisyCopies, check_shape
 from buckler.sampling.fusion import AVAILABLE
-from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, Piece, row_draws, row_inputs, size
+from buckler.sampling.streams import NOISE_BLOCK, Address, Batch, GeneratorKind, Request
 from buckler.types import AnyArray, Float32Array, IntArray, Noise, NormalNoise
 
 
@@ -54,11 +54,9 @@ class CudaNoise:
 
     def write(self, out: Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
-        row = 0
-        for piece in part:
-            self.fill(out[row : row + len(piece)], addresses[piece.input].at(piece.block), piece.low)
-            row += len(piece)
-        out.mul_(self._spread).add_(self._x[torch.from_numpy(row_inputs(part)).to(self._device, non_blocking=True)])
+        for rows, position, block, low in part.pieces():
+            self.fill(out[rows], addresses[position].at(block), low)
+        out.mul_(self._spread).add_(self._x[torch.from_numpy(part.inputs).to(self._device, non_blocking=True)])
 
     def fill(self, out: Tensor, address: Address, low: int) -> None:
         """Write rows ``[low, low + len(out))`` of the block's unit normal numbers into ``out``."""
@@ -257,7 +255,7 @@ class DeviceWords:
 
     def _compare(self, x: Float32Array) -> None:
         # A device or compiler that was not tested may draw other noise, and certificates would be about that.
-        part, addresses = (Piece(0, 0, 0, COMPARED),), [Address(0, "0", "estimation")]
+        part, addresses = Batch.of(Request(0, 0, COMPARED)), [Address(0, "0", "estimation")]
         host = np.empty((COMPARED, *self._shape), dtype=np.float32)
         NoisyCopies(self._noise, 1).write(host, part, x, addresses)
         out = torch.empty(host.shape, device=self._device)
@@ -268,20 +266,21 @@ class DeviceWords:
 
     def write(self, out: Tensor, part: Batch, addresses: Sequence[Address]) -> None:
         """Write the noisy copies of a batch into ``out``, one row each."""
-        inputs, total = self._send(row_inputs(part)), size(part)
+        inputs, total = self._send(part.inputs), len(part)
         numbered = self._noise.draws == "numbers"
-        drawn: Any = self._send(row_draws(part)[:, None]) if numbered else self._words(part, addresses)
+        drawn: Any = self._send(part.draws[:, None]) if numbered else self._words(part, addresses)
         rows = max(1, DEVICE_VALUES_AT_A_TIME // out[0].numel())
         for some in (slice(a, min(a + rows, total)) for a in range(0, total, rows)):
             self._form.write(out[some], inputs[some], drawn[some])
 
     def _words(self, part: Batch, addresses: Sequence[Address]) -> RowWords:
         count: int = self._noise.words(self._shape)  # type: ignore[attr-defined]  # drawn from words
-        keys, lengths = [addresses[p.input].at(p.block).key() for p in part], [len(p) for p in part]
-        halves = (np.array([key >> shift & WORD_MASK for key in keys], dtype=np.uint64) for shift in (0, 64))
-        low, high = (self._send(np.repeat(half, lengths).view(np.int64)) for half in halves)
-        first = np.concatenate([np.arange(piece.low, piece.high, dtype=np.int64) for piece in part])
-        return RowWords(low, high, self._send(first * count), count)
+        keys = np.empty((2, len(part)), dtype=np.uint64)
+        for rows, position, block, _ in part.pieces():
+            key = addresses[position].at(block).key()
+            keys[0, rows], keys[1, rows] = key & WORD_MASK, key >> 64
+        low, high = map(self._send, keys.view(np.int64))
+        return RowWords(low, high, self._send(part.draws % NOISE_BLOCK * count), count)
 
     def _send(self, values: AnyArray) -> Tensor:
         return torch.from_numpy(values).to(self._device, non_blocking=True)
@@ -315,7 +314,7 @@ class TorchBackend(Backend):
     def step(self, part: Batch, slots: IntArray) -> None:
         """Run these draws and count their votes."""
         logits = self.logits(part)
-        inputs, places = self._send(row_inputs(part)), self._send(slots) + logits.argmax(dim=1)
+        inputs, places = self._send(part.inputs), self._send(slots) + logits.argmax(dim=1)
         bad = (~torch.isfinite(logits)).any(dim=1).to(torch.int64)
         keep, columns, rows, once = self._keep, self._columns, None, torch.ones_like(bad)
         if keep is not None:
@@ -345,8 +344,8 @@ class TorchBackend(Backend):
         if self._copies is None:
             return torch.from_numpy(super()._noisy(part, total)).to(self._device)
         noisy = torch.empty((total, *self._x.shape[1:]), device=self._device)
-        noisy[size(part) :].zero_()
-        self._copies.write(noisy[: size(part)], part, self._addresses)
+        noisy[len(part) :].zero_()
+        self._copies.write(noisy[: len(part)], part, self._addresses)
         return noisy
 
     def _run(self, noisy: Tensor) -> Tensor:

@@ -38,20 +38,7 @@ from buckler.sampling.classifiers import Classifier, failure_hint
 from buckler.sampling.cpu import Backend, KeptScores
 from buckler.sampling.preprocess import to_float32
 from buckler.sampling.simplex import ScoreMap
-from buckler.sampling.streams import (
-    Batch,
-    GeneratorKind,
-    Request,
-    Stream,
-    batches,
-    check_address,
-    input_name,
-    pieces,
-    row_draws,
-    row_inputs,
-    size,
-    span,
-)
+from buckler.sampling.streams import Batch, GeneratorKind, Request, Stream, batches, check_address, input_name
 from buckler.types import ArrayLike, BoolArray, Float32Array, FloatArray, IntArray, Noise
 
 BATCH_SIZE = 512
@@ -195,10 +182,10 @@ class Engine:
         self._inputs = inputs
         self._backend.load(inputs, addresses, len(inputs) * segments * m, keep)
         pending, done, since = 0, 0, time.monotonic()
-        for batch in batches(pieces(requests), self._batch_size):
-            slots = (row_inputs(batch) * segments + np.searchsorted(edges, row_draws(batch), side="right")) * m
+        for batch in batches(requests, self._batch_size):
+            slots = (batch.inputs * segments + np.searchsorted(edges, batch.draws, side="right")) * m
             self._step(batch, slots, ids)
-            done += size(batch)
+            done += len(batch)
             pending += 1
             if pending == GROUP or time.monotonic() - since > LONGEST_GROUP:
                 self._settle(ids, keep)
@@ -256,10 +243,10 @@ class Engine:
         return np.concatenate(rows).astype(np.float64).reshape(len(ids), n, self.num_classes)
 
     def _step(self, batch: Batch, slots: IntArray, ids: Sequence[str]) -> None:
-        low, total = 0, size(batch)
+        low, total = 0, len(batch)
         while low < total:
             high = min(low + self.rows, total)
-            part = span(batch, low, high)
+            part = batch[low:high]
             try:
                 self._backend.step(part, slots[low:high])
             except self._backend.out_of_memory as problem:
@@ -289,15 +276,16 @@ class Engine:
 
     def _blame(self, part: Batch, ids: Sequence[str], problem: Exception) -> ClassifierError:
         """Return the error that names the input: each input of the failed batch is tried alone."""
-        for position in dict.fromkeys(piece.input for piece in part):
+        positions = list(dict.fromkeys(part.inputs.tolist()))
+        for position in positions:
             try:
-                self._backend.logits(tuple(piece for piece in part if piece.input == position))
+                self._backend.logits(part[part.inputs == position])
             except Exception as alone:
                 hint = failure_hint(self.classifier, self.num_classes, self._inputs[position], alone)
                 return ClassifierError(
                     f"the classifier failed on {input_name(ids[position])}: {show_problem(alone)}{hint}"
                 )
-        names = ", ".join(dict.fromkeys(input_name(ids[piece.input]) for piece in part))
+        names = ", ".join(input_name(ids[position]) for position in positions)
         return ClassifierError(f"the classifier failed on a batch of {show(names)}: {show_problem(problem)}")
 
 

@@ -14,16 +14,16 @@ Noise from random words takes the 64-bit outputs of the first generator in order
 words for each copy, row r of a block has words ``[r W, (r + 1) W)``. Where word i equals the upper half of a threshold,
 64 further bits decide: word i of the same key with a 1 in the second of the counter's four parts.
 
-Which draws share a batch is a function of the requests and the batch size, never of what happened to be pending.
-Requests are cut at block boundaries into pieces, and pieces are laid end to end and cut again into batches of exactly
-``rows`` rows (the last one may be shorter). Inputs share batches, so a batch is full even where one input needs few
-draws.
+Which draws share a batch is a function of the requests and the batch size alone: requests are laid end to end and cut
+into batches of exactly ``rows`` rows (the last may be shorter). Inputs share batches, so a batch is full even where one
+input needs few draws.
 """
 
 import hashlib
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from buckler.errors import InvalidInput, check_choice, check_whole, show
 from buckler.noise.words import Words
-from buckler.types import LARGEST_SEED, AnyArray, Float32Array, IntArray, WordArray
+from buckler.types import LARGEST_SEED, AnyArray, BoolArray, Float32Array, IntArray, WordArray
 
 NOISE_BLOCK = 128
 """Draws in a block. Another value would change all noise."""
@@ -222,88 +222,54 @@ class Request:
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows ``[low, high)`` of one noise block of one input."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Rows of a batch: the position of each row's input, and the index of its draw within the stream."""
 
-    input: int
-    block: int
-    low: int
-    high: int
+    inputs: IntArray
+    draws: IntArray
+
+    @classmethod
+    def of(cls, *requests: Request) -> "Batch":
+        """Return the batch of these draws, one request after the other."""
+        inputs = [np.full(part.stop - part.start, part.input, dtype=np.int64) for part in requests]
+        draws = [np.arange(part.start, part.stop, dtype=np.int64) for part in requests]
+        return cls(np.concatenate(inputs), np.concatenate(draws))
 
     def __len__(self) -> int:
-        return self.high - self.low
+        return len(self.draws)
 
-    @property
-    def first(self) -> int:
-        """The index, within the stream, of the first draw."""
-        return self.block * NOISE_BLOCK + self.low
+    def __getitem__(self, rows: slice | BoolArray) -> "Batch":
+        """Return some of the rows."""
+        return Batch(self.inputs[rows], self.draws[rows])
 
-    def cut(self, rows: int) -> tuple["Piece", "Piece"]:
-        """Return the first ``rows`` draws and the others."""
-        middle = self.low + rows
-        return Piece(self.input, self.block, self.low, middle), Piece(self.input, self.block, middle, self.high)
+    def pieces(self) -> Iterator[tuple[slice, int, int, int]]:
+        """Yield rows that follow one another in one block of noise: their slice, input, block and first row in it."""
+        begins = (np.diff(self.inputs, prepend=-1) != 0) | (np.diff(self.draws, prepend=0) != 1)
+        starts = np.flatnonzero(begins | (self.draws % NOISE_BLOCK == 0)).tolist()
+        for first, last in pairwise([*starts, len(self)]):
+            block, low = divmod(int(self.draws[first]), NOISE_BLOCK)
+            yield slice(first, last), int(self.inputs[first]), block, low
 
 
-Batch = tuple[Piece, ...]
+def batches(requests: Iterable[Request], rows: int) -> Iterator[Batch]:
+    """Yield the requested draws in batches of exactly ``rows`` rows; only the last may be shorter.
 
-
-def pieces(requests: Iterable[Request]) -> Iterator[Piece]:
-    """Yield each request as pieces, one for each block of noise that it touches, in order."""
+    >>> [(b.inputs.tolist(), b.draws.tolist()) for b in batches([Request(0, 0, 3), Request(1, 7, 10)], 4)]
+    [([0, 0, 0, 1], [0, 1, 2, 7]), ([1, 1], [8, 9])]
+    """
+    parts: list[Request] = []
+    room = rows
     for request in requests:
         if request.stop > MOST_INPUT_DRAWS:
             raise InvalidInput(f"an input can have at most {MOST_INPUT_DRAWS} draws; got {request.stop}")
-        draw = request.start
-        while draw < request.stop:
-            block, low = divmod(draw, NOISE_BLOCK)
-            high = min(NOISE_BLOCK, low + request.stop - draw)
-            yield Piece(request.input, block, low, high)
-            draw += high - low
-
-
-def batches(parts: Iterable[Piece], rows: int) -> Iterator[Batch]:
-    """Yield batches of exactly ``rows`` rows; only the last may be shorter.
-
-    >>> [[(p.input, p.first, len(p)) for p in b] for b in batches(pieces([Request(0, 0, 3), Request(1, 0, 3)]), 4)]
-    [[(0, 0, 3), (1, 0, 1)], [(1, 1, 2)]]
-    """
-    batch: list[Piece] = []
-    room = rows
-    for part in parts:
-        rest = part
-        while len(rest) >= room:
-            fitting, rest = rest.cut(room)
-            yield (*batch, fitting)
-            batch, room = [], rows
-        if len(rest):
-            batch.append(rest)
-            room -= len(rest)
-    if batch:
-        yield tuple(batch)
-
-
-def size(batch: Batch) -> int:
-    """Return the number of rows of a batch."""
-    return sum(len(piece) for piece in batch)
-
-
-def span(batch: Batch, low: int, high: int) -> Batch:
-    """Return rows ``[low, high)`` of a batch."""
-    found: list[Piece] = []
-    position = 0
-    for piece in batch:
-        a, b = max(low - position, 0), min(high - position, len(piece))
-        if a < b:
-            found.append(Piece(piece.input, piece.block, piece.low + a, piece.low + b))
-        position += len(piece)
-    return tuple(found)
-
-
-def row_inputs(batch: Batch) -> IntArray:
-    """Return the position of the input of each row."""
-    return np.repeat(np.array([p.input for p in batch], dtype=np.int64), [len(p) for p in batch])
-
-
-def row_draws(batch: Batch) -> IntArray:
-    """Return the index within its stream of each row's draw."""
-    return np.concatenate([np.arange(p.first, p.first + len(p), dtype=np.int64) for p in batch])
+        start = request.start
+        while start < request.stop:
+            stop = min(request.stop, start + room)
+            parts.append(Request(request.input, start, stop))
+            start, room = stop, room - (stop - start)
+            if room == 0:
+                yield Batch.of(*parts)
+                parts, room = [], rows
+    if parts:
+        yield Batch.of(*parts)
