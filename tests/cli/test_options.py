@@ -349,8 +349,8 @@ def things(tmp_path_factory: pytest.TempPathFactory) -> Path:
             name
         )  # known by its checksum; the call that would read it is not made
     card = 'model = "m"\ndata = "d"\nnoise = "gaussian:sigma=0.25"\nsource = "s"\nlicence = "MIT"\n'
-    (home / "entries" / "one").mkdir(parents=True)
-    (home / "entries" / "one" / "card.toml").write_text(f'{card}evidence = "../../known"\nclaims = [[0.01, 0.0]]\n')
+    (home / "entries").mkdir()
+    (home / "entries" / "one.toml").write_text(f'[one]\n{card}evidence = "../known"\nclaims = [[0.01, 0.0]]\n')
     rng = np.random.default_rng(0)
     x = rng.random((6, 1, 8, 8)).astype(np.float32)
     np.save(home / "floats.npy", x)

@@ -382,8 +382,8 @@ def test_the_board_filters_and_draws(browser: "Browser", tmp_path: Path) -> None
     data = from_arrays(x, linear(x).argmax(axis=1))
     sample(settings, as_classifier(linear, num_classes=10), data, tmp_path / "evidence")
     script = "<script>window.broken=1</script>"
-    write_card(tmp_path / "board" / "held", model=script, data="a", evidence="../../evidence", claims=[[0.01, 0.1]])
-    write_card(tmp_path / "board" / "false", data="b", evidence="../../evidence", claims=[[0.01, 1.0]])
+    write_card(tmp_path / "board" / "held", model=script, data="a", evidence="../evidence", claims=[[0.01, 0.1]])
+    write_card(tmp_path / "board" / "false", data="b", evidence="../evidence", claims=[[0.01, 1.0]])
     write_card(tmp_path / "board" / "words", data="b", claims=[[0.01, 0.9]])
     assert run(["board", str(tmp_path / "board"), "-o", str(tmp_path / "site"), "--method", "top_class"]) == 0
     made = visit(browser, tmp_path / "site" / "index.html", table=".entries")

@@ -82,7 +82,7 @@ def _class_names(path: Path) -> list[str]:
 
 def board_command(
     *,
-    folder: Path = argument("Folder of entries, each a folder with card.toml and its evidence."),
+    folder: Path = argument("Folder of TOML files, each table of which is an entry."),
     out: Path = option("Folder for the site.", Path("site"), name="--out -o", group=options.OUTPUT_GROUP),
     check: bool = option("Write nothing; exit with code 1 and a line for each thing that does not hold.", False),
     alpha: float = option("Error probability of each certificate.", 1e-3),
@@ -91,9 +91,9 @@ def board_command(
 ) -> None:
     """Certify the entries of a board again, and write them as a site.
 
-    An entry is a folder with card.toml (model, data, noise, source, licence, claims) and evidence: a folder written by
-    buckler sample, or a log of radii. Every entry is certified at one alpha by one method; the site shows what its
-    evidence gives beside what it claims. It is static and makes no request.
+    An entry says what it is (model, data, noise, source, licence), what it claims, and where its evidence is, a folder
+    written by buckler sample. Every entry is certified at one alpha by one method; the site shows what its evidence
+    gives beside what it claims. It is static and makes no request.
 
     Examples:
 

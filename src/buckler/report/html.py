@@ -180,7 +180,7 @@ class Content(NamedTuple):
     promise: str
     class_names: Sequence[str] | None
     bracket: BracketCurve | None = None
-    card: Mapping[str, Any] | None = None
+    card: object = None
 
 
 def kinds(series: Sequence[Series]) -> list[dict[str, Any]]:
@@ -337,11 +337,11 @@ def report_page(
     promise: str,
     class_names: Sequence[str] | None = None,
     bracket: BracketCurve | None = None,
-    card: Mapping[str, Any] | None = None,
+    card: object = None,
 ) -> str:
     """Return the page; ``promise`` is what every certificate on it says. Curves share one grid of radii from 0.
 
-    ``card`` is what an entry of the board says of itself: ``facts``, ``source``, and rows of ``claims``.
+    ``card`` is the entry of the board that the page is about, which ``card.html`` shows.
 
     Curves and histograms are over all inputs; the table holds the first ``LARGEST_TABLE`` of each run. Where the page
     would be too large, pictures are left out first, then rows of the table; the page says so.
@@ -395,6 +395,7 @@ def render(name: str, script: str | None = None, **values: Any) -> str:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
         loader=PackageLoader("buckler.report"),
     )  # fmt: skip
+    environment.filters["down"] = rounded_down
     ours = {part: Markup(text) for part, text in inside.items()}  # noqa: S704
     page = environment.get_template(name).render(version=__version__, **hashes, **ours, **values)
     # Bytes of a path that are no text become question marks.

@@ -1,7 +1,7 @@
 """The content of the page about results of runs: its curves, its facts, and its sentences with their guarantee."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from os.path import relpath
 from pathlib import Path
@@ -39,29 +39,26 @@ def build_page(
     class_names: Sequence[str] | None = None,
     command: str | None = None,
     folder: Path | None = None,
-    card: Mapping[str, Any] | None = None,
-    populations: Sequence[PopulationAccuracy | None] | None = None,
+    card: object = None,
 ) -> str:
     """Return the page about these results, with the command that made it if there was one.
 
     The band of each curve holds with probability ``1 - delta``; pictures are those that the results bring. ``folder``
-    is where the page will be, for links to the files of the results; ``card`` is what an entry of the board claims;
-    ``populations`` are limits for the population of each result, computed here where they are not given.
+    is where the page will be, for links to the files of the results; ``card`` is the entry of the board that the page
+    is about.
     """
     if not 0.0 < delta < 1.0:
         raise InvalidInput(f"delta must be in the open interval (0, 1); got {delta}")
     _check_names(results, class_names)
     names = short_names([result.path for result in results])
-    limits = [population_of(result, delta) for result in results] if populations is None else populations
-    parts = zip(names, results, limits, strict=True)
-    pages = [_run_page(name, result, limit, delta, command, folder) for name, result, limit in parts]
+    pages = [_run_page(name, result, delta, command, folder) for name, result in zip(names, results, strict=True)]
     made = _series(shortened(names), results, delta)
     said = promise([one.certificates for one in made], delta)
     bracket = _bracket(results[0]) if len(results) == 1 else None
     return report_page(pages, made, title=title, promise=said, class_names=class_names, bracket=bracket, card=card)
 
 
-def population_of(result: Result, delta: float) -> PopulationAccuracy | None:
+def _population(result: Result, delta: float) -> PopulationAccuracy | None:
     """Return limits of the population's certified accuracy, or None where the result brings no votes for them."""
     votes, noise = result.true_votes, result.groups[0].first.noise
     if votes is None or len(votes) < FEWEST_INPUTS:
@@ -107,14 +104,7 @@ def _series(names: Sequence[str], results: Sequence[Result], delta: float) -> li
     return made
 
 
-def _run_page(
-    name: str,
-    result: Result,
-    population: PopulationAccuracy | None,
-    delta: float,
-    command: str | None,
-    folder: Path | None,
-) -> RunPage:
+def _run_page(name: str, result: Result, delta: float, command: str | None, folder: Path | None) -> RunPage:
     spec, ids = result.spec or {}, result.ids
     kinds = [group.first for group in result.groups]
     model = f"The model {brief(str(spec['model']))}" if "model" in spec else "A model"
@@ -145,7 +135,7 @@ def _run_page(
     return RunPage(
         name, sentence, ids, result.labels, facts, result.spec_toml, commands, pictures, result.votes, _refuted(result),
         result.path.name, None if folder is None else "./" + quote(relpath(result.path, folder)),
-        population,
+        _population(result, delta),
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@
 
   const views = charts.map((chart, i) => {
     if (!chart) return null;
-    const datasets = { curves: chart.curves, population: chart.population };
+    const datasets = { curves: chart.curves, population: [] };
     return window.vegaEmbed(byId(`chart-${i}`), { ...chart.spec, datasets }, {
       actions: false, ast: true, defaultStyle: false, mode: "vega-lite", renderer: "svg", tooltip: false,
     }).then((result) => result.view);
